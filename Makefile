@@ -1,0 +1,41 @@
+# Only Python 3.11+ (with its venv module) and make need to be there.
+# `make run` and `make test` are the two commands to know.
+PYTHON ?= python3
+RUN = .venv/bin/python
+
+.PHONY: run test lint bench soak clean lock core dev
+
+run: core
+	@exec $(RUN) manage.py up
+
+test: dev
+	@$(RUN) -m pytest $(ARGS)
+
+lint: dev
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(RUN) -m pytest -q tests/architecture
+
+bench: dev
+	@$(RUN) -m benchmarks $(ARGS)
+
+soak: dev
+	@$(RUN) -m pytest -m soak $(ARGS)
+
+core dev:
+	@$(PYTHON) requirements/install.py $@
+
+# Resolve the locks anew. No index address may get into them.
+lock: dev
+	@for name in uv core dev; do \
+	  $(RUN) -m uv pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
+	    --no-emit-index-url --custom-compile-command "make lock" \
+	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	done
+	@! grep -iE '^--|https?:' requirements/*.txt
+
+# The demo's data in .data/ stays; delete that folder by hand to start anew.
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

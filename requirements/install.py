@@ -1,0 +1,102 @@
+"""Make or update .venv from a hashed lock: `python3 requirements/install.py core|dev`.
+
+Standard library only, and syntax that any Python 3 can read, because this is what
+tells a newcomer that their Python is too old. It does nothing when the lock has not
+changed since the last run. An environment that once had the dev lock keeps it: the
+core is a part of it, and a `make run` must not pull pytest from under a `make test`.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+STAMP = os.path.join(VENV, "lock-stamp")
+OLDEST = (3, 11)
+NEEDED_MB = 700
+
+
+def main():
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "core"
+    if wanted not in ("core", "dev"):
+        stop("unknown lock %r: choose core or dev" % wanted)
+    if sys.version_info < OLDEST:
+        stop("Python %d.%d or newer is needed, this is %s (choose one with PYTHON=...)"
+             % (OLDEST + (sys.version.split()[0],)))
+    # Two commands at once (`make run` beside `make test`) must not build it twice.
+    folder = os.open(HERE, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    if read_stamp().startswith("dev "):
+        wanted = "dev"
+    if read_stamp() != stamp_of(wanted):
+        install(wanted)
+
+
+def install(wanted):
+    check_machine()
+    if not os.path.exists(PYTHON):
+        say("making .venv with Python %s" % sys.version.split()[0])
+        run([sys.executable, "-m", "venv", "--clear", VENV], "could not make .venv")
+    say("installing requirements/%s.txt" % wanted)
+    quiet = ["-q", "--disable-pip-version-check", "--no-input"]
+    run([PYTHON, "-m", "pip", "install"] + quiet
+        + ["--require-hashes", "-r", os.path.join(HERE, "uv.txt")], "could not install uv")
+    run([PYTHON, "-m", "uv", "pip", "sync", "-q", "--require-hashes", "--python", PYTHON,
+         os.path.join(HERE, wanted + ".txt"), os.path.join(HERE, "uv.txt")],
+        "could not install requirements/%s.txt" % wanted)
+    with open(STAMP, "w") as stamp:
+        stamp.write(stamp_of(wanted))
+
+
+def check_machine():
+    try:
+        import ensurepip  # noqa: F401 - Debian splits it off with the venv module
+        import venv  # noqa: F401 - only its presence matters
+    except ImportError:
+        stop("Python's venv module is missing; on Debian or Ubuntu: "
+             "apt-get install python%d.%d-venv" % sys.version_info[:2])
+    free_mb = shutil.disk_usage(ROOT).free // 2**20
+    if free_mb < NEEDED_MB:
+        stop("the disk of %s has %d MB free, the installation needs %d MB"
+             % (ROOT, free_mb, NEEDED_MB))
+
+
+def stamp_of(wanted):
+    """Kind, interpreter and digest of the locks: what must stay equal to do nothing."""
+    digest = hashlib.sha256()
+    for name in (wanted, "uv"):
+        with open(os.path.join(HERE, name + ".txt"), "rb") as lock:
+            digest.update(lock.read())
+    return "%s %d.%d %s" % ((wanted,) + sys.version_info[:2] + (digest.hexdigest(),))
+
+
+def read_stamp():
+    try:
+        with open(STAMP) as stamp:
+            return stamp.read() if os.path.exists(PYTHON) else ""
+    except OSError:
+        return ""
+
+
+def run(command, failure):
+    environment = dict(os.environ, VIRTUAL_ENV=VENV)
+    if subprocess.call(command, env=environment) != 0:
+        stop(failure + " (see above)")
+
+
+def say(text):
+    print("evenshare: " + text, flush=True)
+
+
+def stop(text):
+    sys.exit("evenshare: " + text)
+
+
+if __name__ == "__main__":
+    main()
