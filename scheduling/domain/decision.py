@@ -1,0 +1,112 @@
+"""What a round answers: leases to grant, renew and end, why jobs wait, shares and prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduling.domain.cluster import Placement
+from scheduling.domain.reasons import EndReason, Reason
+from scheduling.domain.snapshot import PoolPrice, Service
+from scheduling.domain.values import Value
+
+
+class Key(Value, frozen=True, array_like=True):
+    """The numbers that decided: rho of tenant and job as the policy saw them when it picked.
+
+    `note` names the rule where it was not the plain order (for example `reserved`).
+    """
+
+    tenant_rho: float
+    job_rho: float
+    note: str = ""
+
+
+class Grant(Value, frozen=True, array_like=True):
+    """A new lease. `order` counts the picks of the round from 1, grants and renewals alike.
+
+    `own`, `borrowed` and `price_micro` are filled by `decide_round`, not by the policy.
+    """
+
+    order: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: Placement
+    key: Key
+    own: int = 0
+    borrowed: int = 0
+    price_micro: int = 0
+
+
+class Renew(Value, frozen=True, array_like=True):
+    """One more term for a lease, on the same GPUs."""
+
+    order: int
+    lease: int
+    job: int
+    tenant: int
+    gpu_type: str
+    gpus: int
+    key: Key
+    own: int = 0
+    borrowed: int = 0
+    price_micro: int = 0
+
+
+class End(Value, frozen=True, array_like=True):
+    """A lease that the round takes back."""
+
+    lease: int
+    job: int
+    tenant: int
+    reason: EndReason
+
+
+class Skip(Value, frozen=True, array_like=True):
+    """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
+
+    reason: Reason
+    tenant: int
+    jobs: tuple[int, ...]
+    gpus: int
+    numbers: dict[str, Any] = {}
+
+
+class Share(Value, frozen=True, array_like=True):
+    """One tenant's round for one GPU type, in GPUs; rho is None while nothing was deserved.
+
+    `deserved` = min(demand, quota). `rho_after` is rho at the end of one lease length if all
+    holds of this round last that long.
+    """
+
+    tenant: int
+    gpu_type: str
+    quota: int
+    demand: int
+    deserved: int
+    held_before: int
+    got: int
+    own: int
+    borrowed: int
+    alloc_gpu_us: int
+    fair_gpu_us: int
+    rho_before: float | None
+    rho_after: float | None
+
+
+class Decision(Value, frozen=True, array_like=True):
+    """The answer of one round. `service` and `memory` are the next snapshot's.
+
+    `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
+    `ends`, `skips` and `memory`; `decide_round` adds the rest.
+    """
+
+    at_us: int
+    grants: tuple[Grant, ...] = ()
+    renewals: tuple[Renew, ...] = ()
+    ends: tuple[End, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    shares: tuple[Share, ...] = ()
+    prices: tuple[PoolPrice, ...] = ()
+    service: Service = Service(at_us=0)
+    memory: dict[str, Any] = {}

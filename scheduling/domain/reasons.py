@@ -1,0 +1,35 @@
+"""Why a job waits and why a lease ends: the published enums."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(str, Enum):
+    """Why a job was not granted in a round. Names are part of the API."""
+
+    LEASE_TURN = "lease_turn"  # tenants or jobs that have received less were served first
+    TENANT_PASSED_OVER = "tenant_passed_over"  # its tenant's first job did not fit (line 17)
+    NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in all than the gang needs
+    FRAGMENTED = "fragmented"  # enough free GPUs, but spread so that the gang does not fit
+    RESERVED_FOR_GANG = "reserved_for_gang"  # free GPUs are kept for a gang that waits too long
+    RESERVED_QUOTA = "reserved_quota"  # free GPUs belong to tenants that do not lend them
+    QUOTA_LIMIT = "quota_limit"  # its tenant may not borrow (more)
+    PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
+    BUDGET = "budget"  # its tenant's spendable credit does not cover the term
+    TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
+    QUARANTINED = "quarantined"  # it made the policy fail and is set aside
+
+
+class EndReason(str, Enum):
+    """Why a lease ended."""
+
+    NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    NODE_LOST = "node_lost"
+    DRAINED = "drained"
+    PRICE_ABOVE_MAX = "price_above_max"
+    BUDGET = "budget"
+    LOST = "lost"  # the engine no longer knows it

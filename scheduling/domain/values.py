@@ -1,0 +1,42 @@
+"""The base of all domain values: immutable, typed, with one canonical byte form."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
+
+ValueT = TypeVar("ValueT", bound="Value")
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A frozen record; encoded as an array in field order, so that bytes are canonical."""
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """Return the one JSON encoding of a value: fields in order, keys sorted, no spaces.
+
+    Source: architecture, "Snapshots": what is stored, hashed and compared on replay.
+    """
+    return _encoder.encode(value)
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of canonical bytes as 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def decode(data: bytes, kind: type[ValueT]) -> ValueT:
+    """Read canonical bytes back.
+
+    Raises:
+        msgspec.ValidationError: the bytes are not of this kind (another schema version).
+    """
+    return msgspec.json.decode(data, type=kind)
