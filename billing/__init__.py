@@ -1,0 +1,1 @@
+"""Billing: posted prices, usage lines and a double-entry ledger with one writer."""

@@ -1,0 +1,10 @@
+"""Django application `billing`."""
+
+from django.apps import AppConfig
+
+
+class BillingConfig(AppConfig):
+    """Prices, usage, and the double-entry ledger."""
+
+    default_auto_field = "django.db.models.BigAutoField"
+    name = "billing"

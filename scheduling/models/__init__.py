@@ -1,0 +1,27 @@
+"""Tables of the scheduling engine."""
+
+from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
+from scheduling.models.events import Intent, LeaseEvent
+from scheduling.models.jobs import Job, TraceFeed, VirtualWork
+from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
+from scheduling.models.rounds import PoolState, Round, RoundBlob
+
+__all__ = [
+    "GpuType",
+    "Intent",
+    "Job",
+    "Lease",
+    "LeaseEvent",
+    "LeaseSlot",
+    "LeaseTerm",
+    "Node",
+    "Pool",
+    "PoolClock",
+    "PoolFence",
+    "PoolState",
+    "PriceSetting",
+    "Round",
+    "RoundBlob",
+    "TraceFeed",
+    "VirtualWork",
+]

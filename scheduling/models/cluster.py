@@ -1,0 +1,156 @@
+"""Pools with their clocks and fences, GPU types, nodes and price settings."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.db import models
+from django.db.models import Q
+
+
+class GpuType(models.Model):
+    """A generation of GPUs; rank 0 is the slowest."""
+
+    name = models.SlugField(max_length=31, unique=True)
+    rank = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        ordering = ("rank", "name")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Pool(models.Model):
+    """Nodes that one policy schedules together, through one executor.
+
+    `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool
+    time. `book` names the currency (`main` for pools at scale 1, another for scaled ones).
+    """
+
+    class Visibility(models.TextChoices):
+        """What a tenant sees of others in rounds."""
+
+        FULL = "full", "tenants by name"
+        PSEUDONYMS = "pseudonyms", "tenants by pseudonym"
+        OWN = "own", "own rows and the hash"
+
+    name = models.SlugField(max_length=63, unique=True)
+    policy = models.SlugField(max_length=31, default="ltgf")
+    options = models.JSONField(default=dict, blank=True)
+    executor = models.SlugField(max_length=31, default="virtual")
+    book = models.SlugField(max_length=31, default="main")
+    round_s = models.PositiveIntegerField(default=10)
+    lease_s = models.PositiveIntegerField(default=900)
+    grace_s = models.PositiveIntegerField(default=30)
+    outage_grace_s = models.PositiveIntegerField(default=3600)
+    seed = models.BigIntegerField(default=0)
+    visibility = models.CharField(
+        max_length=16, choices=Visibility.choices, default=Visibility.FULL
+    )
+    pause_unwatched_s = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(round_s__gte=1), name="pool_round_at_least_1s"),
+            models.CheckConstraint(condition=Q(lease_s__gte=1), name="pool_lease_at_least_1s"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PoolClock(models.Model):
+    """Pool time = anchor_pool + (database now - anchor_wall) x scale, still while paused.
+
+    Written by `scheduling.engine.clock` alone. `seen_wall` is the last tick; a scaled clock
+    that was not seen for a while resumes where it was last seen.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="clock"
+    )
+    anchor_wall = models.DateTimeField()
+    anchor_pool = models.DateTimeField()
+    scale = models.PositiveIntegerField(default=1)
+    paused = models.BooleanField(default=False)
+    pause_reason = models.CharField(max_length=31, default="", blank=True)
+    seen_wall = models.DateTimeField()
+    viewed_wall = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scale__gte=1, scale__lte=3600), name="clock_scale_1_to_3600"
+            ),
+        ]
+
+
+class PoolFence(models.Model):
+    """One row per pool: who may write its rounds, and the counters that its writer draws from.
+
+    A round takes the fence (`token` + 1 where `until` has passed), and every write of it locks
+    this row at its token, so a stale holder writes nothing. `next_event` and `next_round` make
+    numbers gapless because they are drawn under that lock.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="fence"
+    )
+    token = models.BigIntegerField(default=0)
+    holder = models.CharField(max_length=120, default="", blank=True)
+    until = models.DateTimeField()
+    next_event = models.BigIntegerField(default=1)
+    next_round = models.BigIntegerField(default=1)
+    last_at = models.DateTimeField(null=True, help_text="Instant of the last round.")
+    last_checked_at = models.DateTimeField(
+        null=True, help_text="Last grid instant that was looked at, with a round or without."
+    )
+
+
+class PriceSetting(models.Model):
+    """The operator's price of a GPU type: base x (theta^utilisation - 1) credits a GPU-hour."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_settings")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
+    base = models.DecimalField(max_digits=20, decimal_places=6, default=Decimal(1))
+    theta = models.DecimalField(max_digits=6, decimal_places=3, default=Decimal(2))
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "gpu_type"], name="price_setting_once"),
+            models.CheckConstraint(condition=Q(base__gte=0), name="price_base_not_negative"),
+            models.CheckConstraint(condition=Q(theta__gte=1), name="price_theta_at_least_1"),
+        ]
+
+
+class Node(models.Model):
+    """One server of a pool. Its slots are 0 .. gpus-1: our bookkeeping, not physical indices."""
+
+    class State(models.TextChoices):
+        """Whether new leases may go there."""
+
+        UP = "up", "up"
+        DRAINED = "drained", "drained"
+        LOST = "lost", "lost"
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="nodes")
+    name = models.SlugField(max_length=63)
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
+    gpus = models.PositiveIntegerField()
+    cpus = models.PositiveIntegerField(default=0)
+    memory_mb = models.PositiveBigIntegerField(default=0)
+    ps_slots = models.PositiveIntegerField(default=0)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.UP)
+
+    class Meta:
+        ordering = ("pool", "name")
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "name"], name="node_name_once_per_pool"),
+            models.CheckConstraint(
+                condition=Q(gpus__gte=1, gpus__lte=1024), name="node_gpus_1_to_1024"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,150 @@
+"""Jobs, and what only the virtual executor and the trace feeder know about them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+
+from scheduling.models.cluster import Pool
+from tenants.models import Tenant
+
+
+class Job(models.Model):
+    """One training run; needs `gpus` GPUs all at once. Times are pool time but `created_at`.
+
+    State changes are compare-and-swap on (id, state, version) in `scheduling.engine.apply`
+    and `scheduling.services`.
+    """
+
+    class State(models.TextChoices):
+        """Where the job is. `stopping`: its lease was taken back and is being released."""
+
+        PENDING = "pending", "waiting"
+        RUNNING = "running", "running"
+        STOPPING = "stopping", "stopping"
+        SUCCEEDED = "succeeded", "succeeded"
+        FAILED = "failed", "failed"
+        CANCELLED = "cancelled", "cancelled"
+
+    class JobClass(models.TextChoices):
+        """What the job promises to whom."""
+
+        BEST_EFFORT = "best_effort", "best effort"
+        STRICT_SLO = "strict_slo", "strict deadline"
+        SOFT_SLO = "soft_slo", "soft deadline"
+
+    ACTIVE_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=120)
+    submitted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True
+    )
+    submitted_at = models.DateTimeField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    source = models.CharField(max_length=31, default="web")
+    command = models.JSONField(default=list, blank=True)
+
+    gpus = models.PositiveIntegerField()
+    gpus_min = models.PositiveIntegerField()
+    gpus_max = models.PositiveIntegerField()
+    cpus = models.PositiveIntegerField(default=0)
+    memory_mb = models.PositiveBigIntegerField(default=0)
+    gpu_types = ArrayField(models.SlugField(max_length=31), default=list, blank=True)
+    job_class = models.CharField(
+        max_length=16, choices=JobClass.choices, default=JobClass.BEST_EFFORT
+    )
+    weight = models.PositiveIntegerField(default=1)
+    max_price = models.DecimalField(max_digits=20, decimal_places=6, null=True, blank=True)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    utility = models.JSONField(null=True, blank=True)
+    estimate_s = models.PositiveBigIntegerField(null=True, blank=True)
+    estimate_source = models.CharField(max_length=31, default="", blank=True)
+
+    state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
+    reason_code = models.CharField(max_length=31, default="", blank=True)
+    reason_round = models.BigIntegerField(null=True, blank=True)
+    terms = models.PositiveIntegerField(default=0)
+    leases_held = models.PositiveIntegerField(default=0)
+    first_started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(gpus__gte=1, gpus_min__gte=1)
+                & Q(gpus_min__lte=F("gpus"))
+                & Q(gpus_max__gte=F("gpus")),
+                name="job_gang_bounds",
+            ),
+            models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
+            models.CheckConstraint(
+                condition=Q(max_price__isnull=True) | Q(max_price__gte=0),
+                name="job_max_price_not_negative",
+            ),
+        ]
+        indexes = [
+            # The snapshot reads the active jobs of a pool, in arrival order.
+            models.Index(
+                fields=["pool", "submitted_at", "id"],
+                name="job_active_by_arrival",
+                condition=Q(state__in=("pending", "running", "stopping")),
+            ),
+            # The snapshot reads the jobs that ended since the last round.
+            models.Index(fields=["pool", "ended_at"], name="job_by_end"),
+            # Job lists page by key, newest first, inside one tenant.
+            models.Index(fields=["tenant", "-id"], name="job_by_tenant"),
+            models.Index(fields=["tenant", "state", "-id"], name="job_by_tenant_state"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job still waits or runs."""
+        return self.state in self.ACTIVE_STATES
+
+
+class VirtualWork(models.Model):
+    """How long a job of the virtual executor truly runs, where no snapshot can read it.
+
+    Microseconds of pool time. `done_us` is the work that ended leases left behind; `token`
+    names the lease that runs now, since `launched_us` (of pool time, since 1970).
+    """
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="virtual_work"
+    )
+    duration_us = models.PositiveBigIntegerField()
+    done_us = models.PositiveBigIntegerField(default=0)
+    token = models.CharField(max_length=80, default="", blank=True)
+    launched_us = models.BigIntegerField(null=True, blank=True)
+    exit_code = models.SmallIntegerField(default=0)
+
+
+class TraceFeed(models.Model):
+    """Replays a trace file into a pool: how far it got.
+
+    `started_at` is the pool time of the trace's instant 0 in cycle 0; cycle n is shifted by
+    n x `length_s`. `held_back` counts rounds in which it waited because too many jobs pend.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="feed"
+    )
+    trace = models.CharField(max_length=120)
+    started_at = models.DateTimeField()
+    length_s = models.PositiveIntegerField()
+    cycle = models.PositiveIntegerField(default=0)
+    position = models.PositiveIntegerField(default=0)
+    max_pending = models.PositiveIntegerField(default=2000)
+    held_back = models.PositiveIntegerField(default=0)

@@ -1,0 +1,130 @@
+"""Leases, their slots and their terms. Written by `scheduling.engine.apply` alone."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from scheduling.domain.reasons import EndReason
+from scheduling.models.cluster import GpuType, Node, Pool
+from scheduling.models.jobs import Job
+from tenants.models import Tenant
+
+
+class Lease(models.Model):
+    """An unbroken hold of GPUs by a job. Times are pool time.
+
+    `number` counts the job's leases from 1. `placement` is [[node id, GPUs], ...]. `term` is
+    the present term's number, `own`, `borrowed` and `price` its fixed figures (also in
+    LeaseTerm). Expiry is the earliest instant at which a round may take the GPUs.
+    """
+
+    class State(models.TextChoices):
+        """`waiting`: for the leases it succeeds; `launching`: GPUs reserved, not started."""
+
+        WAITING = "waiting", "waiting for GPUs"
+        LAUNCHING = "launching", "launching"
+        RUNNING = "running", "running"
+        STOPPING = "stopping", "stopping"
+        ENDED = "ended", "ended"
+
+    LIVE_STATES = (State.WAITING, State.LAUNCHING, State.RUNNING, State.STOPPING)
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="leases")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="leases")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="leases")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=State.choices)
+    gpus = models.PositiveIntegerField()
+    placement = models.JSONField()
+    granted_round = models.BigIntegerField()
+    granted_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField()
+    protected_until = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    end_reason = models.CharField(
+        max_length=31, choices=[(r.value, r.value) for r in EndReason], default="", blank=True
+    )
+    term = models.PositiveIntegerField(default=1)
+    own = models.PositiveIntegerField()
+    borrowed = models.PositiveIntegerField()
+    price = models.DecimalField(max_digits=20, decimal_places=6)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="lease_number_once"),
+            # A job that is moved has its next lease waiting while the last one is released.
+            models.UniqueConstraint(
+                fields=["job"],
+                condition=Q(state__in=("launching", "running", "stopping")),
+                name="lease_one_held_per_job",
+            ),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(state="waiting"), name="lease_one_waiting_per_job"
+            ),
+            models.CheckConstraint(
+                condition=Q(gpus=F("own") + F("borrowed")), name="lease_own_plus_borrowed"
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at__isnull=True)
+                | Q(started_at__isnull=True)
+                | Q(ended_at__gte=F("started_at")),
+                name="lease_ends_after_start",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["pool", "id"], name="lease_live_by_pool", condition=~Q(state="ended")
+            ),
+            # The snapshot reads the holds that ended since the last round.
+            models.Index(fields=["pool", "ended_at"], name="lease_by_end"),
+            models.Index(fields=["job", "-number"], name="lease_by_job"),
+            models.Index(fields=["tenant", "-id"], name="lease_by_tenant"),
+        ]
+
+
+class LeaseSlot(models.Model):
+    """One GPU slot of a lease. `planned` until its predecessor lets go, then `holding`."""
+
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="slots")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT)
+    slot = models.PositiveSmallIntegerField()
+    holding = models.BooleanField(default=False)
+    planned = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            # No two leases ever hold the same slot, whatever the code above it believes.
+            models.UniqueConstraint(
+                fields=["node", "slot"], condition=Q(holding=True), name="slot_held_once"
+            ),
+            models.UniqueConstraint(
+                fields=["node", "slot"], condition=Q(planned=True), name="slot_planned_once"
+            ),
+            models.UniqueConstraint(fields=["lease", "node", "slot"], name="slot_once_per_lease"),
+        ]
+
+
+class LeaseTerm(models.Model):
+    """The grant of a lease or one renewal: fixes price, own and borrowed GPUs. Append-only.
+
+    It begins at `starts_at` (the first one when the executor started the job) and lasts until
+    the next term begins or the lease ends.
+    """
+
+    lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="terms")
+    number = models.PositiveIntegerField()
+    round = models.BigIntegerField()
+    starts_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    own = models.PositiveIntegerField()
+    borrowed = models.PositiveIntegerField()
+    price = models.DecimalField(max_digits=20, decimal_places=6)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["lease", "number"], name="term_once_per_lease"),
+            models.CheckConstraint(condition=Q(price__gte=0), name="term_price_not_negative"),
+        ]

@@ -1,0 +1,72 @@
+"""Rounds, their stored bytes, and what a pool carries from one round to the next."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from scheduling.models.cluster import Pool
+
+
+class Round(models.Model):
+    """One committed scheduling decision of a pool. Append-only.
+
+    `at` is the instant on the round grid: the policy's `now`. `summary` holds counts for
+    lists, `shares` the rows of the decision per (tenant, type), `superseded` what changed
+    between snapshot and apply: [{"item", "id", "why"}, ...].
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="rounds")
+    number = models.BigIntegerField()
+    at = models.DateTimeField()
+    wall_at = models.DateTimeField()
+    token = models.BigIntegerField()
+    policy = models.SlugField(max_length=31)
+    policy_version = models.CharField(max_length=31)
+    scale = models.PositiveIntegerField()
+    snapshot_sha256 = models.CharField(max_length=64)
+    decision_sha256 = models.CharField(max_length=64)
+    snapshot_us = models.PositiveIntegerField(help_text="Microseconds to read the snapshot.")
+    decide_us = models.PositiveIntegerField(help_text="Microseconds to decide and check.")
+    summary = models.JSONField(default=dict)
+    shares = models.JSONField(default=list)
+    superseded = models.JSONField(default=list)
+    fallback = models.CharField(max_length=120, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "number"], name="round_number_once"),
+            # At most one committed round per instant, whoever believes to hold the fence.
+            models.UniqueConstraint(fields=["pool", "at"], name="round_instant_once"),
+        ]
+
+
+class RoundBlob(models.Model):
+    """Compressed canonical bytes of a round's snapshot and decision, in day partitions."""
+
+    day = models.DateField()
+    pool = models.ForeignKey(Pool, on_delete=models.DO_NOTHING, db_constraint=False)
+    number = models.BigIntegerField()
+    snapshot = models.BinaryField()
+    decision = models.BinaryField()
+
+    pk = models.CompositePrimaryKey("day", "pool_id", "number")
+
+    class Meta:
+        managed = False  # partitioned: made in migration 0002
+        db_table = "scheduling_roundblob"
+
+
+class PoolState(models.Model):
+    """What the next snapshot takes over: the GPU-time sums and the policy's memory."""
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="state"
+    )
+    round = models.BigIntegerField(default=0)
+    at = models.DateTimeField()
+    service = models.BinaryField()
+    policy = models.SlugField(max_length=31, default="", blank=True)
+    policy_version = models.CharField(max_length=31, default="", blank=True)
+    memory = models.BinaryField(default=b"{}")
+    prices = models.JSONField(default=list)
+    entitled = models.JSONField(default=dict)
