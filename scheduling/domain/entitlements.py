@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from billing.money import largest_remainder
 from scheduling.domain.values import Value
 
 
@@ -48,28 +49,6 @@ class Tenant(Value, frozen=True, array_like=True):
 
     id: int
     spendable_micro: int | None = None
-
-
-def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
-    """Split `total` whole units by weight so that the parts sum to it exactly.
-
-    Each part is within one unit of its exact share; equal remainders go to the earlier index.
-    All weights 0 give all parts 0.
-
-    Raises:
-        ValueError: a weight or the total is negative.
-    """
-    if total < 0 or any(weight < 0 for weight in weights):
-        raise ValueError("largest_remainder needs a total and weights of at least 0")
-    weight_sum = sum(weights)
-    if weight_sum == 0:
-        return [0] * len(weights)
-    parts = [total * weight // weight_sum for weight in weights]
-    remainders = [-(total * weight % weight_sum) for weight in weights]
-    left = total - sum(parts)
-    for index in sorted(range(len(weights)), key=lambda i: (remainders[i], i))[:left]:
-        parts[index] += 1
-    return parts
 
 
 def effective_quotas(quotas: Sequence[int], capacity: int) -> list[int]:

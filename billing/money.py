@@ -1,0 +1,104 @@
+"""Fixed-point credits: micro-credits (int) in code, numeric(20,6) in the database.
+
+A float is an error everywhere: it cannot hold 0.1, and a ledger that is nearly balanced is
+not balanced. Units: credit in micro-credits (`_micro`), prices in micro-credits per GPU-hour,
+times in microseconds of pool time (`_us`), GPU-time in GPU-microseconds (`_gpu_us`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+MICRO = 1_000_000
+HOUR_US = 3600 * 1_000_000
+PLACES = Decimal("0.000001")
+# What numeric(20,6) holds, in micro-credits (exclusive).
+LIMIT_MICRO = 10**20
+
+
+def to_micro(credits: Decimal) -> int:
+    """Return a decimal amount of credits as whole micro-credits.
+
+    Raises:
+        TypeError: it is not a Decimal (a float above all).
+        ValueError: it is not finite, has more than six places, or does not fit numeric(20,6).
+    """
+    if not isinstance(credits, Decimal):
+        raise TypeError(f"credits must be a Decimal, not {type(credits).__name__}")
+    if not credits.is_finite():
+        raise ValueError("credits must be finite")
+    numerator, denominator = credits.as_integer_ratio()
+    micro, rest = divmod(numerator * MICRO, denominator)
+    if rest:
+        raise ValueError(f"{credits} has more than six places")
+    return _fits(micro)
+
+
+def to_credits(micro: int) -> Decimal:
+    """Return whole micro-credits as a decimal with six places.
+
+    Raises:
+        TypeError: it is not an int.
+        ValueError: it does not fit numeric(20,6).
+    """
+    if not isinstance(micro, int) or isinstance(micro, bool):
+        raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
+    # By digits, because arithmetic would round to the decimal context's precision.
+    sign = 1 if micro < 0 else 0
+    digits = tuple(int(digit) for digit in str(abs(_fits(micro))))
+    return Decimal((sign, digits, -6))
+
+
+def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
+    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour.
+
+    gpus x price x held / 3600 s, rounded once, half to even.
+
+    Raises:
+        ValueError: a factor is negative.
+        TypeError: a factor is not an int.
+    """
+    for factor in (gpus, price_micro, held_us):
+        if not isinstance(factor, int):
+            raise TypeError(f"a charge needs ints, not {type(factor).__name__}")
+        if factor < 0:
+            raise ValueError("a charge needs factors of at least 0")
+    return round_half_even(gpus * price_micro * held_us, HOUR_US)
+
+
+def round_half_even(numerator: int, denominator: int) -> int:
+    """Return numerator / denominator as the nearest int, ties to the even one."""
+    quotient, rest = divmod(numerator, denominator)
+    above_half = 2 * rest - denominator
+    if above_half > 0 or (above_half == 0 and quotient % 2 == 1):
+        quotient += 1
+    return quotient
+
+
+def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
+    """Split `total` whole units by weight so that the parts sum to it exactly.
+
+    Each part is within one unit of its exact share; equal remainders go to the earlier index
+    (sort by tenant id first: ties then go by tenant id). All weights 0 give all parts 0.
+
+    Raises:
+        ValueError: a weight or the total is negative.
+    """
+    if total < 0 or any(weight < 0 for weight in weights):
+        raise ValueError("largest_remainder needs a total and weights of at least 0")
+    weight_sum = sum(weights)
+    if weight_sum == 0:
+        return [0] * len(weights)
+    parts = [total * weight // weight_sum for weight in weights]
+    remainders = [-(total * weight % weight_sum) for weight in weights]
+    left = total - sum(parts)
+    for index in sorted(range(len(weights)), key=lambda i: (remainders[i], i))[:left]:
+        parts[index] += 1
+    return parts
+
+
+def _fits(micro: int) -> int:
+    if not -LIMIT_MICRO < micro < LIMIT_MICRO:
+        raise ValueError("an amount must fit numeric(20,6)")
+    return micro
