@@ -27,8 +27,10 @@ def main():
     if wanted not in ("core", "dev"):
         stop("unknown lock %r: choose core or dev" % wanted)
     if sys.version_info < OLDEST:
-        stop("Python %d.%d or newer is needed, this is %s (choose one with PYTHON=...)"
-             % (OLDEST + (sys.version.split()[0],)))
+        stop(
+            "Python %d.%d or newer is needed, this is %s (choose one with PYTHON=...)"
+            % (OLDEST + (sys.version.split()[0],))
+        )
     # Two commands at once (`make run` beside `make test`) must not build it twice.
     folder = os.open(HERE, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
@@ -45,11 +47,28 @@ def install(wanted):
         run([sys.executable, "-m", "venv", "--clear", VENV], "could not make .venv")
     say("installing requirements/%s.txt" % wanted)
     quiet = ["-q", "--disable-pip-version-check", "--no-input"]
-    run([PYTHON, "-m", "pip", "install"] + quiet
-        + ["--require-hashes", "-r", os.path.join(HERE, "uv.txt")], "could not install uv")
-    run([PYTHON, "-m", "uv", "pip", "sync", "-q", "--require-hashes", "--python", PYTHON,
-         os.path.join(HERE, wanted + ".txt"), os.path.join(HERE, "uv.txt")],
-        "could not install requirements/%s.txt" % wanted)
+    run(
+        [PYTHON, "-m", "pip", "install"]
+        + quiet
+        + ["--require-hashes", "-r", os.path.join(HERE, "uv.txt")],
+        "could not install uv",
+    )
+    run(
+        [
+            PYTHON,
+            "-m",
+            "uv",
+            "pip",
+            "sync",
+            "-q",
+            "--require-hashes",
+            "--python",
+            PYTHON,
+            os.path.join(HERE, wanted + ".txt"),
+            os.path.join(HERE, "uv.txt"),
+        ],
+        "could not install requirements/%s.txt" % wanted,
+    )
     with open(STAMP, "w") as stamp:
         stamp.write(stamp_of(wanted))
 
@@ -59,12 +78,16 @@ def check_machine():
         import ensurepip  # noqa: F401 - Debian splits it off with the venv module
         import venv  # noqa: F401 - only its presence matters
     except ImportError:
-        stop("Python's venv module is missing; on Debian or Ubuntu: "
-             "apt-get install python%d.%d-venv" % sys.version_info[:2])
+        stop(
+            "Python's venv module is missing; on Debian or Ubuntu: "
+            "apt-get install python%d.%d-venv" % sys.version_info[:2]
+        )
     free_mb = shutil.disk_usage(ROOT).free // 2**20
     if free_mb < NEEDED_MB:
-        stop("the disk of %s has %d MB free, the installation needs %d MB"
-             % (ROOT, free_mb, NEEDED_MB))
+        stop(
+            "the disk of %s has %d MB free, the installation needs %d MB"
+            % (ROOT, free_mb, NEEDED_MB)
+        )
 
 
 def stamp_of(wanted):

@@ -1,0 +1,13 @@
+"""Django application `portal`: the outer face."""
+
+from django.apps import AppConfig
+
+
+class PortalConfig(AppConfig):
+    """Pages, the API's root, start-up checks, and the process tree."""
+
+    name = "portal"
+
+    def ready(self) -> None:
+        # `shared_task` needs the application in every process that sends a wake-up.
+        from portal import celery, checks  # noqa: F401 - imported to register

@@ -1,0 +1,200 @@
+"""One child of the supervisor: started, logged, restarted when it dies, stopped."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from .watchdog import Watchdog
+
+LOG_BYTES = 5 * 2**20
+BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+# A child that lived this long starts its back-off anew.
+HEALTHY_S = 30.0
+# Lines a child may put on the terminal in a window; its file has them all.
+TERMINAL_LINES, TERMINAL_WINDOW_S = 4, 10.0
+
+# What the log format of portal/settings.py writes.
+ALARM = re.compile(r"\[(warning|error|critical) *\]")
+NEVER = re.compile(r"(?!)")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to start, and how it is to be ended.
+
+    `stage` 0 uses the services of stage 1, so the watchdog ends it first.
+    """
+
+    name: str
+    command: list[str]
+    stage: int = 0
+    stop: signal.Signals = signal.SIGTERM
+    stop_s: float = 10.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # `user`, `group`, `pass_fds`, `cwd` for subprocess.
+    popen: Mapping[str, object] = field(default_factory=dict)
+    # Which lines the terminal shows when it is not verbose.
+    alarm: re.Pattern[str] = ALARM
+
+
+class Child:
+    """A child process in a group of its own."""
+
+    def __init__(self, spec: Spec, logs: Path, watchdog: Watchdog, say: Say, *, verbose: bool):
+        self.spec = spec
+        self.last_line = ""
+        self.lines: list[str] = []
+        self.starts = 0
+        self._watchdog = watchdog
+        self._say = say
+        self._verbose = verbose
+        self._shown_at: list[float] = []
+        self._stopping = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._log = _rotating_log(spec.name, logs)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def keep(self) -> None:
+        """Run it until `stop`, starting it again whenever it dies."""
+        self._keeper = asyncio.create_task(self._keep_running())
+
+    async def run_once(self) -> int:
+        """Run it to its end and return the exit status."""
+        process = await self._start()
+        return await self._finish(process)
+
+    async def restart(self) -> None:
+        """End this instance; the keeper starts the next one."""
+        await self._end()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await self._end()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        for handler in list(self._log.handlers):
+            handler.close()
+
+    def kill(self) -> None:
+        if self.running:
+            assert self._process is not None
+            _signal_group(self._process.pid, signal.SIGKILL)
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        while not self._stopping:
+            born = time.monotonic()
+            status = await self._finish(await self._start())
+            if self._stopping:
+                return
+            failures = 0 if time.monotonic() - born > HEALTHY_S else failures
+            pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+            failures += 1
+            self._say(
+                f"{self.spec.name} ended ({_describe(status)}), again in {pause_s:g} s; "
+                f"its last words: {self.last_line[:200] or 'none'}"
+            )
+            await asyncio.sleep(pause_s)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            *self.spec.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            limit=2**20,
+            env={**os.environ, **self.spec.environment},
+            **self.spec.popen,  # type: ignore[arg-type]  # a mapping of keyword arguments
+        )
+        self.starts += 1
+        self._watchdog.watch(self._process.pid, self.spec.stage, self.spec.stop)
+        return self._process
+
+    async def _finish(self, process: asyncio.subprocess.Process) -> int:
+        assert process.stdout is not None
+        reader = asyncio.create_task(self._read(process.stdout))
+        status = await process.wait()
+        # What its own children left behind would hold the pipe open, and the port.
+        _signal_group(process.pid, signal.SIGKILL)
+        self._watchdog.forget(process.pid)
+        await reader
+        return status
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        _signal(process.pid, self.spec.stop)
+        # A stopped process would sleep through its signal.
+        _signal_group(process.pid, signal.SIGCONT)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), self.spec.stop_s)
+            return
+        self._say(f"{self.spec.name} did not stop within {self.spec.stop_s:g} s: killed")
+        _signal_group(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                raw = await stream.readline()
+            except ValueError:  # A line longer than the limit; the rest of it follows.
+                continue
+            if not raw:
+                return
+            self._take(raw.decode(errors="replace").rstrip("\n"))
+
+    def _take(self, line: str) -> None:
+        self._log.info(line)
+        if not line.strip():
+            return
+        self.last_line = line
+        self.lines = [*self.lines[-199:], line]
+        if self._verbose or (self.spec.alarm.search(line) and self._may_show()):
+            self._say(f"[{self.spec.name}] {line[:400]}")
+
+    def _may_show(self) -> bool:
+        now = time.monotonic()
+        self._shown_at = [at for at in self._shown_at if now - at < TERMINAL_WINDOW_S]
+        self._shown_at.append(now)
+        return len(self._shown_at) <= TERMINAL_LINES
+
+
+def _rotating_log(name: str, logs: Path) -> logging.Logger:
+    # Not from the registry of loggers: this one is private and ends with its child.
+    log = logging.Logger(name)
+    log.addHandler(
+        RotatingFileHandler(logs / f"{name}.log", maxBytes=LOG_BYTES, backupCount=1, delay=True)
+    )
+    return log
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _describe(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"status {status}"

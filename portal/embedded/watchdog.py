@@ -1,0 +1,108 @@
+"""Ends the process tree when its supervisor is gone, even by kill -9.
+
+The supervisor starts this file as a child and tells it through a pipe which process
+groups live: `+ GROUP STAGE SIGNAL` and `- GROUP`. The end of the pipe is the death of
+the supervisor: the groups are then ended by stage, lowest first, so that the database
+outlives the processes that use it. Only the standard library, and no package import:
+it must start fast and stay small.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+GRACE_S = {0: 3.0, 1: 10.0}
+
+
+class Watchdog:
+    """The supervisor's end of the pipe."""
+
+    def __init__(self, held: Sequence[int] = ()) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-E", __file__],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=tuple(held),
+        )
+
+    def watch(self, group: int, stage: int, stop: signal.Signals) -> None:
+        self._tell(f"+ {group} {stage} {int(stop)}")
+
+    def forget(self, group: int) -> None:
+        self._tell(f"- {group}")
+
+    def __enter__(self) -> "Watchdog":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        # A watchdog that somebody killed must not take the portal with it.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+
+def main() -> None:
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    groups: dict[int, tuple[int, int]] = {}
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "+":
+            groups[int(words[1])] = (int(words[2]), int(words[3]))
+        else:
+            groups.pop(int(words[1]), None)
+    for stage in sorted({stage for stage, _ in groups.values()}):
+        members = {group: stop for group, (at, stop) in groups.items() if at == stage}
+        end_groups(members, GRACE_S.get(stage, 5.0))
+
+
+def end_groups(groups: dict[int, int], grace_s: float) -> None:
+    """Ask each leader with its own signal, wait, then kill what is left of its group."""
+    for leader, stop in groups.items():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(leader, stop)
+            # A stopped process would sleep through its signal.
+            os.killpg(leader, signal.SIGCONT)
+    deadline = time.monotonic() + grace_s
+    while any(alive(leader) for leader in groups) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for leader in groups:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has collected does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        # No /proc (macOS): there the parent collects, and signal 0 has answered.
+        return not os.path.isdir("/proc/self")
+
+
+if __name__ == "__main__":
+    main()

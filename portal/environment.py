@@ -1,0 +1,52 @@
+"""Typed values from the environment; a wrong one is named in the error."""
+
+import os
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
+
+
+class SettingError(Exception):
+    """A variable of the environment is missing or has a value that cannot be used."""
+
+
+def text(name: str, default: str | None = None) -> str:
+    value = os.environ.get(name) or default
+    if value is None:
+        raise SettingError(f"{name} must be set")
+    return value
+
+
+def whole(name: str, default: int) -> int:
+    value = os.environ.get(name) or str(default)
+    if not value.isdecimal():
+        raise SettingError(f"{name} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def flag(name: str, *, default: bool = False) -> bool:
+    value = os.environ.get(name, "1" if default else "0").lower()
+    if value not in TRUE | FALSE:
+        raise SettingError(f"{name} must be 1 or 0, not {value!r}")
+    return value in TRUE
+
+
+def listed(name: str, default: str = "") -> list[str]:
+    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def database(name: str, url: str) -> dict[str, object]:
+    """Django's settings for `postgres://user:password@host:port/name?host=/folder`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgres", "postgresql") or not parts.path.strip("/"):
+        raise SettingError(f"{name} must look like postgres://user@host/database")
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", "") or unquote(parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "OPTIONS": options,
+    }

@@ -1,0 +1,17 @@
+"""`manage.py up`: the whole portal as one supervised process tree."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from portal import supervisor
+
+
+class Command(BaseCommand):
+    """Listed by `manage.py help`; manage.py itself takes a shorter way."""
+
+    help = "Start PostgreSQL, Valkey, web, workers and beat; PORT and VERBOSE are read."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        raise SystemExit(supervisor.main())

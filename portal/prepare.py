@@ -1,0 +1,82 @@
+"""Bring the database up to date: grants, migrations, then the commands of AFTER_MIGRATE.
+
+A process of its own (`python -m portal.prepare`), run to its end before the portal
+starts: the supervisor itself holds neither Django nor a connection.
+"""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+from django.db import connections
+
+# Idempotent management commands, in order; one that does not exist is left out.
+AFTER_MIGRATE = ("seed_demo",)
+LOGINS_MARK = "logins: "
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    import django
+
+    django.setup()
+    migrate()
+    after_migrate()
+    for line in demo_logins():
+        print(LOGINS_MARK + line)
+
+
+def migrate() -> None:
+    """Migrate as the owner; what it makes is open to the app role from the start.
+
+    The grants come first, as default privileges: a migration that then takes a right
+    away (append-only tables) has the last word.
+    """
+    from django.core.management import call_command
+
+    grant_to_app_role()
+    call_command("migrate", database="owner", verbosity=0, interactive=False)
+
+
+def grant_to_app_role() -> None:
+    """Let the app role read and write the rows of tables that the owner will make."""
+    from django.conf import settings
+
+    owner = connections["owner"]
+    if owner.settings_dict["USER"] == settings.APP_DB_ROLE:
+        return
+    with owner.cursor() as cursor:
+        app = owner.ops.quote_name(settings.APP_DB_ROLE)
+        cursor.execute(f"GRANT USAGE ON SCHEMA public TO {app}")
+        for rights, kind in (
+            ("SELECT, INSERT, UPDATE, DELETE", "TABLES"),
+            ("USAGE, SELECT", "SEQUENCES"),
+        ):
+            cursor.execute(
+                f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rights} ON {kind} TO {app}"
+            )
+
+
+def after_migrate() -> None:
+    from django.conf import settings
+    from django.core.management import call_command, get_commands
+
+    if settings.PRODUCTION:
+        return
+    known = get_commands()
+    for name in AFTER_MIGRATE:
+        if name in known:
+            call_command(name)
+
+
+def demo_logins() -> list[str]:
+    """What `tenants.services.demo_logins()` tells a newcomer to log in with."""
+    if find_spec("tenants.services") is None:
+        return []
+    tell = getattr(import_module("tenants.services"), "demo_logins", None)
+    return list(tell()) if tell else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""All settings, read from the environment; docs/configuration is this file.
+
+Two modes. `demo` (the default) is what `make run` starts: this machine only, a secret
+key kept in the data folder, the embedded database. `production` has no such defaults:
+what is missing is named, and portal/checks.py refuses what is unsafe.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import structlog
+from csp.constants import NONE, SELF
+from portal.embedded import folders
+from portal.environment import SettingError, database, flag, listed, text, whole
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+FOLDERS = folders.locate()
+
+# Mode
+MODE = text("EVENSHARE_MODE", "demo")
+if MODE not in ("demo", "production"):
+    raise SettingError(f"EVENSHARE_MODE must be demo or production, not {MODE!r}")
+PRODUCTION = MODE == "production"
+DEBUG = flag("DEBUG")
+
+
+def _demo_key() -> str:
+    """The key of the running demo; without one, a key that nobody else will ever hold."""
+    try:
+        return FOLDERS.secret_key.read_text()
+    except OSError:
+        return secrets.token_urlsafe(48)
+
+
+SECRET_KEY = text("SECRET_KEY", None if PRODUCTION else _demo_key())
+ALLOWED_HOSTS = listed("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = listed("CSRF_TRUSTED_ORIGINS")
+
+# Applications
+INSTALLED_APPS = [
+    "portal",
+    "billing",
+    "scheduling",
+    "tenants",
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "csp",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "portal.urls"
+ASGI_APPLICATION = "portal.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# Database: `default` is the app role, which owns nothing; `owner` runs the migrations.
+_embedded = "postgres://{}@/evenshare?host=" + str(FOLDERS.postgres_socket)
+_app_url = text("DATABASE_URL", None if PRODUCTION else _embedded.format("evenshare_app"))
+_owner_url = text(
+    "OWNER_DATABASE_URL",
+    _app_url if "DATABASE_URL" in os.environ else _embedded.format("evenshare_owner"),
+)
+DATABASES = {
+    "default": database("DATABASE_URL", _app_url),
+    "owner": database("OWNER_DATABASE_URL", _owner_url),
+}
+APP_DB_ROLE = str(DATABASES["default"]["USER"])
+# Requests run on short-lived threads, so only a pool keeps connections; a worker has one.
+_pool_size = whole("DATABASE_POOL_SIZE", 0)
+if _pool_size:
+    _options: Any = DATABASES["default"]["OPTIONS"]
+    _options["pool"] = {"min_size": 1, "max_size": _pool_size, "timeout": 5}
+else:
+    DATABASES["default"]["CONN_MAX_AGE"] = 600
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Redis: the broker (portal/celery.py) and nothing that must not be lost.
+REDIS_URL = text("REDIS_URL", None if PRODUCTION else f"unix://{FOLDERS.valkey_socket}?db=0")
+
+# Who
+AUTH_USER_MODEL = "tenants.User"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# What a browser may do. No inline script or style: put them into static/.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+SESSION_COOKIE_NAME = "__Host-session" if PRODUCTION else "evenshare_session"
+CSRF_COOKIE_NAME = "__Host-csrf" if PRODUCTION else "evenshare_csrf"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 8 * 3600
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = PRODUCTION
+SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
+
+# Language and time: instants are UTC; a page shows local time at its edge.
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# Static files: from their folders in the demo, by content hash in production.
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "whitenoise.storage.CompressedManifestStaticFilesStorage"
+            if PRODUCTION
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        )
+    },
+}
+
+# Logs: one line per event on standard output; whoever started us keeps them.
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "foreign_pre_chain": [
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+            ],
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                # `[error    ]`: portal/embedded/children.py looks for these words.
+                structlog.dev.ConsoleRenderer(
+                    colors=False, exception_formatter=structlog.dev.plain_traceback
+                ),
+            ],
+        }
+    },
+    "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["output"], "level": text("LOG_LEVEL", "INFO")},
+    "loggers": {
+        # Every 404 as a warning would let a stranger fill the log.
+        "django.request": {"level": "ERROR"},
+    },
+}
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    cache_logger_on_first_use=True,
+)
