@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -205,6 +206,11 @@ def create_database(
     connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, app))
 
 
+def drop_database(connection: psycopg.Connection, name: str) -> None:
+    """Drop it with whatever connections it still has."""
+    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
 def find_programs() -> Path:
     """The folder with `postgres` and `initdb`: named, from the wheel, or on PATH.
 
@@ -228,13 +234,12 @@ def find_programs() -> Path:
     )
 
 
-def wait_until(ready: "object", what: str, *, patience_s: float = 30.0) -> None:
+def wait_until(ready: Callable[[], bool], what: str, *, patience_s: float = 30.0) -> None:
     """Poll a callable until it is true.
 
     Raises:
         StartError: when it is still false at the end.
     """
-    assert callable(ready)
     deadline = time.monotonic() + patience_s
     while not ready():
         if time.monotonic() > deadline:

@@ -1,0 +1,44 @@
+"""Fixtures for all tests; the database and the live site are in tests/plugin.py."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from portal.embedded.postgres import create_database
+from tests.plugin import SHARED, Services
+from tests.tools import require_tool
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(template_database: str, services: Services) -> None:
+    """Replaces pytest-django's own, which would create the database as the app role.
+
+    It stands here because a conftest wins over every plugin, whatever their order.
+    """
+    with services.postgres.connect() as connection:
+        create_database(connection, SHARED, template=template_database)
+
+
+@pytest.fixture
+def transactional_db() -> None:
+    pytest.fail("append-only tables refuse TRUNCATE: use the fixture committed_db", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """Debian's Chromium; Playwright's own download is not needed."""
+    program = require_tool("chromium")
+    # Playwright runs an event loop in this thread, where Django then expects no ORM.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    from playwright.sync_api import sync_playwright
+
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=sandbox)
+        yield running
+        running.close()

@@ -1,0 +1,177 @@
+"""The database and the broker of a test run; pyproject.toml names this plugin.
+
+pytest-django loads the settings before any conftest, so the addresses are set here, at
+import. The servers behind them start with the first test that wants the database, and
+a watchdog ends them with the run, however it ends.
+
+Three ways to a database, all as the app role, which owns nothing:
+- pytest-django's `db` (or its mark): one shared database, rolled back after each test.
+- `committed_db`: a database of the test's own, for commits, threads and processes.
+- `site`: a live server on such a database, for browsers; its value is the URL.
+TRUNCATE is refused on append-only tables, so pytest-django's `transactional_db`, which
+empties tables after a test, cannot work here and says so.
+"""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from portal.embedded import folders
+from portal.embedded.postgres import (
+    APP_ROLE,
+    OWNER_ROLE,
+    Postgres,
+    create_database,
+    drop_database,
+    wait_until,
+)
+from portal.embedded.valkey import Valkey
+from portal.embedded.watchdog import Watchdog
+
+TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
+
+
+@dataclass
+class Services:
+    """A PostgreSQL and a Valkey in a temporary folder."""
+
+    folder: Path
+    postgres: Postgres
+    valkey: Valkey
+    watchdog: Watchdog | None = None
+
+    def start(self) -> None:
+        self.watchdog = Watchdog()
+        self.postgres.prepare()
+        identity = self.postgres.identity
+        self._launch("postgres", self.postgres.command, signal.SIGQUIT, **identity.popen)
+        self._launch("valkey", self.valkey.command, signal.SIGTERM)
+        wait_until(self.postgres.ready, "postgres")
+        wait_until(self.valkey.ready, "valkey")
+        self.postgres.ensure_roles_and_database()
+
+    def stop(self) -> None:
+        if self.watchdog is not None:
+            # The end of its pipe is its order to end the servers.
+            with self.watchdog:
+                pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _launch(self, name: str, command: list[str], stop: signal.Signals, **popen: object) -> None:
+        assert self.watchdog is not None
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(  # type: ignore[call-overload]  # user and group
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.postgres.identity.home,
+                **popen,
+            )
+        self.watchdog.watch(process.pid, 1, stop)
+
+
+def _announce() -> Services:
+    """Choose the folder and put the addresses into the environment."""
+    folder = Path(tempfile.mkdtemp(prefix="evenshare-test-"))
+    (folder / "run").mkdir(mode=0o700)
+    place = folders.Folders(folder, folder / "run")
+    services = Services(folder, Postgres(place, durable=False), Valkey(place))
+    os.environ["EVENSHARE_DATA_DIR"] = str(folder)
+    os.environ["REDIS_URL"] = services.valkey.url
+    _name_database(services, SHARED)
+    return services
+
+
+def _name_database(services: Services, name: str) -> None:
+    os.environ["DATABASE_URL"] = services.postgres.url(APP_ROLE, name)
+    os.environ["OWNER_DATABASE_URL"] = services.postgres.url(OWNER_ROLE, name)
+
+
+SERVICES = _announce()
+
+
+def pytest_unconfigure() -> None:
+    SERVICES.stop()
+
+
+@pytest.fixture(scope="session")
+def services() -> Services:
+    """The running servers, for tests that stop or flush one of their own."""
+    if SERVICES.watchdog is None:
+        SERVICES.start()
+    return SERVICES
+
+
+@pytest.fixture(scope="session")
+def template_database(services: Services, django_db_blocker: object) -> str:
+    """Migrated once, as the owner, exactly as `manage.py up` does it."""
+    from portal import prepare
+
+    with services.postgres.connect() as connection:
+        create_database(connection, TEMPLATE)
+    with django_db_blocker.unblock():  # type: ignore[attr-defined]  # pytest-django's own
+        _point_django_to(TEMPLATE)
+        prepare.migrate()
+        # A database with a connection cannot be a template.
+        _point_django_to(SHARED)
+    return TEMPLATE
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def committed_db(
+    template_database: str, services: Services, django_db_blocker: object
+) -> Iterator[str]:
+    """The name of a fresh database that every connection of this process now uses.
+
+    New threads and child processes get it too: settings and environment name it.
+    """
+    name = f"evenshare_test_{next(_numbers)}"
+    with services.postgres.connect() as connection:
+        create_database(connection, name, template=template_database)
+    with django_db_blocker.unblock():  # type: ignore[attr-defined]  # pytest-django's own
+        _point_django_to(name)
+        _name_database(services, name)
+        try:
+            yield name
+        finally:
+            _point_django_to(SHARED)
+            _name_database(services, SHARED)
+            with services.postgres.connect() as connection:
+                drop_database(connection, name)
+
+
+@pytest.fixture
+def site(committed_db: str) -> Iterator[str]:
+    """The URL of a live server, static files included, on the database of the test."""
+    from django.contrib.staticfiles.handlers import StaticFilesHandler
+    from django.test.testcases import LiveServerThread
+
+    thread = LiveServerThread("127.0.0.1", StaticFilesHandler)
+    thread.daemon = True
+    thread.start()
+    thread.is_ready.wait()
+    if thread.error is not None:
+        raise thread.error
+    yield f"http://127.0.0.1:{thread.port}"
+    thread.terminate()
+
+
+def _point_django_to(name: str) -> None:
+    from django.db import connections
+
+    connections.close_all()
+    for alias in ("default", "owner"):
+        # The wrappers of all threads share this dictionary.
+        connections.settings[alias]["NAME"] = name

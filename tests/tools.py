@@ -1,0 +1,37 @@
+"""Helpers that tests share: polling, and programs that may not be installed."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+# How `.ci/run` gets what a test may want; a skip names it.
+PACKAGES = {"chromium": "chromium"}
+
+
+def require_tool(program: str) -> str:
+    """The path of a program; without it the test skips, or fails where REQUIRE_ALL=1."""
+    path = shutil.which(program)
+    if path:
+        return path
+    reason = f"{program} is not installed (apt-get install {PACKAGES.get(program, program)})"
+    if os.environ.get("REQUIRE_ALL") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def eventually(probe: Callable[[], T], *, within_s: float = 10.0, every_s: float = 0.05) -> T:
+    """Call until the answer is true, and return it; fail at the deadline with the last one."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            pytest.fail(f"still {answer!r} after {within_s:g} s: {probe}")
+        time.sleep(every_s)
