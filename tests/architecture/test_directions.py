@@ -1,0 +1,105 @@
+"""Who may import whom, and what the pure core must not know."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from .sources import PURE, ROOT, imported_modules, name_of, python_files, tree
+
+# The policy gets its time from the snapshot, its chance from a seed it is given.
+CLOCKS = {
+    "time.time",
+    "time.monotonic",
+    "time.perf_counter",
+    "time.sleep",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.today",
+    "date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.date.today",
+}
+SEEDED = {"random.Random"}
+FORBIDDEN_ROOTS = {
+    "django",
+    "rest_framework",
+    "celery",
+    "kombu",
+    "psycopg",
+    "redis",
+    "requests",
+    "httpx",
+    "urllib",
+    "http",
+    "socket",
+    "subprocess",
+    "secrets",
+    "uuid",
+}
+SOLVERS = {"ortools", "pyomo", "highspy"}
+
+
+def test_contracts_of_import_linter_hold() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_of_the_pure_core_is_named_in_its_contract() -> None:
+    packages = {name.replace("/", ".") for name in PURE if (ROOT / name / "__init__.py").exists()}
+    assert packages == set(contract("pure")["source_modules"])
+
+
+def contract(identifier: str) -> dict[str, list[str]]:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return next(found for found in linter["contracts"] if found["id"] == identifier)
+
+
+@pytest.mark.parametrize("path", python_files(*PURE), ids=name_of)
+class TestThePureCore:
+    def test_imports_no_framework_driver_or_network(self, path: Path) -> None:
+        roots = {module.partition(".")[0] for module in imported_modules(path)}
+        assert not roots & FORBIDDEN_ROOTS
+
+    def test_of_billing_stands_alone(self, path: Path) -> None:
+        if name_of(path).startswith("billing/"):
+            others = {"scheduling", "tenants", "portal"}
+            assert not others & {m.partition(".")[0] for m in imported_modules(path)}
+
+    def test_reads_no_clock_and_no_global_chance(self, path: Path) -> None:
+        called = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
+        chance = {name for name in called if name.startswith("random.")} - SEEDED
+        assert not chance
+        assert not called & CLOCKS
+        from_random = {
+            alias.name
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.ImportFrom) and node.module in ("random", "time")
+            for alias in node.names
+        }
+        assert from_random <= {"Random"}
+
+    def test_keeps_solvers_behind_the_formulations(self, path: Path) -> None:
+        if name_of(path).startswith("scheduling/formulations"):
+            return
+        roots = {module.partition(".")[0] for module in imported_modules(path)}
+        assert not roots & SOLVERS
+
+
+def test_nothing_but_standard_files_configures_the_tools() -> None:
+    """One place for tool settings: pyproject.toml."""
+    assert not [
+        name
+        for name in ("setup.cfg", "tox.ini", "pytest.ini", "mypy.ini")
+        if (ROOT / name).exists()
+    ]

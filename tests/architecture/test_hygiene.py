@@ -1,0 +1,108 @@
+"""Skips with reasons, migrations complete, locks without addresses, documents without lies."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from .sources import ROOT, files, name_of, python_files, tree
+
+LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "uv")]
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
+MAKE_TARGET = re.compile(r"`make ([a-z]+)")
+SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
+
+
+class TestALock:
+    @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
+    def test_names_no_index(self, lock: Path) -> None:
+        assert not re.search(r"https?:|^--|file:", lock.read_text(), re.MULTILINE)
+
+    @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
+    def test_has_a_hash_for_every_package(self, lock: Path) -> None:
+        entries = re.split(r"\n(?=[a-z])", re.sub(r"(?m)^#.*\n", "", lock.read_text()).strip())
+        assert entries
+        assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+    def test_of_the_core_is_a_part_of_the_dev_lock(self) -> None:
+        core, dev = (
+            set(re.findall(r"(?m)^[a-z][^ ]*==[^ ]+", lock.read_text())) for lock in LOCKS[:2]
+        )
+        assert core <= dev
+
+
+class TestTheTests:
+    def test_give_a_reason_for_every_skip(self) -> None:
+        silent = []
+        for path in python_files("tests/"):
+            for node in ast.walk(tree(path)):
+                if isinstance(node, ast.Attribute) and re.fullmatch(
+                    r"pytest\.mark\.(skip|xfail)", ast.unparse(node)
+                ):
+                    silent.append(f"{name_of(path)}:{node.lineno}")
+                if isinstance(node, ast.Call):
+                    function = ast.unparse(node.func)
+                    explained = node.args or any(k.arg == "reason" for k in node.keywords)
+                    if function in ("pytest.skip", "pytest.mark.skip") and not explained:
+                        silent.append(f"{name_of(path)}:{node.lineno}")
+                    if function == "pytest.mark.skipif" and len(node.keywords) == 0:
+                        silent.append(f"{name_of(path)}:{node.lineno}")
+        called = {
+            f"{name_of(path)}:{node.func.lineno}"
+            for path in python_files("tests/")
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Call) and (node.args or node.keywords)
+        }
+        assert [place for place in silent if place not in called] == []
+
+
+class TestSuppressions:
+    def test_name_their_rule_and_their_reason(self) -> None:
+        """`# noqa: S603 - why`, `# type: ignore[rule]  # why`."""
+        pattern = re.compile(
+            r"#\s*(noqa: [A-Z]+\d+(, [A-Z]+\d+)* - \S|type: ignore\[[a-z-, ]+\]\s+# \S)"
+        )
+        bare = [
+            f"{name_of(path)}: {line.strip()}"
+            for path in python_files()
+            if path != Path(__file__)
+            for line in path.read_text().splitlines()
+            if SUPPRESSION.search(line) and not pattern.search(line)
+        ]
+        assert bare == []
+
+
+class TestTheModels:
+    @pytest.mark.django_db(databases=["default", "owner"])
+    def test_have_all_their_migrations(self) -> None:
+        call_command("makemigrations", check=True, dry_run=True, verbosity=1)
+
+
+class TestTheDocuments:
+    def test_link_only_to_what_is_there(self) -> None:
+        broken = [
+            f"{name_of(path)} -> {target}"
+            for path in files()
+            if path.suffix == ".md"
+            for target in LINK.findall(path.read_text())
+            if not (path.parent / target).exists()
+        ]
+        assert broken == []
+
+    def test_name_only_make_targets_that_exist(self) -> None:
+        targets = set(re.findall(r"(?m)^([a-z ]+):", (ROOT / "Makefile").read_text()))
+        known = {word for target in targets for word in target.split()}
+        unknown = [
+            f"{name_of(path)}: make {target}"
+            for path in files()
+            if path.suffix == ".md"
+            for target in MAKE_TARGET.findall(path.read_text())
+            if target not in known
+        ]
+        assert unknown == []
+
+    def test_number_every_decision_record_once(self) -> None:
+        numbers = [path.name[:4] for path in files() if name_of(path).startswith("docs/adr/")]
+        assert len(numbers) == len(set(numbers))

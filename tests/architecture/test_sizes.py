@@ -1,0 +1,37 @@
+"""Caps on sizes. Where a number fights clarity, clarity wins, and the reason stands here."""
+
+import ast
+
+from .sources import name_of, python_files, tree
+
+FILE_LINES, FUNCTION_LINES = 450, 60
+
+# File or file::function -> why it may be longer.
+EXCEPTIONS: dict[str, str] = {}
+
+
+def too_long() -> list[str]:
+    found = []
+    for path in python_files():
+        name = name_of(path)
+        if "/migrations/" in name:
+            continue  # Written by Django, and never edited once applied.
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES:
+            found.append((name, lines))
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    found.append((f"{name}::{node.name}", lines))
+    return [f"{name}: {lines} lines" for name, lines in found if name not in EXCEPTIONS]
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    assert too_long() == []
+
+
+def test_every_exception_still_exists() -> None:
+    names = {name_of(path) for path in python_files()}
+    assert {key.partition("::")[0] for key in EXCEPTIONS} <= names

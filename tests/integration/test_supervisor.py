@@ -1,0 +1,178 @@
+"""The process tree of `make run`: starts, stops, survives kills, leaves nothing behind."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.integration.tree import RunningTree, free_port
+from tests.tools import eventually
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
+
+QUEUES = ("default", "rounds")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tree") / "data"
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[RunningTree]:
+    tree = RunningTree(folder, free_port())
+    tree.wait_until_ready()
+    yield tree
+    tree.end()
+
+
+class TestARunningTree:
+    def test_serves_its_front_page(self, running: RunningTree) -> None:
+        assert running.front_page() in (200, 302), running.text()
+
+    def test_prints_its_address(self, running: RunningTree) -> None:
+        assert f"http://127.0.0.1:{running.port}/" in running.text()
+
+    def test_consumes_both_queues(self, running: RunningTree) -> None:
+        for queue in QUEUES:
+            eventually((running.data / "run" / f"pulse-{queue}").exists, within_s=30)
+
+    def test_keeps_its_folders_private(self, running: RunningTree) -> None:
+        for path in (running.data, (running.data / "run").resolve()):
+            assert path.stat().st_mode & 0o077 == 0
+        assert (running.data / "secret_key").stat().st_mode & 0o077 == 0
+
+    def test_refuses_a_second_run_of_the_same_data_in_one_line(self, running: RunningTree) -> None:
+        second = RunningTree(running.data, free_port())
+        second.output = running.output
+        assert second.process.wait(20) == 1
+        last = running.text().splitlines()[-1]
+        assert "running already" in last
+        assert f"process {running.process.pid}" in last
+
+    @pytest.mark.parametrize(
+        "words",
+        ["portal.web", "--queues default", "--queues rounds", "celery -A portal.celery beat"],
+    )
+    def test_starts_a_killed_child_again(self, running: RunningTree, words: str) -> None:
+        killed = eventually(lambda: running.find(words), within_s=30)
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: running.find(words) not in (0, killed), within_s=30)
+
+    def test_answers_through_a_crash_of_the_web_process(self, running: RunningTree) -> None:
+        os.kill(eventually(lambda: running.find("portal.web")), signal.SIGKILL)
+        assert running.front_page() in (200, 302)
+
+    def test_heals_after_the_broker_was_killed(self, running: RunningTree) -> None:
+        os.kill(running.find("valkey-server"), signal.SIGKILL)
+        for queue in QUEUES:
+            pulse = running.data / "run" / f"pulse-{queue}"
+            before = pulse.stat().st_mtime_ns
+            eventually(lambda p=pulse, b=before: p.stat().st_mtime_ns > b, within_s=60)  # type: ignore[misc]  # bound by default values
+
+    def test_heals_after_the_database_was_killed(self, running: RunningTree) -> None:
+        postmaster = int((running.data / "postgres/cluster/postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        eventually(lambda: query(running, "SELECT 1") == 1, within_s=30)
+        eventually(lambda: running.front_page() in (200, 302), within_s=30)
+
+
+class TestStopping:
+    def test_with_ctrl_c_leaves_no_process_and_keeps_the_data(self, tmp_path: Path) -> None:
+        first = RunningTree(tmp_path / "data", free_port())
+        try:
+            first.wait_until_ready()
+            query(first, "COMMENT ON DATABASE evenshare IS 'kept'", role="postgres")
+            assert first.interrupt() == 0
+            assert first.processes() == {}
+        finally:
+            first.end()
+        second = RunningTree(tmp_path / "data", first.port)
+        try:
+            second.wait_until_ready()
+            about = "SELECT shobj_description(oid, 'pg_database') FROM pg_database"
+            assert query(second, f"{about} WHERE datname = 'evenshare'") == "kept"
+        finally:
+            second.end()
+
+    def test_by_kill_9_leaves_no_orphan_and_starts_again(self, tmp_path: Path) -> None:
+        first = RunningTree(tmp_path / "data", free_port())
+        try:
+            first.wait_until_ready()
+            first.process.kill()
+            first.process.wait(5)
+            # At once, while the watchdog is still at work: the second start waits for it.
+            second = RunningTree(tmp_path / "data", first.port)
+            try:
+                eventually(lambda: first.text().count("ready in") == 2, within_s=60)
+            finally:
+                second.end()
+        finally:
+            first.end()
+        assert first.processes() == {}
+
+    def test_during_the_start_leaves_no_process(self, tmp_path: Path) -> None:
+        tree = RunningTree(tmp_path / "data", free_port())
+        try:
+            eventually(lambda: tree.find("portal.prepare") or tree.ended(), within_s=30)
+            assert tree.interrupt() == 0
+            assert tree.processes() == {}
+        finally:
+            tree.end()
+
+
+class TestAStartThatCannotWork:
+    def test_for_a_taken_port_says_so_in_one_line(self, tmp_path: Path) -> None:
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            assert refusal(tmp_path / "data", PORT=str(port)).startswith(
+                f"evenshare: port {port} cannot be used"
+            )
+
+    def test_for_a_port_that_is_none(self, tmp_path: Path) -> None:
+        assert "PORT must be a number" in refusal(tmp_path / "data", PORT="http")
+
+    def test_for_a_file_in_place_of_the_data_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "data").write_text("")
+        assert "data folder" in refusal(tmp_path / "data")
+
+    def test_for_a_broken_cluster(self, tmp_path: Path) -> None:
+        (tmp_path / "data/postgres/cluster").mkdir(parents=True)
+        assert "is broken" in refusal(tmp_path / "data")
+
+    def test_for_a_cluster_of_another_version(self, tmp_path: Path) -> None:
+        cluster = tmp_path / "data/postgres/cluster"
+        (cluster / "global").mkdir(parents=True)
+        (cluster / "global/pg_control").touch()
+        (cluster / "PG_VERSION").write_text("9\n")
+        assert "made by PostgreSQL 9" in refusal(tmp_path / "data")
+
+
+def refusal(data: Path, **environment: str) -> str:
+    """The last line of a start that must fail; it is the only one about the failure."""
+    tree = RunningTree(data, free_port(), **environment)
+    try:
+        assert tree.process.wait(30) == 1
+        lines = [line for line in tree.text().splitlines() if line != "evenshare: stopped"]
+        assert len(lines) == 1, tree.text()
+        return lines[0]
+    finally:
+        tree.end()
+
+
+def query(tree: RunningTree, statement: str, *, role: str = "evenshare_app") -> object:
+    """The first value, or None while the database is away."""
+    host = str((tree.data / "run").resolve() / "pg")
+    try:
+        with psycopg.connect(host=host, user=role, dbname="evenshare") as connection:
+            cursor = connection.execute(statement)
+            row = cursor.fetchone() if cursor.description else None
+    except psycopg.OperationalError:
+        return None
+    return row[0] if row else None

@@ -1,0 +1,106 @@
+"""A real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from portal.embedded.watchdog import alive
+from tests.tools import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S, STOP_S = 60.0, 30.0
+
+
+class RunningTree:
+    """One run of the portal; its output is kept for the message of a failure."""
+
+    def __init__(self, data: Path, port: int, **environment: str) -> None:
+        self.port = port
+        self.data = data
+        self.output = data.parent / f"output-{data.name}.txt"
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
+        }
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={
+                    **inherited,
+                    "EVENSHARE_DATA_DIR": str(data),
+                    "PORT": str(port),
+                    **environment,
+                },
+            )
+
+    def wait_until_ready(self) -> None:
+        eventually(lambda: "ready in" in self.text() or self.ended(), within_s=START_S)
+        assert not self.ended(), self.text()
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def front_page(self) -> int:
+        """The status of the front page; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as reply:
+                return int(reply.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def processes(self) -> dict[int, str]:
+        """Every living process that was started with this data folder."""
+        return processes_of(self.data)
+
+    def find(self, words: str) -> int:
+        """The first process whose command line has these words."""
+        return next((pid for pid, line in self.processes().items() if words in line), 0)
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(STOP_S)
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait(STOP_S)
+        eventually(lambda: not self.processes(), within_s=STOP_S)
+
+
+def processes_of(data: Path) -> dict[int, str]:
+    mark = f"EVENSHARE_DATA_DIR={data}\0".encode()
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            marked = mark in (entry / "environ").read_bytes() + b"\0"
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if marked and alive(int(entry.name)):
+            found[int(entry.name)] = line
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
