@@ -13,11 +13,12 @@ from scheduling.domain.values import Value
 class Key(Value, frozen=True, array_like=True):
     """The numbers that decided: rho of tenant and job as the policy saw them when it picked.
 
-    `note` names the rule where it was not the plain order (for example `reserved`).
+    None: nothing was deserved so far, so rho is not defined. `note` names the rule where it was
+    not the plain order (for example `reserved`).
     """
 
-    tenant_rho: float
-    job_rho: float
+    tenant_rho: float | None
+    job_rho: float | None
     note: str = ""
 
 
@@ -75,8 +76,9 @@ class Skip(Value, frozen=True, array_like=True):
 class Share(Value, frozen=True, array_like=True):
     """One tenant's round for one GPU type, in GPUs; rho is None while nothing was deserved.
 
-    `deserved` = min(demand, quota). `rho_after` is rho at the end of one lease length if all
-    holds of this round last that long.
+    `deserved` = min(demand, quota). `held_before`: all leases before the round; `got`: granted or
+    renewed in it; `own` and `borrowed`: all leases after it. `rho_after` is rho at the end of one
+    lease length if all holds of this round last that long.
     """
 
     tenant: int

@@ -44,9 +44,9 @@ class ClaimService(Value, frozen=True, array_like=True):
     """GPU-time sums of one tenant for one GPU type, exact up to `since_us`.
 
     `alloc_gpu_us`: received, eq. (11). `fair_gpu_us`: deserved, the integral of
-    min(demand, quota), eq. (8)(9). `entitled_gpu_us`: the integral of quota while the tenant
-    had demand, for variant (16). `held`, `demand`, `quota`, `weights` are the present step
-    values. `marks`: (instant, alloc, fair, entitled) at which a fairness window may begin.
+    min(demand, quota), eq. (8)(9). `entitled_gpu_us`: the integral of quota, demand or not, for
+    variant (16). `held`, `demand`, `quota`, `weights` are the present step values. `marks`:
+    (instant, alloc, fair, entitled) at which a fairness window may begin.
     """
 
     tenant: int

@@ -1,0 +1,1 @@
+"""Where a gang goes: pure placement rules over free GPUs."""

@@ -1,0 +1,114 @@
+"""Why jobs wait: one reason per job, grouped with the numbers that explain it.
+
+The reasons are tested in this order, on what is left at the end of the round: the gang is larger
+than its GPU type; a limit of its own tenant or job (quota, price, credit); GPUs that owners do
+not lend; its tenant was out of the round (line 17); GPUs held back for a gang; others were
+served first from GPUs it could have used; too few GPUs; GPUs too scattered. So a job is never
+told "no free GPUs" while a limit of its own tenant binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from scheduling.domain.decision import Skip
+from scheduling.domain.jobs import Job
+from scheduling.domain.reasons import Reason
+from scheduling.placement.consolidated import Room
+from scheduling.policies.admission import Admission
+
+Why = tuple[Reason, dict[str, Any]]
+
+
+class Queue(NamedTuple):
+    """The jobs of one tenant and GPU type that wait, and what decided about them.
+
+    `own_rho`: its tenant's rho with this round's charges; `served_rho`: the highest tenant rho
+    served; `passed_over`: the job that took its tenant out of the round, if one did.
+    """
+
+    tenant: int
+    gpu_type: str
+    jobs: list[Job]
+    own_rho: float | None
+    served_rho: float | None
+    passed_over: int | None
+
+
+def skips(queues: Iterable[Queue], rooms: dict[str, Room], admission: Admission) -> list[Skip]:
+    """Group waiting jobs by reason; one row per (tenant, GPU type, reason)."""
+    rows = []
+    for queue in queues:
+        rows += _queue_skips(queue, rooms[queue.gpu_type], admission)
+    return rows
+
+
+def _queue_skips(queue: Queue, room: Room, admission: Admission) -> list[Skip]:
+    # Whether a gang waits depends on its size and price limit alone: each pair is asked once.
+    known: dict[tuple[int, int | None], str] = {}
+    numbers: dict[str, tuple[int, dict[str, Any]]] = {}
+    groups: dict[str, list[Job]] = {}
+    for job in queue.jobs:
+        if job.id == queue.passed_over:
+            reason = _note(_why_no_room(job.gpus, queue, room), job.gpus, numbers)
+        else:
+            kind = (job.gpus, job.max_price_micro)
+            reason = known.get(kind, "")
+            if not reason:
+                why = _why(job, queue, room, admission)
+                reason = known[kind] = _note(why, job.gpus, numbers)
+        groups.setdefault(reason, []).append(job)
+    return [
+        _skip(queue, Reason(reason), jobs, numbers[reason][1])
+        for reason, jobs in sorted(groups.items())
+    ]
+
+
+def _note(why: Why, gpus: int, numbers: dict[str, tuple[int, dict[str, Any]]]) -> str:
+    """Keep the numbers of the smallest gang of a reason: it came closest."""
+    reason = why[0].value
+    if reason not in numbers or gpus < numbers[reason][0]:
+        numbers[reason] = (gpus, why[1])
+    return reason
+
+
+def _skip(queue: Queue, reason: Reason, jobs: list[Job], numbers: dict[str, Any]) -> Skip:
+    jobs.sort(key=_arrival)
+    return Skip(
+        reason=reason,
+        tenant=queue.tenant,
+        jobs=tuple([job.id for job in jobs]),
+        gpus=sum([job.gpus for job in jobs]),
+        numbers={"gpu_type": queue.gpu_type, **numbers},
+    )
+
+
+def _arrival(job: Job) -> tuple[int, int]:
+    return (job.submitted_us, job.id)
+
+
+def _why(job: Job, queue: Queue, room: Room, admission: Admission) -> Why:
+    gpus = job.gpus
+    if gpus > room.capacity:
+        return Reason.TOO_LARGE, {"needed": gpus, "capacity": room.capacity}
+    refusal = admission.check(job, queue.gpu_type)
+    if refusal is not None:
+        return refusal.reason, refusal.numbers
+    if queue.passed_over is not None:
+        return Reason.TENANT_PASSED_OVER, {"first_job": queue.passed_over, "needed": gpus}
+    return _why_no_room(gpus, queue, room)
+
+
+def _why_no_room(gpus: int, queue: Queue, room: Room) -> Why:
+    """The gang fits its limits, so the room decided: who took it, or was there none?"""
+    left, held = room.reach.total, sum(room.held_back.values())
+    if held and room.would_fit_unheld(gpus):
+        return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}
+    if room.fitted_at_start(gpus):
+        numbers = {"needed": gpus, "own_rho": queue.own_rho, "served_rho": queue.served_rho}
+        return Reason.LEASE_TURN, numbers
+    free = room.start_total
+    if free < gpus:
+        return Reason.NO_FREE_GPUS, {"needed": gpus, "free": free}
+    return Reason.FRAGMENTED, {"needed": gpus, "free": free, "largest_hole": room.start_hole}

@@ -1,0 +1,37 @@
+"""Policies by name. A new policy is one line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduling.policies import ltgf
+from scheduling.policies.policy import Options, Policy, parse_options
+
+POLICIES: dict[str, Policy] = {ltgf.POLICY.name: ltgf.POLICY}
+
+
+class UnknownPolicyError(LookupError):
+    """No policy has this name; the message lists those that exist."""
+
+
+def policy(name: str) -> Policy:
+    """Return the policy of this name.
+
+    Raises:
+        UnknownPolicyError: there is none.
+    """
+    try:
+        return POLICIES[name]
+    except KeyError:
+        known = ", ".join(sorted(POLICIES))
+        raise UnknownPolicyError(f"no policy is named {name!r}; known are {known}") from None
+
+
+def options(name: str, raw: dict[str, Any]) -> Options:
+    """Return the options of a policy, checked against their bounds.
+
+    Raises:
+        UnknownPolicyError: there is no such policy.
+        OptionError: a field is unknown or out of bounds; it is named.
+    """
+    return parse_options(policy(name).options_type, raw)
