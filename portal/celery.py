@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery, signals
 from django.conf import settings
-from kombu import Queue
+from kombu.entity import Queue
+
 from portal.embedded import pulse
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
@@ -44,7 +45,7 @@ app.conf.update(
     task_serializer="json",
     task_ignore_result=True,
     result_backend=None,
-    task_queues=[Queue(name) for name in QUEUES],
+    task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]  # untyped kombu
     task_default_queue="default",
     task_create_missing_queues=False,
     task_routes={"scheduling.run_round": {"queue": "rounds"}},

@@ -9,7 +9,7 @@ from django.core.checks import Error, register
 
 
 @register()
-def safe_for_production(app_configs: Any, **_: Any) -> list[Error]:
+def safe_for_production(**_: Any) -> list[Error]:
     return list(_problems()) if settings.PRODUCTION else []
 
 

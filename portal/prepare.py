@@ -5,7 +5,6 @@ starts: the supervisor itself holds neither Django nor a connection.
 """
 
 import os
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -79,4 +78,4 @@ def demo_logins() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

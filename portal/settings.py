@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from csp.constants import NONE, SELF
+
 from portal.embedded import folders
 from portal.environment import SettingError, database, flag, listed, text, whole
 
@@ -37,6 +38,9 @@ def _demo_key() -> str:
 SECRET_KEY = text("SECRET_KEY", None if PRODUCTION else _demo_key())
 ALLOWED_HOSTS = listed("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = listed("CSRF_TRUSTED_ORIGINS")
+
+# Names this installation in the tokens that its executors get: letters and digits.
+INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
 
 # Applications
 INSTALLED_APPS = [

@@ -155,6 +155,7 @@ def committed_db(
 @pytest.fixture
 def site(committed_db: str) -> Iterator[str]:
     """The URL of a live server, static files included, on the database of the test."""
+    assert committed_db
     from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.test.testcases import LiveServerThread
 

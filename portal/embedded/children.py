@@ -98,7 +98,7 @@ class Child:
 
     async def _keep_running(self) -> None:
         failures = 0
-        while not self._stopping:
+        while True:
             born = time.monotonic()
             status = await self._finish(await self._start())
             if self._stopping:
@@ -179,7 +179,7 @@ class Child:
 
 def _rotating_log(name: str, logs: Path) -> logging.Logger:
     # Not from the registry of loggers: this one is private and ends with its child.
-    log = logging.Logger(name)
+    log = logging.Logger(name)  # noqa: LOG001 - see above
     log.addHandler(
         RotatingFileHandler(logs / f"{name}.log", maxBytes=LOG_BYTES, backupCount=1, delay=True)
     )

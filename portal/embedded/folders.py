@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import StartError
+from .watchdog import alive
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NEEDED_MB = 512
@@ -45,7 +46,7 @@ def locate() -> Folders:
     """The folders of this checkout, or of EVENSHARE_DATA_DIR, whether or not they exist."""
     data = Path(os.environ.get("EVENSHARE_DATA_DIR") or CHECKOUT / ".data").absolute()
     link = data / "run"
-    return Folders(data, Path(os.readlink(link)) if link.is_symlink() else _run_path(data))
+    return Folders(data, link.readlink() if link.is_symlink() else _run_path(data))
 
 
 def prepare(data: Path) -> Folders:
@@ -84,7 +85,7 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
     deadline = time.monotonic() + patience_s
     while not _try_lock(descriptor):
         owner, _, where = os.pread(descriptor, 200, 0).decode(errors="replace").partition(" ")
-        if owner.isdigit() and _alive(int(owner)):
+        if owner.isdigit() and alive(int(owner)):
             raise StartError(f"it is running already (process {owner}, {where.strip()})")
         if time.monotonic() > deadline:
             raise StartError(f"the data folder {folders.data} is still held by a former run")
@@ -139,9 +140,3 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _alive(pid: int) -> bool:
-    from .watchdog import alive
-
-    return alive(pid)

@@ -181,7 +181,7 @@ class Postgres:
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         # In its own folder: `nobody` may not even enter ours.
-        return subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             command,
             check=False,
             capture_output=True,
@@ -189,6 +189,7 @@ class Postgres:
             cwd=self.identity.home,
             **self.identity.popen,  # type: ignore[call-overload]  # user and group, by identity
         )
+        return done
 
 
 def create_database(

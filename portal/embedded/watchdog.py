@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 
 GRACE_S = {0: 3.0, 1: 10.0}
@@ -97,11 +98,11 @@ def alive(pid: int) -> bool:
     except PermissionError:
         return True
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         # No /proc (macOS): there the parent collects, and signal 0 has answered.
-        return not os.path.isdir("/proc/self")
+        return not Path("/proc/self").is_dir()
+    return state not in ("Z", "X")
 
 
 if __name__ == "__main__":

@@ -8,18 +8,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("portal", "scheduling", "tenants", "billing", "client", "benchmarks")
-PURE = tuple(
-    f"scheduling/{name}"
-    for name in (
-        "domain",
-        "fairness",
-        "estimation",
-        "placement",
-        "formulations",
-        "policies",
-        "simulation",
-    )
-) + ("billing/money.py", "billing/pricing.py", "billing/revenue.py")
+PURE = (
+    "scheduling/domain",
+    "scheduling/fairness",
+    "scheduling/estimation",
+    "scheduling/placement",
+    "scheduling/formulations",
+    "scheduling/policies",
+    "scheduling/simulation",
+    "billing/money.py",
+    "billing/pricing.py",
+    "billing/revenue.py",
+)
 
 
 @cache

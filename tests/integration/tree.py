@@ -1,6 +1,7 @@
 """A real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from tests.tools import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S, STOP_S = 60.0, 30.0
+_numbers = itertools.count(1)
 
 
 class RunningTree:
@@ -23,7 +25,7 @@ class RunningTree:
     def __init__(self, data: Path, port: int, **environment: str) -> None:
         self.port = port
         self.data = data
-        self.output = data.parent / f"output-{data.name}.txt"
+        self.output = data.parent / f"output-{next(_numbers)}.txt"
         inherited = {
             key: value
             for key, value in os.environ.items()
@@ -86,6 +88,8 @@ class RunningTree:
 
 def processes_of(data: Path) -> dict[int, str]:
     mark = f"EVENSHARE_DATA_DIR={data}\0".encode()
+    # PostgreSQL and Valkey write over their environment, but name their folders.
+    places = [str(data), str((data / "run").resolve())]
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -95,7 +99,7 @@ def processes_of(data: Path) -> dict[int, str]:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if marked and alive(int(entry.name)):
+        if (marked or any(place in line for place in places)) and alive(int(entry.name)):
             found[int(entry.name)] = line
     return found
 
