@@ -1,0 +1,161 @@
+"""Two small charts: use against quota as steps, and rho as a line over its dotted zone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from portal.marks.figures import ratio, thousands
+from portal.marks.scale import Scale, text_width, tick_words, ticks, time_ticks
+from portal.marks.svg import Markup, join, move, path, rect, tag, text
+
+WIDTH, HEIGHT, TOP, BASE = 300, 236, 22, 210
+
+
+@dataclass(frozen=True, slots=True)
+class UsePoint:
+    """From `at` on, until the next point: GPUs in use, and the quota in force."""
+
+    at: datetime
+    use: int
+    quota: int
+
+
+@dataclass(frozen=True, slots=True)
+class RhoPoint:
+    """rho at an instant; None where it is undefined (no claim yet): the line has a gap."""
+
+    at: datetime
+    rho: float | None
+
+
+def use_chart(
+    points: Sequence[UsePoint], now: datetime, *, label: str, width: int = WIDTH, note: str = ""
+) -> Markup:
+    """Own solid, borrowed hatched above it, quota dashed. `note` names one finding inside.
+
+    `points` are in time order; the last one holds until `now`.
+    """
+    if not points:
+        return _blank(label, width)
+    highest = max(max(point.use, point.quota) for point in points)
+    levels = ticks(0, max(highest, 2), 3, whole=True)
+    left = 12 + 8 * len(thousands(round(levels[-1])))
+    y = Scale(0, levels[-1], BASE, TOP)
+    x = Scale(points[0].at.timestamp(), now.timestamp(), left, width - 4)
+    ends = [point.at for point in points[1:]] + [now]
+    spans = [
+        (x(point.at.timestamp()), x(end.timestamp()), point)
+        for point, end in zip(points, ends, strict=True)
+    ]
+    own = [(at, y(min(p.use, p.quota))) for start, end, p in spans for at in (start, end)]
+    use = [(at, y(p.use)) for start, end, p in spans for at in (start, end)]
+    quota = [(at, y(p.quota)) for start, end, p in spans for at in (start, end)]
+    parts: list[object] = [_grid(levels, y, left, width)]
+    parts.append(path(move(own) + f"V{BASE}H{left}Z", class_="own"))
+    parts.extend(
+        rect(start, y(p.use), end - start, y(p.quota) - y(p.use), class_="bor", fill="url(#p-bor)")
+        for start, end, p in spans
+        if p.use > p.quota
+    )
+    parts += [path(move(use), class_="ln"), path(move(quota), class_="q")]
+    parts.append(_time_axis(points[0].at, now, x, left, width))
+    parts.append(_use_labels(points[-1], y, left, width, note))
+    return _chart(parts, label, width)
+
+
+def _use_labels(last: UsePoint, y: Scale, left: float, width: float, note: str) -> Markup:
+    over = last.use - last.quota
+    parts = [text(left + 6, y(last.quota) - 6, f"quota {thousands(last.quota)}", class_="b halo")]
+    if over > 0:
+        words, css = f"{thousands(over)} borrowed", "ac halo"
+    else:
+        words, css = f"{thousands(last.use)} in use", "b halo"
+    parts.append(text(width - 6, max(y(last.use) - 8, 12), words, class_=css, anchor="end"))
+    if note:
+        parts.append(text((left + width) / 2, BASE - 12, note, class_="halo-own", anchor="middle"))
+    return join(parts)
+
+
+def rho_chart(
+    points: Sequence[RhoPoint], *, label: str, width: int = WIDTH, deserved: float = 1.0
+) -> Markup:
+    """rho over time; the dotted zone below `deserved` is less than was deserved."""
+    known = [(point.at, point.rho) for point in points if point.rho is not None]
+    if not known:
+        return _blank(label, width)
+    values = [rho for _, rho in known] + [deserved]
+    room = max(max(values) - min(values), 0.04) * 0.12
+    levels = ticks(min(values) - room, max(values) + room, 4)
+    left = 40
+    start, end = points[0].at, points[-1].at
+    x = Scale(start.timestamp(), end.timestamp(), left, width - 6)
+    y = Scale(levels[0], levels[-1], BASE, TOP)
+    line = y(deserved)
+    parts: list[object] = [
+        rect(left, line, width - left, BASE - line, class_="zone", fill="url(#p-wait)"),
+        _grid(levels, y, left, width, places=2),
+        path(f"M{left} {line:.1f}H{width}", class_="axis"),
+    ]
+    parts.extend(
+        path(move([(x(at.timestamp()), y(rho)) for at, rho in run]), class_="la")
+        for run in _runs(points)
+    )
+    last_x, last_y = x(known[-1][0].timestamp()), y(known[-1][1])
+    parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
+    above = last_y - 9 if last_y - 9 > 12 else last_y + 18
+    parts.append(text(last_x - 2, above, ratio(known[-1][1]), class_="ac halo", anchor="end"))
+    words = f"{ratio(deserved)}: deserved"
+    parts.append(text(left + 6, min(line + 16, BASE - 4), words, class_="b halo"))
+    parts.append(_time_axis(start, end, x, left, width))
+    return _chart(parts, label, width)
+
+
+def _runs(points: Sequence[RhoPoint]) -> list[list[tuple[datetime, float]]]:
+    runs: list[list[tuple[datetime, float]]] = [[]]
+    for point in points:
+        if point.rho is None:
+            runs.append([])
+        else:
+            runs[-1].append((point.at, point.rho))
+    return [run for run in runs if run]
+
+
+def _grid(levels: Sequence[float], y: Scale, left: float, width: float, places: int = 0) -> Markup:
+    return join(
+        part
+        for level in levels
+        for part in (
+            path(f"M{left:.1f} {y(level):.1f}H{width}", class_="grid"),
+            text(left - 6, y(level) + 4, thousands(level, places), anchor="end"),
+        )
+    )
+
+
+def _time_axis(start: datetime, end: datetime, x: Scale, left: float, width: float) -> Markup:
+    marks = time_ticks(start, end, 4)
+    parts = [path(f"M{left:.1f} {BASE}H{width}", class_="axis")]
+    for at in marks:
+        words, place = tick_words(at, marks), x(at.timestamp())
+        if left - 8 <= place - text_width(words) / 2 and place < width - 56:
+            parts.append(text(place, BASE + 18, words, anchor="middle"))
+    parts.append(text(width, BASE + 18, "now", class_="b", anchor="end"))
+    return join(parts)
+
+
+def _blank(label: str, width: int) -> Markup:
+    words = text(width / 2, (TOP + BASE) / 2, "no history yet", anchor="middle")
+    frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
+    return _chart([frame, words], label, width)
+
+
+def _chart(parts: Sequence[object], label: str, width: int) -> Markup:
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} {HEIGHT}",
+        class_="ch",
+        role="img",
+        aria_label=label,
+    )

@@ -1,0 +1,109 @@
+"""How numbers, money and times read. Pure: the caller passes every instant and every unit.
+
+Minus is U+2212, thousands take a comma, a missing value is an en dash.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal
+from math import isinf, isnan
+from typing import TypeAlias
+
+MINUS = "\N{MINUS SIGN}"
+NONE = "\N{EN DASH}"
+INFINITY = "\N{INFINITY}"
+Number: TypeAlias = int | float | Decimal
+
+MINUTE_S = 60
+HOUR_S = 60 * MINUTE_S
+DAY_S = 24 * HOUR_S
+
+
+def thousands(value: Number | None, places: int | None = None, signed: bool = False) -> str:
+    """4211 -> "4,211"; with `places` that many decimals; `signed` writes a plus as well."""
+    if value is None:
+        return NONE
+    if isinstance(value, float) and (isnan(value) or isinf(value)):
+        return NONE if isnan(value) else (MINUS if value < 0 else "") + INFINITY
+    shown = f"{abs(value):,}" if places is None else f"{abs(value):,.{places}f}"
+    is_zero = not any(digit in "123456789" for digit in shown)
+    if value < 0 and not is_zero:
+        return MINUS + shown
+    return "+" + shown if signed and not is_zero else shown
+
+
+def credits_text(value: Decimal | int | str | None, places: int = 2, signed: bool = False) -> str:
+    """Credits with fixed decimals, half to even. A float is an error: money is never one."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        raise TypeError("credits are Decimal, int or str, never float")
+    exact = Decimal(value).quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
+    return thousands(exact, places, signed)
+
+
+def gpu_hours(gpu_seconds: Number | None, places: int = 1) -> str:
+    """GPU-seconds as GPU-hours without the unit: 3600 -> "1.0"."""
+    if gpu_seconds is None:
+        return NONE
+    hours = gpu_seconds / HOUR_S
+    return thousands(hours, places)
+
+
+def ratio(value: Number | None, places: int = 2) -> str:
+    """A rho: 1.04; infinite is the sign, undefined a dash."""
+    return thousands(value, places)
+
+
+def percent(fraction: Number | None, places: int = 0) -> str:
+    """0.68 -> "68 %"."""
+    return NONE if fraction is None else f"{thousands(fraction * 100, places)} %"
+
+
+def duration(seconds: Number | None) -> str:
+    """The two largest units that say it: "22 s", "8 min 57 s", "3 h 51 min", "2 d 4 h"."""
+    if seconds is None:
+        return NONE
+    total = abs(int(seconds))
+    sign = MINUS if seconds < 0 and total else ""
+    days, rest = divmod(total, DAY_S)
+    hours, rest = divmod(rest, HOUR_S)
+    minutes, secs = divmod(rest, MINUTE_S)
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (secs, "s")]
+    first = next((index for index, (count, _) in enumerate(units) if count), len(units) - 1)
+    shown = [f"{count} {unit}" for count, unit in units[first : first + 2] if count]
+    return sign + (" ".join(shown) or "0 s")
+
+
+def coarse(seconds: Number) -> str:
+    """One unit, cut off: "8 min" for 537 s; what a glance needs."""
+    total = abs(int(seconds))
+    for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if total >= size:
+            return f"{total // size} {unit}"
+    return f"{total} s"
+
+
+def relative(seconds_ago: Number | None) -> str:
+    """Positive is past: "3 s ago", "in 8 min", "now"."""
+    if seconds_ago is None:
+        return NONE
+    if -1 < seconds_ago < 1:
+        return "now"
+    return f"{coarse(seconds_ago)} ago" if seconds_ago > 0 else f"in {coarse(seconds_ago)}"
+
+
+def utc(at: datetime | None) -> str:
+    """ "2026-11-20 14:06:00 UTC" of an aware instant."""
+    return NONE if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def clock(at: datetime | None) -> str:
+    """ "14:06" of an aware instant, UTC."""
+    return NONE if at is None else f"{at.astimezone(UTC):%H:%M}"
+
+
+def plural(count: int, word: str, words: str | None = None) -> str:
+    """1 -> "1 job"; 12 -> "12 jobs"; `words` for an irregular plural."""
+    return f"{thousands(count)} {word if count == 1 else words or word + 's'}"

@@ -1,0 +1,332 @@
+"""`{% load evenshare %}`: how numbers read, and the components of the look.
+
+Usage of every tag, with its arguments: docs/look.md. Filters only write things out; they never
+compute what a page claims. All data is escaped: tags use templates, `format_html` or the
+builders of portal.marks, which escape every text they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from hashlib import blake2s
+from typing import Any
+
+from django import template
+from django.template.context import Context
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.marks import bars, figures, glyphs
+from portal.marks.notes import Certificate, Instant, Note, Promise, Stat
+from portal.marks.svg import Markup
+from portal.marks.tenants import TenantMark, swatch
+
+register = template.Library()
+
+VERDICTS = {
+    "holds": ("ok", "holds"),
+    "note": ("note", "holds, with a note"),
+    "violated": ("bad", "violated"),
+    "unclaimed": ("unclaimed", "not claimed"),
+}
+
+
+# ---- filters: numbers, money, time ----
+
+
+@register.filter
+def num(value: figures.Number | None, places: int | None = None) -> str:
+    """`{{ 4211|num }}` 4,211; `{{ x|num:2 }}` with decimals."""
+    return figures.thousands(value, places)
+
+
+@register.filter
+def signed(value: figures.Number | None, places: int | None = None) -> str:
+    """`{{ 13|signed }}` +13, with a true minus."""
+    return figures.thousands(value, places, signed=True)
+
+
+@register.filter
+def gpuh(gpu_seconds: figures.Number | None, places: int = 1) -> str:
+    """GPU-seconds as GPU-hours, without the unit, for columns whose head carries it."""
+    return figures.gpu_hours(gpu_seconds, places)
+
+
+@register.filter(name="credits")
+def credits_filter(value: Decimal | int | str | None, places: int = 2) -> str:
+    """Credits with fixed decimals; a float raises TypeError."""
+    return figures.credits_text(value, places)
+
+
+@register.filter
+def credits_signed(value: Decimal | int | str | None, places: int = 2) -> str:
+    """Credits with their sign: +96.10 or a true minus."""
+    return figures.credits_text(value, places, signed=True)
+
+
+@register.filter
+def duration(seconds: figures.Number | None) -> str:
+    """Seconds in the two units that say it: 8 min 57 s."""
+    return figures.duration(seconds)
+
+
+@register.filter
+def ago(seconds: figures.Number | None) -> str:
+    """Seconds since: 3 s ago; negative is "in 3 s"."""
+    return figures.relative(seconds)
+
+
+@register.filter
+def rho(value: figures.Number | None) -> str:
+    """A ratio with two decimals; undefined is a dash."""
+    return figures.ratio(value)
+
+
+@register.filter
+def pct(fraction: figures.Number | None, places: int = 0) -> str:
+    """0.68 as 68 %."""
+    return figures.percent(fraction, places)
+
+
+@register.filter
+def plural(count: int, words: str) -> str:
+    """`{{ 12|plural:"job" }}` 12 jobs; an irregular plural after a comma: "entry,entries"."""
+    one, _, many = words.partition(",")
+    return figures.plural(count, one, many or None)
+
+
+@register.filter
+def utc(at: datetime | None) -> str:
+    """An aware instant in full, UTC."""
+    return figures.utc(at)
+
+
+@register.filter
+def hhmm(at: datetime | None) -> str:
+    """An aware instant as 14:06, UTC."""
+    return figures.clock(at)
+
+
+@register.filter
+def toast_kind(level: str) -> str:
+    """The state kind of a Django message's level."""
+    return {"success": "ok", "warning": "warn", "error": "bad"}.get(level, "note")
+
+
+# ---- the dotted number ----
+
+
+@register.inclusion_tag("components/note.html", takes_context=True)
+def note(context: Context, words: object, about: Note | None, key: str = "") -> dict[str, Any]:
+    """`{% note "61" use_note %}`: a number that opens to its addends; None leaves it plain.
+
+    The id comes from the content (or `key`), so that it is the same in a refreshed region.
+    """
+    return {"words": words, "about": about, "id": _note_id(context, words, about, key)}
+
+
+def _note_id(context: Context, words: object, about: Note | None, key: str) -> str:
+    digest = blake2s(f"{key or (words, about)}".encode(), digest_size=5).hexdigest()
+    request = context.get("request")
+    if request is None:
+        return f"n-{digest}"
+    seen: dict[str, int] = request.__dict__.setdefault("_evenshare_notes", {})
+    seen[digest] = seen.get(digest, 0) + 1
+    return f"n-{digest}" if seen[digest] == 1 else f"n-{digest}-{seen[digest]}"
+
+
+@register.inclusion_tag("components/stat_strip.html", takes_context=True)
+def stat_strip(
+    context: Context, stats: Iterable[Stat], label: str = "In figures"
+) -> dict[str, Any]:
+    """`{% stat_strip stats %}`: at most four accounts, see portal.marks.notes.Stat."""
+    return {"stats": tuple(stats), "label": label, "request": context.get("request")}
+
+
+@register.inclusion_tag("components/certificate.html", takes_context=True)
+def certificate(context: Context, cert: Certificate) -> dict[str, Any]:
+    """`{% certificate cert %}`: the framed sheet of a round's promises, broken ones first."""
+    rows = [(promise, *_verdict(promise)) for promise in cert.ordered]
+    return {
+        "cert": cert,
+        "rows": rows,
+        "bars": bars.hash_bars(cert.sha256),
+        "hex": bars.hash_groups(cert.sha256),
+        "request": context.get("request"),
+    }
+
+
+def _verdict(promise: Promise) -> tuple[Markup, str]:
+    kind, words = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
+    return glyphs.state_icon(kind), words
+
+
+# ---- small marks ----
+
+
+@register.simple_tag
+def state(kind: str, words: str, extra: str = "") -> SafeString:
+    """`{% state "running" "Running" %}`: shape, then word; kinds are in glyphs.STATES."""
+    return format_html(
+        '<span class="state {} {}">{}{}</span>', kind, extra, glyphs.state_icon(kind), words
+    )
+
+
+@register.simple_tag
+def reason(code: str, words: str = "") -> SafeString:
+    """`{% reason job.reason_code "price above your max" %}`: glyph and words, never a bare code."""
+    shown = words or code.replace("_", " ")
+    return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), shown)
+
+
+@register.inclusion_tag("components/price.html", takes_context=True)
+def price(
+    context: Context,
+    value: Decimal | None,
+    *,
+    unit: str = "/ GPU-h",
+    about: Note | None = None,
+    big: bool = False,
+    places: int = 2,
+) -> dict[str, Any]:
+    """`{% price 1.4600 %}`: the figure behind its accent bar; None reads "own quota"."""
+    shown = None if value is None else figures.credits_text(value, places)
+    request = context.get("request")
+    return {"shown": shown, "unit": unit, "about": about, "big": big, "request": request}
+
+
+@register.simple_tag
+def tenant(mark: TenantMark, href: str = "", words: str = "") -> SafeString:
+    """`{% tenant mark %}`: swatch and name; `href` makes the name a link."""
+    name = words or mark.name
+    if href:
+        return format_html(
+            '<span class="key">{}<a href="{}">{}</a></span>', swatch(mark), href, name
+        )
+    return format_html('<span class="key">{}{}</span>', swatch(mark), name)
+
+
+@register.simple_tag
+def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: float = 1) -> Markup:
+    """`{% lease_bar left total protected scale %}`: pool seconds; ticks down in the browser."""
+    return bars.lease_bar(left_s, total_s, protected_s, scale)
+
+
+@register.simple_tag
+def progress(fraction: float | None) -> Markup:
+    """`{% progress 0.68 %}`: a thin bar and its per cent."""
+    return bars.progress(fraction)
+
+
+@register.simple_tag
+def share_bar(mark: TenantMark, got: float, quota: float, demand: float, most: float) -> Markup:
+    """`{% share_bar mark got quota demand most %}`: `most` is the table's largest value."""
+    return bars.share_bar(mark, got, quota, demand, most=most)
+
+
+@register.simple_tag
+def countdown(ticks: int, of: int = 12) -> Markup:
+    """`{% countdown 5 %}`: 5 of 12 ticks gone."""
+    return bars.countdown(ticks, of)
+
+
+@register.simple_tag
+def icon(kind: str) -> Markup:
+    """`{% icon "running" %}`: the shape of a state alone, where the word stands beside it."""
+    return glyphs.state_icon(kind)
+
+
+@register.simple_tag
+def when(at: Instant | None, style: str = "ago") -> SafeString:
+    """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
+
+    `style` "clock" writes 14:06 instead, "both" writes 14:06:00, 3 s ago.
+    """
+    if at is None:
+        return format_html('<span class="mut">{}</span>', figures.NONE)
+    if style == "clock":
+        return format_html(
+            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, at.clock
+        )
+    element = format_html(
+        '<time datetime="{}" title="{}" data-ago="{}" data-scale="{}">{}</time>',
+        at.iso,
+        at.title,
+        round(at.ago_s),
+        at.scale,
+        at.relative,
+    )
+    return format_html("{}, {}", at.clock, element) if style == "both" else element
+
+
+# ---- blocks ----
+
+
+@register.inclusion_tag("components/command.html")
+def command(words: str) -> dict[str, Any]:
+    """`{% command "evenshare round verify 4211" %}`: to copy, with a button."""
+    digest = blake2s(words.encode(), digest_size=5).hexdigest()
+    return {"words": words, "id": f"c-{digest}"}
+
+
+@register.inclusion_tag("components/empty.html")
+def empty(sentence: str, command: str = "", more: str = "") -> dict[str, Any]:
+    """`{% empty "No job waits." command="evenshare job submit job.yaml" %}`."""
+    return {"sentence": sentence, "command": command, "more": more}
+
+
+@register.simple_block_tag
+def section(
+    content: str,
+    title: str,
+    *,
+    sub: str = "",
+    href: str = "",
+    link: str = "",
+    id: str = "",  # noqa: A002 - the name of the HTML attribute that it becomes
+    live_url: str = "",
+    css: str = "",
+) -> SafeString:
+    """`{% section "12 jobs wait, and why" href=url link="Queue" %}...{% endsection %}`.
+
+    With `id` and `live_url` the section refreshes itself when the round changes.
+    """
+    opening = format_html('<section class="sec {}"{}>', css, _region(id, live_url))
+    head = format_html("<h2>{}</h2>", title)
+    if sub:
+        head += format_html("<p>{}</p>", sub)
+    if href:
+        head += format_html('<a class="src" href="{}">{}</a>', href, link or "More")
+    return format_html("{}<header>{}</header>{}</section>", opening, head, content)
+
+
+@register.simple_block_tag
+def live(content: str, id: str, live_url: str) -> SafeString:  # noqa: A002 - as in `section`
+    """`{% live "queue" url %}...{% endlive %}`: any region that refreshes with the round."""
+    return format_html("<div{}>{}</div>", _region(id, live_url), content)
+
+
+def _region(element_id: str, live_url: str) -> SafeString:
+    if not live_url:
+        return format_html(' id="{}"', element_id) if element_id else format_html("")
+    return format_html(
+        ' id="{0}" hx-get="{1}" hx-select="#{0}" hx-trigger="round-changed,'
+        ' round-changed from:body" hx-target="this" hx-swap="outerHTML" hx-disinherit="*"',
+        element_id,
+        live_url,
+    )
+
+
+@register.simple_block_tag
+def banner(content: str, kind: str, words: str, href: str = "", link: str = "") -> SafeString:
+    """`{% banner "warn" "Maintenance" %}p100-31 until 16:00.{% endbanner %}`."""
+    source = format_html('<a class="src" href="{}">{}</a>', href, link or "More") if href else ""
+    return format_html(
+        '<div class="ban {}" role="note">{}<span>{}</span>{}</div>',
+        kind,
+        state(kind, words),
+        content,
+        source,
+    )
