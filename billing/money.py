@@ -17,21 +17,21 @@ PLACES = Decimal("0.000001")
 LIMIT_MICRO = 10**20
 
 
-def to_micro(credits: Decimal) -> int:
+def to_micro(amount: Decimal) -> int:
     """Return a decimal amount of credits as whole micro-credits.
 
     Raises:
         TypeError: it is not a Decimal (a float above all).
         ValueError: it is not finite, has more than six places, or does not fit numeric(20,6).
     """
-    if not isinstance(credits, Decimal):
-        raise TypeError(f"credits must be a Decimal, not {type(credits).__name__}")
-    if not credits.is_finite():
+    if not isinstance(amount, Decimal):
+        raise TypeError(f"credits must be a Decimal, not {type(amount).__name__}")
+    if not amount.is_finite():
         raise ValueError("credits must be finite")
-    numerator, denominator = credits.as_integer_ratio()
+    numerator, denominator = amount.as_integer_ratio()
     micro, rest = divmod(numerator * MICRO, denominator)
     if rest:
-        raise ValueError(f"{credits} has more than six places")
+        raise ValueError(f"{amount} has more than six places")
     return _fits(micro)
 
 
@@ -42,7 +42,7 @@ def to_credits(micro: int) -> Decimal:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
-    if not isinstance(micro, int) or isinstance(micro, bool):
+    if type(micro) is not int:
         raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
     # By digits, because arithmetic would round to the decimal context's precision.
     sign = 1 if micro < 0 else 0

@@ -1,0 +1,315 @@
+"""The only writer of transfers and entries.
+
+A transfer is balanced entries over accounts of one book. Its id is derived from what it
+stands for, so posting it again returns the posted one; the same id with another body is an
+error. Nothing is ever changed: a correction is a new transfer that names its source.
+The database holds the same rules by itself (migration 0002).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from billing.models import Account, Book, Transfer
+from billing.money import to_credits, to_micro
+
+NAMESPACE = uuid.UUID("6f3b8a0e-6d5c-5a43-9d0b-4c1f5f0d7a11")
+
+
+class LedgerError(Exception):
+    """A transfer that must not be posted."""
+
+
+class UnbalancedError(LedgerError):
+    """The entries do not sum to zero, or there are fewer than two."""
+
+
+class ConflictError(LedgerError):
+    """The id is taken by a transfer with another body."""
+
+
+class CreditLimitError(LedgerError):
+    """The transfer would take an account below its credit limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """A transfer to be posted: `entries` are (account id, micro-credits), paid below zero."""
+
+    id: uuid.UUID
+    book_id: int
+    code: str
+    effective_at: datetime
+    entries: Sequence[tuple[int, int]]
+    pool_id: int | None = None
+    tenant_id: int | None = None
+    hour: datetime | None = None
+    corrects_id: uuid.UUID | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def body_sha256(self) -> str:
+        """Return the hash over everything but the id, the same for every order of entries."""
+        body = {
+            "book": self.book_id,
+            "code": self.code,
+            "effective_at": self.effective_at.isoformat(),
+            "entries": sorted(self.merged()),
+            "pool": self.pool_id,
+            "tenant": self.tenant_id,
+            "hour": self.hour.isoformat() if self.hour else None,
+            "corrects": str(self.corrects_id) if self.corrects_id else None,
+            "data": self.data,
+        }
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def merged(self) -> list[tuple[int, int]]:
+        """Return one entry per account and side, zeros left out: paid and earned stay apart."""
+        sums: dict[tuple[int, bool], int] = defaultdict(int)
+        for account, micro in self.entries:
+            sums[account, micro > 0] += micro
+        return [(account, micro) for (account, _), micro in sorted(sums.items()) if micro]
+
+
+def transfer_id(*parts: object) -> uuid.UUID:
+    """Return the id that stands for these parts (book, pool, borrower, hour, code, ...)."""
+    return uuid.uuid5(NAMESPACE, "/".join(str(part) for part in parts))
+
+
+def transfer_post(posting: Posting) -> Transfer:
+    """Post one transfer, or return the one that was posted by the same id and body.
+
+    Raises:
+        UnbalancedError, ConflictError, CreditLimitError: see there; nothing was posted.
+    """
+    transfers_post([posting])
+    return Transfer.objects.get(pk=posting.id)
+
+
+def transfers_post(postings: Sequence[Posting]) -> int:
+    """Post transfers, all or none; return how many were new.
+
+    Raises:
+        UnbalancedError, ConflictError, CreditLimitError: see there; nothing was posted.
+    """
+    for posting in postings:
+        _guard_balanced(posting)
+    with transaction.atomic():
+        fresh = _insert_transfers(postings)
+        _guard_known(postings, fresh)
+        new = [posting for posting in postings if posting.id in fresh]
+        if new:
+            _move(new)
+    return len(new)
+
+
+def transfer_correct(
+    source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
+) -> Transfer:
+    """Post a correction of `source`: what should have moved in addition, and why."""
+    return transfer_post(
+        Posting(
+            id=transfer_id("correction", source.pk, why),
+            book_id=source.book_id,
+            code=Transfer.Code.CORRECTION,
+            effective_at=effective_at,
+            entries=entries,
+            pool_id=source.pool_id,
+            tenant_id=source.tenant_id,
+            corrects_id=source.pk,
+            data={"why": why},
+        )
+    )
+
+
+def allowance_post(
+    *, book: Book, tenant_id: int, amount_micro: int, effective_at: datetime, name: str
+) -> Transfer:
+    """Give a tenant credits from the operator's account, once per (book, tenant, name)."""
+    accounts = accounts_open(book, [tenant_id])
+    return transfer_post(
+        Posting(
+            id=transfer_id(book.slug, "allowance", tenant_id, name),
+            book_id=book.pk,
+            code=Transfer.Code.ALLOWANCE,
+            effective_at=effective_at,
+            entries=[(accounts[0], -amount_micro), (accounts[tenant_id], amount_micro)],
+            tenant_id=tenant_id,
+            data={"name": name},
+        )
+    )
+
+
+def book_open(slug: str) -> Book:
+    """Return the book of this name; `main` is for pools at scale 1, others for scaled ones."""
+    real = slug == "main"
+    book, _ = Book.objects.get_or_create(
+        slug=slug,
+        defaults={
+            "currency": "credits" if real else f"{slug} credits",
+            "clock_domain": Book.ClockDomain.REAL if real else Book.ClockDomain.SCALED,
+        },
+    )
+    return book
+
+
+def accounts_open(book: Book, tenant_ids: Iterable[int]) -> dict[int, int]:
+    """Return account ids by tenant id, opening those that are missing; 0 is the operator's."""
+    wanted = {0, *tenant_ids}
+    known = _accounts(book, wanted)
+    missing = wanted - known.keys()
+    if missing:
+        kinds = {0: Account.Kind.OPERATOR}
+        Account.objects.bulk_create(
+            [
+                Account(
+                    book=book,
+                    kind=kinds.get(tenant, Account.Kind.TENANT),
+                    tenant_id=tenant or None,
+                )
+                for tenant in sorted(missing)
+            ],
+            # Another worker may have opened one meanwhile.
+            ignore_conflicts=True,
+        )
+        known = _accounts(book, wanted)
+    return known
+
+
+def _accounts(book: Book, wanted: Iterable[int]) -> dict[int, int]:
+    rows = Account.objects.filter(book=book).values_list("tenant_id", "id")
+    wanted = set(wanted)
+    return {tenant or 0: account for tenant, account in rows if (tenant or 0) in wanted}
+
+
+def _guard_balanced(posting: Posting) -> None:
+    entries = posting.merged()
+    if any(type(micro) is not int for _, micro in entries):
+        raise UnbalancedError(f"transfer {posting.id}: amounts are whole micro-credits")
+    total = sum(micro for _, micro in entries)
+    if total or len(entries) < 2:
+        raise UnbalancedError(f"transfer {posting.id}: {len(entries)} entries sum to {total}")
+
+
+def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
+    """Insert what is not there; a twin in flight is waited for by the primary key."""
+    rows = [
+        (
+            posting.id,
+            posting.book_id,
+            posting.code,
+            posting.pool_id,
+            posting.tenant_id,
+            posting.hour,
+            posting.corrects_id,
+            posting.effective_at,
+            json.dumps(posting.data),
+            posting.body_sha256(),
+        )
+        # One order of ids for all workers: two that post the same ones cannot deadlock.
+        for posting in sorted(postings, key=lambda posting: posting.id)
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    if not columns:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO billing_transfer (id, book_id, code, pool_id, tenant_id, hour,
+                                          corrects_id, effective_at, data, body_sha256)
+            SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
+                                 %s::timestamptz[], %s::uuid[], %s::timestamptz[], %s::jsonb[],
+                                 %s::text[])
+            ON CONFLICT (id) DO NOTHING
+            RETURNING id
+            """,
+            columns,
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _guard_known(postings: Sequence[Posting], fresh: set[uuid.UUID]) -> None:
+    known = {posting.id: posting for posting in postings if posting.id not in fresh}
+    posted = dict(Transfer.objects.filter(pk__in=known).values_list("pk", "body_sha256"))
+    for key, posting in known.items():
+        if posted[key] != posting.body_sha256():
+            raise ConflictError(f"transfer {key} was posted with another body")
+
+
+def _move(postings: Sequence[Posting]) -> None:
+    """Lock the accounts in order, hold the limits, insert the entries, tell the budgets."""
+    change: dict[int, int] = defaultdict(int)
+    settled: dict[int, int] = defaultdict(int)
+    for posting in postings:
+        for account, micro in posting.merged():
+            change[account] += micro
+            if posting.code == Transfer.Code.USAGE:
+                settled[account] += micro
+    accounts = Account.objects.select_for_update().filter(pk__in=change).order_by("pk")
+    _hold_limits(list(accounts), change, settled)
+    entries = [
+        (posting.id, account, to_credits(micro))
+        for posting in postings
+        for account, micro in posting.merged()
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO billing_entry (transfer_id, account_id, amount)
+            SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::numeric[])
+            """,
+            [list(column) for column in zip(*entries, strict=True)],
+        )
+    _tell_budgets(change)
+
+
+def _hold_limits(
+    accounts: Sequence[Account], change: Mapping[int, int], settled: Mapping[int, int]
+) -> None:
+    """Refuse what goes below a credit limit, but for settlements of what was used already."""
+    for account in accounts:
+        if account.credit_limit is None:
+            continue
+        room = to_micro(account.balance) + to_micro(account.credit_limit + account.overrun)
+        missing = -(room + change[account.pk])
+        if missing <= 0:
+            continue
+        if missing > -settled[account.pk]:
+            raise CreditLimitError(f"account {account.pk} lacks {to_credits(missing)} credits")
+        # GPU-time that was used is owed, even where no round came to end it in time.
+        account.overrun += to_credits(missing)
+        account.save(update_fields=["overrun"])
+
+
+def _tell_budgets(change: Mapping[int, int]) -> None:
+    """Let `spendable` follow the balances of tenants that have a budget in the book."""
+    changed = sorted((account, micro) for account, micro in change.items() if micro)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH moved AS (
+                SELECT a.tenant_id, m.amount, b.slug
+                FROM unnest(%s::bigint[], %s::numeric[]) AS m (account_id, amount)
+                JOIN billing_account a ON a.id = m.account_id
+                JOIN billing_book b ON b.id = a.book_id
+            ), locked AS (
+                -- Rounds lock budgets in the order of tenants, too.
+                SELECT budget.id, moved.amount
+                FROM tenants_budget budget
+                JOIN moved ON moved.tenant_id = budget.tenant_id AND moved.slug = budget.book
+                ORDER BY budget.tenant_id FOR UPDATE OF budget
+            )
+            UPDATE tenants_budget budget SET spendable = budget.spendable + locked.amount
+            FROM locked WHERE budget.id = locked.id
+            """,
+            [[key for key, _ in changed], [to_credits(micro) for _, micro in changed]],
+        )

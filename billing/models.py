@@ -1,0 +1,316 @@
+"""Books, accounts, transfers, prices, and the usage that transfers settle.
+
+Amounts are credits, numeric(20,6). Times are pool time but `posted_at`. What is written here
+stays: transfers, entries, prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE
+(migration 0002), so that a correction is always a new transfer.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from scheduling.models import GpuType, Job, Lease, Pool
+from tenants.models import Tenant
+
+# numeric(20,6) holds less than this; the comparison also refuses NaN, which Postgres sorts
+# above every number.
+LIMIT = Decimal(10) ** 14
+
+APPEND_ONLY = (
+    "billing_transfer",
+    "billing_entry",
+    "billing_postedprice",
+    "billing_usageline",
+    "billing_usageshare",
+)
+
+
+class CreditField(models.DecimalField):  # type: ignore[type-arg]  # generic in the stubs only
+    """An amount of credits: numeric(20,6)."""
+
+    def __init__(self, **options: object) -> None:
+        options |= {"max_digits": 20, "decimal_places": 6}
+        super().__init__(**options)  # type: ignore[arg-type]  # passed through unchanged
+
+
+class Book(models.Model):
+    """Accounts of one clock domain in one currency; no transfer crosses books."""
+
+    class ClockDomain(models.TextChoices):
+        """Which clock its instants come from."""
+
+        REAL = "real", "pools at scale 1"
+        SCALED = "scaled", "pools whose clock runs faster"
+
+    slug = models.SlugField(max_length=31, unique=True)
+    currency = models.CharField(max_length=31)
+    clock_domain = models.CharField(max_length=16, choices=ClockDomain.choices)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Account(models.Model):
+    """One party's credits in a book. A trigger on entries keeps `balance`; nobody else may.
+
+    `credit_limit`: how far below zero discretionary transfers may take it (None: no limit).
+    `overrun`: how far settlements of GPU-time already used went beyond that limit, because
+    no round came to take the GPUs back; settlement alone raises it.
+    """
+
+    class Kind(models.TextChoices):
+        """Whose account it is."""
+
+        TENANT = "tenant", "tenant"
+        OPERATOR = "operator", "operator"
+
+    book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="accounts")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, related_name="accounts", null=True, blank=True
+    )
+    balance = CreditField(default=0)
+    credit_limit = CreditField(null=True, blank=True)
+    overrun = CreditField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["book", "tenant"],
+                condition=Q(tenant__isnull=False),
+                name="account_once_per_tenant",
+            ),
+            models.UniqueConstraint(
+                fields=["book", "kind"],
+                condition=Q(tenant__isnull=True),
+                name="account_once_per_kind",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="tenant", tenant__isnull=False)
+                | (~Q(kind="tenant") & Q(tenant__isnull=True)),
+                name="account_tenant_fits_kind",
+            ),
+            models.CheckConstraint(
+                condition=Q(balance__gt=-LIMIT, balance__lt=LIMIT), name="account_balance_finite"
+            ),
+            models.CheckConstraint(
+                condition=Q(overrun__gte=0, overrun__lt=LIMIT), name="account_overrun_at_least_0"
+            ),
+            models.CheckConstraint(
+                condition=Q(credit_limit__isnull=True)
+                | Q(balance__gte=-F("credit_limit") - F("overrun")),
+                name="account_within_credit_limit",
+            ),
+        ]
+
+
+class Transfer(models.Model):
+    """Balanced entries that move credits between accounts of one book, for a reason. Append-only.
+
+    The id is derived from what it settles, so posting it again changes nothing. `hour` is the
+    start of the settled hour. `body_sha256` is over everything that was asked for: the same id
+    with another body is refused. `xact` (set by a trigger) is the transaction that made it:
+    entries join in that one only.
+    """
+
+    class Code(models.TextChoices):
+        """Why credits moved."""
+
+        USAGE = "usage", "borrowed GPU-time of an hour"
+        ALLOWANCE = "allowance", "credits given by the operator"
+        CORRECTION = "correction", "correction of an earlier transfer"
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="transfers")
+    code = models.CharField(max_length=16, choices=Code.choices)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, null=True, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True, related_name="+")
+    hour = models.DateTimeField(null=True)
+    corrects = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
+    effective_at = models.DateTimeField()
+    posted_at = models.DateTimeField(db_default=Now())
+    data = models.JSONField(default=dict)
+    body_sha256 = models.CharField(max_length=64)
+    xact = models.BigIntegerField(db_default=0, editable=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(code="usage")
+                | Q(pool__isnull=False, tenant__isnull=False, hour__isnull=False),
+                name="transfer_usage_names_its_hour",
+            ),
+            models.CheckConstraint(
+                condition=~Q(code="correction") | Q(corrects__isnull=False),
+                name="transfer_correction_names_its_source",
+            ),
+            # One settlement per borrower and hour, even if an id were derived otherwise.
+            models.UniqueConstraint(
+                fields=["book", "pool", "tenant", "hour"],
+                condition=Q(code="usage"),
+                name="transfer_usage_once_per_hour",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["pool", "hour"], name="transfer_by_pool_hour"),
+            models.Index(fields=["book", "-effective_at", "-id"], name="transfer_by_time"),
+        ]
+
+
+class Entry(models.Model):
+    """What one account gains (above 0) or pays (below 0) in a transfer. Append-only.
+
+    A tenant that lends to itself has both, so that paid and earned stay apart.
+    """
+
+    transfer = models.ForeignKey(Transfer, on_delete=models.PROTECT, related_name="entries")
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="entries")
+    amount = CreditField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(amount=0) & Q(amount__gt=-LIMIT, amount__lt=LIMIT),
+                name="entry_finite_and_not_zero",
+            ),
+        ]
+        indexes = [
+            # An account's statement pages by key, newest first.
+            models.Index(fields=["account", "-id"], name="entry_by_account"),
+        ]
+
+
+class PostedPrice(models.Model):
+    """Price of a GPU-hour of a type, posted after a round for the following ones. Append-only.
+
+    price = base x (theta^(used / capacity) - 1); it stays valid until the next one is posted.
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="posted_prices")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
+    valid_from_round = models.BigIntegerField()
+    price = CreditField()
+    used = models.PositiveIntegerField()
+    capacity = models.PositiveIntegerField()
+    base = CreditField()
+    theta = models.DecimalField(max_digits=6, decimal_places=3)
+    posted_at = models.DateTimeField(help_text="Pool time of the round that posted it.")
+    event_number = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["pool", "gpu_type", "valid_from_round"], name="price_once_per_round"
+            ),
+            models.CheckConstraint(
+                condition=Q(price__gte=0, price__lt=LIMIT), name="price_at_least_0"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["pool", "gpu_type", "-posted_at"], name="price_by_time"),
+        ]
+
+
+class UsageLine(models.Model):
+    """GPU-time of one lease term, own or borrowed: the only thing that is charged. Append-only.
+
+    `hour` is the start of the settlement hour it belongs to: the hour of `ends_at`, or the
+    first open one where that was settled already (late usage is never posted backwards).
+    `event_number` is the lease event that closed the term.
+    """
+
+    class Meter(models.TextChoices):
+        """What was used."""
+
+        OWN = "own", "within the own quota, free of charge"
+        BORROWED = "borrowed", "above the own quota, at the term's price"
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="usage_lines")
+    book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="usage_lines")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="usage_lines")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="usage_lines")
+    lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="usage_lines")
+    term = models.PositiveIntegerField()
+    meter = models.CharField(max_length=16, choices=Meter.choices)
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
+    gpus = models.PositiveIntegerField()
+    price = CreditField()
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    amount = CreditField()
+    event_number = models.BigIntegerField()
+    hour = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["lease", "term", "meter"], name="usage_once_per_term"),
+            models.CheckConstraint(
+                condition=Q(ends_at__gte=F("starts_at")), name="usage_ends_after_start"
+            ),
+            models.CheckConstraint(condition=Q(gpus__gte=1), name="usage_of_gpus"),
+            models.CheckConstraint(
+                condition=Q(amount__gte=0, amount__lt=LIMIT, price__gte=0),
+                name="usage_amount_at_least_0",
+            ),
+            models.CheckConstraint(
+                condition=~Q(meter="own") | Q(amount=0, price=0), name="usage_own_is_free"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["pool", "hour"], name="usage_by_hour"),
+            models.Index(fields=["job", "lease", "term"], name="usage_by_job"),
+            models.Index(fields=["tenant", "pool", "hour"], name="usage_by_tenant"),
+        ]
+
+
+class UsageShare(models.Model):
+    """What one lender earns of a borrowed line. Append-only; a line's shares sum to its amount.
+
+    `weight` is the lender's idle quota integrated over the term, `lent_gpu_us` its part of the
+    line's GPU-time by the same weights (both GPU-microseconds). `hour` repeats the line's, so
+    that a lender's income of a period is one index scan.
+    """
+
+    line = models.ForeignKey(UsageLine, on_delete=models.PROTECT, related_name="shares")
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="shares")
+    weight = models.BigIntegerField()
+    amount = CreditField()
+    lent_gpu_us = models.BigIntegerField()
+    hour = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["line", "account"], name="share_once_per_lender"),
+            models.CheckConstraint(
+                condition=Q(weight__gte=0, lent_gpu_us__gte=0, amount__gte=0, amount__lt=LIMIT),
+                name="share_at_least_0",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["account", "hour"],
+                name="share_by_lender",
+                include=["amount", "lent_gpu_us"],
+            ),
+        ]
+
+
+class MeterCursor(models.Model):
+    """How far a pool's lease events were metered and settled; its row is the meter's lock.
+
+    `state` holds the sweep between two batches (`billing.revenue.Sweep.to_state`) and `rests`:
+    [[after event, until_us], ...], the times at which a pool without rounds was brought up to
+    date. Hours before `settled_until` are closed.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="meter"
+    )
+    event_number = models.BigIntegerField(default=0)
+    settled_until = models.DateTimeField(null=True)
+    state = models.JSONField(default=dict)
+    updated_at = models.DateTimeField(auto_now=True)

@@ -1,0 +1,30 @@
+"""Gain-as-you-contribute, pure: from lease events to charged terms and their lenders.
+
+`idle` integrates lendable idle quota and splits a charge by it; `terms` sweeps over lease
+events and closes terms with their lenders' weights.
+"""
+
+from billing.revenue.idle import (
+    OPERATOR,
+    IdleSums,
+    QuotaRow,
+    Share,
+    lender_order,
+    split_charge,
+    weights_between,
+)
+from billing.revenue.terms import ClosedTerm, Event, Sweep, price_to_micro
+
+__all__ = [
+    "OPERATOR",
+    "ClosedTerm",
+    "Event",
+    "IdleSums",
+    "QuotaRow",
+    "Share",
+    "Sweep",
+    "lender_order",
+    "price_to_micro",
+    "split_charge",
+    "weights_between",
+]
