@@ -70,7 +70,6 @@ class Intent(models.Model):
         """What to do."""
 
         LAUNCH = "launch"
-        EXTEND = "extend"
         STOP = "stop"
 
     class State(models.TextChoices):

@@ -1,0 +1,18 @@
+"""`manage.py seed_demo`: make the demo's pool and people, once."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from portal.demo import demo_seed
+
+
+class Command(BaseCommand):
+    """Seed the demo; does nothing where it was seeded already."""
+
+    help = "Make the demo pool `philly`, its tenants and people, unless they exist."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Seed and say what was done."""
+        made = demo_seed()
+        self.stdout.write("demo pool philly is made" if made else "the demo is there already")

@@ -1,0 +1,7 @@
+"""Addresses of all pages."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver
+
+urlpatterns: list[URLPattern | URLResolver] = []

@@ -1,0 +1,105 @@
+"""Turns what the rows say now into timed changes since the last round. Pure.
+
+Compared by level, not by message: whatever order things were recorded in, the changes bring
+the sums from the state that `service` describes to the state that the rows describe. What was
+recorded late counts from the last round on, because the sums before it are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scheduling.domain.snapshot import Change, ChangeKind, JobService, Service
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """A job that is active now (`ended_us` None) or ended since the last round."""
+
+    job: int
+    tenant: int
+    gpus: int
+    submitted_us: int
+    gpu_types: tuple[str, ...]
+    weight: int
+    ended_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One lease's hold, from its start until its end (None: it still holds)."""
+
+    job: int
+    gpus: int
+    started_us: int
+    ended_us: int | None
+
+
+def timed_changes(
+    service: Service, jobs: Sequence[JobFacts], holds: Iterable[Hold], at_us: int
+) -> list[Change]:
+    """Return the changes in (service.at_us, at_us], in order per job.
+
+    `holds` are in order of lease number per job. Jobs that came and went unseen before
+    `service.at_us` leave no trace.
+    """
+    known = {job.job: job for job in service.jobs}
+    holds_of: dict[int, list[Hold]] = {}
+    for hold in holds:
+        holds_of.setdefault(hold.job, []).append(hold)
+    changes: list[Change] = []
+    for facts in sorted(jobs, key=lambda facts: facts.job):
+        before = known.get(facts.job)
+        if before is None and facts.ended_us is not None and facts.ended_us <= service.at_us:
+            continue
+        # Nearly all jobs of a long queue: known, still active, and nothing was or is held.
+        mine = holds_of.get(facts.job)
+        if before is not None and facts.ended_us is None and not mine and not before.held:
+            continue
+        changes += _job_changes(service.at_us, at_us, facts, before, mine or [])
+    return changes
+
+
+def _job_changes(
+    since_us: int, at_us: int, facts: JobFacts, before: JobService | None, holds: list[Hold]
+) -> list[Change]:
+    changes: list[Change] = []
+    clock_us = since_us
+
+    def add(instant_us: int, kind: ChangeKind, gpus: int = 0) -> None:
+        # Never backwards inside a job, never outside the interval.
+        nonlocal clock_us
+        clock_us = min(max(instant_us, clock_us), at_us)
+        arrival = kind is ChangeKind.ACTIVE
+        changes.append(
+            Change(
+                clock_us,
+                kind,
+                facts.tenant,
+                facts.job,
+                gpus,
+                facts.gpu_types if arrival else (),
+                facts.weight if arrival else 1,
+            )
+        )
+
+    if before is None:
+        add(facts.submitted_us, ChangeKind.ACTIVE, facts.gpus)
+    held = before.held if before is not None else 0
+    for hold in holds:
+        if hold.ended_us is not None and hold.ended_us <= since_us and not held:
+            continue  # over before the last round, and never counted
+        if not held:
+            add(hold.started_us, ChangeKind.HOLD, hold.gpus)
+        held = hold.gpus
+        if hold.ended_us is not None:
+            add(hold.ended_us, ChangeKind.RELEASE)
+            held = 0
+    if held and not holds:
+        add(since_us, ChangeKind.RELEASE)  # its end was recorded before the last round
+    if facts.ended_us is not None:
+        if held and holds:
+            add(facts.ended_us, ChangeKind.RELEASE)
+        add(facts.ended_us, ChangeKind.INACTIVE)
+    return changes

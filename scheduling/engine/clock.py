@@ -1,0 +1,139 @@
+"""Pool time: read from the database's clock, monotone, re-anchored where it must not jump.
+
+The only module that reads the time. Everything else gets instants passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+
+from scheduling.domain.instants import from_us, to_us
+from scheduling.domain.values import SECOND_US
+from scheduling.models import Pool, PoolClock
+
+# A scaled clock that nobody ticked for so long resumes where it was last seen: a demo switched
+# off overnight must not wake up days later.
+GAP = timedelta(seconds=15)
+
+
+@dataclass(frozen=True)
+class PoolNow:
+    """One reading of a pool's clock: wall and pool time of the same moment."""
+
+    wall: datetime
+    pool_at: datetime
+    scale: int
+    paused: bool
+
+
+def pool_time(clock: PoolClock, wall: datetime) -> datetime:
+    """Return the pool time that `clock` shows at `wall`."""
+    if clock.paused:
+        return clock.anchor_pool
+    return clock.anchor_pool + (wall - clock.anchor_wall) * clock.scale
+
+
+def clock_read(pool_id: int) -> PoolNow:
+    """Read the pool's clock without moving anything."""
+    clock = PoolClock.objects.get(pool_id=pool_id)
+    return _reading(clock, wall_now())
+
+
+def clock_tick(pool_id: int) -> PoolNow:
+    """Note that the pool is alive; re-anchor after a gap; pause when nobody looks.
+
+    A gap longer than `GAP` is taken out of a scaled clock. At scale 1 real processes ran on
+    meanwhile, so only a wall clock that went backwards is taken out.
+    """
+    with transaction.atomic():
+        clock = PoolClock.objects.select_for_update().select_related("pool").get(pool_id=pool_id)
+        wall = wall_now()
+        gap = wall - clock.seen_wall
+        if gap < timedelta(0) or (gap > GAP and clock.scale > 1):
+            _anchor(clock, clock.seen_wall, wall)
+            if clock.viewed_wall < wall - gap:
+                clock.viewed_wall += max(gap, timedelta(0))
+        clock.seen_wall = wall
+        unwatched_s = clock.pool.pause_unwatched_s
+        if (
+            unwatched_s is not None
+            and not clock.paused
+            and wall - clock.viewed_wall > timedelta(seconds=unwatched_s)
+        ):
+            _anchor(clock, wall, wall)
+            clock.paused, clock.pause_reason = True, "unwatched"
+        clock.save()
+        return _reading(clock, wall)
+
+
+def clock_viewed(pool_id: int) -> None:
+    """Note that somebody looks at the pool; wake it if it paused for want of a viewer."""
+    with transaction.atomic():
+        clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
+        wall = wall_now()
+        clock.viewed_wall = wall
+        if clock.paused and clock.pause_reason == "unwatched":
+            clock.paused, clock.pause_reason = False, ""
+            clock.anchor_wall = wall
+            clock.seen_wall = wall
+        clock.save()
+
+
+def clock_set(
+    pool_id: int, *, scale: int | None = None, paused: bool | None = None, reason: str = ""
+) -> PoolNow:
+    """Change scale or pause, re-anchored so that pool time does not jump."""
+    with transaction.atomic():
+        clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
+        wall = wall_now()
+        _anchor(clock, wall, wall)
+        clock.seen_wall = wall
+        if scale is not None:
+            clock.scale = scale
+        if paused is not None:
+            clock.paused, clock.pause_reason = paused, reason if paused else ""
+        clock.save()
+        return _reading(clock, wall)
+
+
+def clock_start(pool: Pool, pool_at: datetime, *, scale: int) -> PoolClock:
+    """Create a pool's clock so that it shows `pool_at` now."""
+    wall = wall_now()
+    return PoolClock.objects.create(
+        pool=pool,
+        anchor_wall=wall,
+        anchor_pool=pool_at,
+        scale=scale,
+        seen_wall=wall,
+        viewed_wall=wall,
+    )
+
+
+def grid_instant(now: PoolNow, round_s: int) -> datetime:
+    """Return the latest instant of the round grid: whole multiples of round_s x scale."""
+    step_us = round_s * now.scale * SECOND_US
+    return from_us(to_us(now.pool_at) // step_us * step_us)
+
+
+def wall_now() -> datetime:
+    """Return the database's wall clock (also inside a transaction: not its start)."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        row = cursor.fetchone()
+    instant: datetime = row[0]
+    return instant
+
+
+def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
+    """From `wall` on, continue with the pool time that was shown at `shown_at`."""
+    clock.anchor_pool = pool_time(clock, shown_at)
+    clock.anchor_wall = wall
+
+
+def _reading(clock: PoolClock, wall: datetime) -> PoolNow:
+    return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)
+
+

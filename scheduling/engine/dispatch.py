@@ -1,0 +1,110 @@
+"""Carries intents to the executor, after commit and outside any transaction.
+
+Level-triggered: an intent stays open until its call has succeeded, and is tried again with the
+same token, so a crash between commit and call, or between call and mark, heals by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from scheduling.domain.instants import to_us
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.executors import (
+    Executor,
+    ExecutorError,
+    Launch,
+    Report,
+    Stop,
+    lease_token,
+)
+from scheduling.engine.observe import observe
+from scheduling.models import Intent, Lease, Pool
+
+log = structlog.get_logger(__name__)
+
+# Stops free GPUs, which opens launches, whose reports open nothing: two passes settle it.
+_PASSES = 4
+
+
+def dispatch(
+    pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime
+) -> int:
+    """Carry out the pool's open intents as of `at`; return how many are done.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    done = 0
+    for _ in range(_PASSES):
+        intents = list(
+            Intent.objects.filter(pool=pool, state=Intent.State.OPEN)
+            .select_related("lease")
+            .order_by("id")
+        )
+        if not intents:
+            break
+        reports, carried = _carry(pool, executor, intents, installation, at)
+        if not carried:
+            break
+        ended = observe(pool.pk, token, reports, installation=installation, at=at)
+        executor.forget(pool.pk, ended)
+        done += _mark_done(carried)
+    return done
+
+
+def _carry(
+    pool: Pool, executor: Executor, intents: Sequence[Intent], installation: str, at: datetime
+) -> tuple[list[Report], list[Intent]]:
+    """Call the executor, stops first; return its reports and the intents it accepted."""
+    stops = [intent for intent in intents if intent.kind == Intent.Kind.STOP]
+    launches = [intent for intent in intents if intent.kind == Intent.Kind.LAUNCH]
+    # A lease that ended before it was launched is not launched any more.
+    void = [intent for intent in launches if intent.lease.state != Lease.State.LAUNCHING]
+    wanted = [intent for intent in launches if intent.lease.state == Lease.State.LAUNCHING]
+    reports: list[Report] = []
+    carried = list(void)
+    try:
+        if stops:
+            grace_us = pool.grace_s * SECOND_US
+            reports += executor.stop(
+                pool.pk,
+                [
+                    Stop(_token(intent, installation), intent.lease.job_id, to_us(at), grace_us)
+                    for intent in stops
+                ],
+            )
+            carried += stops
+        if wanted:
+            reports += executor.launch(
+                pool.pk,
+                [
+                    Launch(_token(intent, installation), intent.lease.job_id, to_us(at))
+                    for intent in wanted
+                ],
+            )
+            carried += wanted
+    except ExecutorError as error:
+        log.warning("executor.refused", pool=pool.name, error=str(error))
+        _note_failure([intent for intent in intents if intent not in carried], error)
+    return reports, carried
+
+
+def _token(intent: Intent, installation: str) -> str:
+    return lease_token(intent.lease.job_id, intent.lease.number, installation)
+
+
+def _mark_done(intents: Sequence[Intent]) -> int:
+    return Intent.objects.filter(id__in=[intent.pk for intent in intents]).update(
+        state=Intent.State.DONE
+    )
+
+
+def _note_failure(intents: Sequence[Intent], error: ExecutorError) -> None:
+    for intent in intents:
+        intent.attempts += 1
+        intent.last_error = str(error)[:400]
+    Intent.objects.bulk_update(intents, ["attempts", "last_error"])

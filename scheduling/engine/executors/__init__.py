@@ -1,0 +1,23 @@
+"""Executors: the engines that run jobs, behind one protocol."""
+
+from scheduling.engine.executors.base import (
+    Executor,
+    ExecutorError,
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+    executor_for,
+    lease_token,
+)
+
+__all__ = [
+    "Executor",
+    "ExecutorError",
+    "Launch",
+    "Report",
+    "ReportState",
+    "Stop",
+    "executor_for",
+    "lease_token",
+]

@@ -1,0 +1,89 @@
+"""The protocol of executors. Calls come in batches, after commit, and may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from typing import Protocol
+
+
+class ExecutorError(Exception):
+    """The engine could not be asked or refused; the intent stays open and is tried again."""
+
+
+class ReportState(str, Enum):
+    """What the engine says of a lease's process."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a job's process for a lease. `token` is the same for the same lease, for ever."""
+
+    token: str
+    job_id: int
+    at_us: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Checkpoint and stop a lease's process, within `grace_us`."""
+
+    token: str
+    job_id: int
+    at_us: int
+    grace_us: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the engine says of one token, in microseconds of pool time."""
+
+    token: str
+    state: ReportState
+    started_us: int
+    ended_us: int | None = None
+    exit_code: int | None = None
+
+
+class Executor(Protocol):
+    """Runs processes for leases. All calls are idempotent by token."""
+
+    def launch(self, pool_id: int, launches: Sequence[Launch]) -> list[Report]:
+        """Start processes, or adopt what runs already under a token."""
+
+    def stop(self, pool_id: int, stops: Sequence[Stop]) -> list[Report]:
+        """Ask processes to stop; report those that have ended already."""
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        """Report every process of the pool that runs, and those that ended by `at_us` and
+        were not forgotten yet."""
+
+    def forget(self, pool_id: int, tokens: Sequence[str]) -> None:
+        """Drop what is kept about ended processes, once their end is recorded."""
+
+
+_EXECUTORS = {"virtual": "scheduling.engine.executors.virtual:VirtualExecutor"}
+
+
+def executor_for(name: str) -> Executor:
+    """Return the executor of a pool by its name.
+
+    Raises:
+        ExecutorError: there is none of this name.
+    """
+    if name not in _EXECUTORS:
+        raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(_EXECUTORS)}")
+    module, _, attribute = _EXECUTORS[name].partition(":")
+    executor: Executor = getattr(import_module(module), attribute)()
+    return executor
+
+
+def lease_token(job_id: int, lease_number: int, installation: str) -> str:
+    """Name a lease for the engine: installation-job-leasenumber, the same on every attempt."""
+    return f"{installation}-{job_id}-{lease_number}"

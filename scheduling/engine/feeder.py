@@ -1,0 +1,77 @@
+"""Replays a bundled trace into a pool: jobs arrive at their own instants of pool time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from scheduling.domain.values import SECOND_US
+from scheduling.models import Job, TraceFeed, VirtualWork
+from scheduling.simulation.traces import TraceJob, trace_read
+from tenants.models import Tenant
+from tenants.scopes import engine_scope
+
+# One transaction takes at most so many jobs, whatever gap there was.
+BATCH = 2000
+
+
+def feed(pool_id: int, *, until: datetime) -> int:
+    """Submit the trace's jobs that are due by `until`; return how many.
+
+    At the end of the trace it begins again, shifted by its length, without the backlog. While
+    more than `max_pending` jobs wait, nothing is fed: an overloaded demo stays bounded.
+    """
+    with engine_scope(pool_id):
+        row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()
+        if row is None:
+            return 0
+        pending = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING).count()
+        if pending > row.max_pending:
+            row.held_back += 1
+            row.save(update_fields=["held_back"])
+            return 0
+        due = _due(row, until)
+        _submit(row.pool_id, due)
+        row.save(update_fields=["cycle", "position"])
+    return len(due)
+
+
+def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]]:
+    """Move the feed on; return (trace job, cycle, submission) of what is due."""
+    jobs = trace_read(row.trace)
+    due: list[tuple[TraceJob, int, datetime]] = []
+    while len(due) < BATCH:
+        if row.position == len(jobs):
+            row.cycle += 1
+            row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)
+        job = jobs[row.position]
+        shift = timedelta(seconds=row.cycle * row.length_s + job.submit_s)
+        submitted_at = row.started_at + shift
+        if submitted_at > until:
+            break
+        due.append((job, row.cycle, submitted_at))
+        row.position += 1
+    return due
+
+
+def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
+    tenants = dict(Tenant.objects.values_list("slug", "id"))
+    jobs = [
+        Job(
+            pool_id=pool_id,
+            tenant_id=tenants[f"vc-{job.tenant}"],
+            name=f"philly-{job.trace_id}" + (f"-r{cycle}" if cycle else ""),
+            submitted_at=submitted_at,
+            source="trace",
+            gpus=job.gpus,
+            gpus_min=job.gpus,
+            gpus_max=job.gpus,
+        )
+        for job, cycle, submitted_at in due
+    ]
+    Job.objects.bulk_create(jobs)
+    VirtualWork.objects.bulk_create(
+        [
+            VirtualWork(job=job, duration_us=max(trace.duration_s, 1) * SECOND_US)
+            for job, (trace, _, _) in zip(jobs, due, strict=True)
+        ]
+    )

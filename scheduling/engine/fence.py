@@ -1,0 +1,62 @@
+"""Who may write a pool's rounds: one row per pool with a fencing token, on the database's clock.
+
+Taking the fence adds one to its token where the last holder's time has passed. Every write
+locks the row at its own token first, so a holder that slept past its time writes nothing.
+(Advisory locks are no substitute: they leak or vanish behind a connection pooler.)
+"""
+
+from __future__ import annotations
+
+from django.db import connection
+
+from scheduling.models import PoolFence
+
+HOLD_S = 30
+
+
+class FencedError(Exception):
+    """Another holder has taken the pool since; nothing was written."""
+
+    def __init__(self, pool_id: int, token: int) -> None:
+        super().__init__(f"pool {pool_id}: fenced, token {token} was superseded")
+        self.pool_id = pool_id
+        self.token = token
+
+
+def fence_take(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | None:
+    """Take the pool for `hold_s` seconds; return the new token, or None while it is held."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_poolfence
+            SET token = token + 1, holder = %s,
+                until = clock_timestamp() + make_interval(secs => %s)
+            WHERE pool_id = %s AND until < clock_timestamp()
+            RETURNING token
+            """,
+            [holder, hold_s, pool_id],
+        )
+        row = cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+def fence_lock(pool_id: int, token: int) -> PoolFence:
+    """Lock the fence's row for the running transaction.
+
+    Raises:
+        FencedError: the pool was taken by another since.
+    """
+    fence = PoolFence.objects.select_for_update().get(pool_id=pool_id)
+    if fence.token != token:
+        raise FencedError(pool_id, token)
+    return fence
+
+
+def fence_release(pool_id: int, token: int) -> None:
+    """Let the pool go, unless another has taken it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE scheduling_poolfence SET until = clock_timestamp()"
+            " WHERE pool_id = %s AND token = %s",
+            [pool_id, token],
+        )

@@ -1,0 +1,89 @@
+"""Chooses the slots of new leases on their nodes, and finds which waiting leases may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from django.db import connection
+
+from scheduling.domain.cluster import Placement
+from scheduling.models import Node
+
+
+@dataclass
+class SlotMap:
+    """The slots of some nodes: which are free, and which will be when a stopping lease ends."""
+
+    free: dict[int, list[int]] = field(default_factory=dict)
+    freeing: dict[int, list[int]] = field(default_factory=dict)
+
+    def take(self, placement: Placement) -> tuple[list[tuple[int, int]], bool] | None:
+        """Choose slots, lowest free ones first, then those about to be released.
+
+        Returns ([(node, slot), ...], whether all are free now), or None where a node has too
+        few: it was drained or lost since the snapshot.
+        """
+        chosen: list[tuple[int, int]] = []
+        all_free = True
+        for node, gpus in placement:
+            free, freeing = self.free.get(node, []), self.freeing.get(node, [])
+            if len(free) + len(freeing) < gpus:
+                return None
+            now = free[:gpus]
+            later = freeing[: gpus - len(now)]
+            all_free = all_free and not later
+            chosen += [(node, slot) for slot in (*now, *later)]
+        for node, slot in chosen:
+            (self.free[node] if slot in self.free[node] else self.freeing[node]).remove(slot)
+        return chosen, all_free
+
+
+def slots_read(node_ids: Iterable[int]) -> SlotMap:
+    """Read the slots of nodes that are up; the caller holds the pool's fence."""
+    wanted = sorted(set(node_ids))
+    up = Node.objects.filter(id__in=wanted, state=Node.State.UP)
+    gpus_of = dict(up.values_list("id", "gpus"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT s.node_id, s.slot, bool_or(s.planned),
+                   bool_or(s.holding AND l.state <> 'stopping')
+            FROM scheduling_leaseslot s JOIN scheduling_lease l ON l.id = s.lease_id
+            WHERE s.node_id = ANY(%s) AND (s.holding OR s.planned)
+            GROUP BY s.node_id, s.slot
+            """,
+            [wanted],
+        )
+        taken = {(node, slot): (planned, held) for node, slot, planned, held in cursor.fetchall()}
+    slots = SlotMap()
+    for node, gpus in gpus_of.items():
+        slots.free[node] = [slot for slot in range(gpus) if (node, slot) not in taken]
+        slots.freeing[node] = [
+            slot for slot in range(gpus) if taken.get((node, slot)) == (False, False)
+        ]
+    return slots
+
+
+def waiting_ready(pool_id: int) -> list[tuple[int, int, int]]:
+    """Return (lease, job, lease number) of waiting leases whose GPUs have all been released."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT w.id, w.job_id, w.number FROM scheduling_lease w
+            WHERE w.pool_id = %s AND w.state = 'waiting'
+              AND NOT EXISTS (
+                  SELECT FROM scheduling_leaseslot mine
+                  JOIN scheduling_leaseslot other
+                    ON other.node_id = mine.node_id AND other.slot = mine.slot AND other.holding
+                  WHERE mine.lease_id = w.id)
+              AND NOT EXISTS (
+                  SELECT FROM scheduling_lease old
+                  WHERE old.job_id = w.job_id
+                    AND old.state IN ('launching', 'running', 'stopping'))
+            ORDER BY w.id
+            """,
+            [pool_id],
+        )
+        rows: list[tuple[int, int, int]] = cursor.fetchall()
+    return rows

@@ -1,0 +1,269 @@
+"""Reads a pool's rows, in one consistent view, into the snapshot that a policy may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import connection
+from django.db.models import Q
+
+from billing.money import to_micro
+from scheduling.domain.cluster import Node
+from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from scheduling.domain.instants import from_us, to_us
+from scheduling.domain.jobs import Job
+from scheduling.domain.leases import Lease
+from scheduling.domain.snapshot import (
+    SCHEMA_VERSION,
+    Change,
+    ChangeKind,
+    PoolPrice,
+    Service,
+    Snapshot,
+)
+from scheduling.domain.values import SECOND_US, decode
+from scheduling.engine.changes import Hold, JobFacts, timed_changes
+from scheduling.models import Node as NodeRow
+from scheduling.models import Pool, PoolClock, PoolFence, PoolState, PriceSetting
+from scheduling.policies.registry import policy as policy_named
+from tenants.models import Budget, Quota
+from tenants.scopes import engine_view
+
+_JOBS = """
+SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
+       weight, terms, (max_price * 1000000)::bigint,
+       (extract(epoch FROM deadline_at) * 1000000)::bigint, state
+FROM scheduling_job
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
+ORDER BY id
+"""
+
+_LEASES = """
+SELECT l.id, l.job_id, l.tenant_id, t.name, l.placement, l.state,
+       (extract(epoch FROM coalesce(l.started_at, l.granted_at)) * 1000000)::bigint,
+       (extract(epoch FROM l.expires_at) * 1000000)::bigint,
+       l.term, l.own, l.borrowed, (l.price * 1000000)::bigint,
+       (extract(epoch FROM l.protected_until) * 1000000)::bigint
+FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE l.pool_id = %s AND l.state <> 'ended'
+ORDER BY l.id
+"""
+
+_HOLDS = """
+SELECT job_id, gpus, (extract(epoch FROM started_at) * 1000000)::bigint,
+       (extract(epoch FROM ended_at) * 1000000)::bigint
+FROM scheduling_lease
+WHERE pool_id = %s AND started_at IS NOT NULL AND (state <> 'ended' OR ended_at >= %s)
+ORDER BY job_id, number
+"""
+
+_GONE = """
+SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
+       weight, (extract(epoch FROM ended_at) * 1000000)::bigint
+FROM scheduling_job
+WHERE (pool_id = %s AND ended_at > %s) OR id = ANY(%s)
+ORDER BY id
+"""
+
+
+def snapshot_read(pool_id: int, *, number: int, at: datetime) -> Snapshot:
+    """Return the snapshot of a pool for its round `number` at the grid instant `at`.
+
+    Reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller
+    holds the pool's fence; nothing is locked here.
+    """
+    with engine_view(pool_id):
+        return _read(pool_id, number, to_us(at))
+
+
+def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
+    pool = Pool.objects.get(pk=pool_id)
+    scale = PoolClock.objects.values_list("scale", flat=True).get(pool_id=pool_id)
+    state = PoolState.objects.get(pool_id=pool_id)
+    service = decode(bytes(state.service), Service)
+    policy = policy_named(pool.policy)
+    nodes = _nodes(pool_id)
+    entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
+    job_rows = _rows(_JOBS, [pool_id])
+    # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
+    # free for a successor, which then waits for them.
+    jobs = tuple(
+        Job(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6], row[7], row[8])
+        for row in job_rows
+        if row[9] != "stopping"
+    )
+    leases = tuple(_lease(row) for row in _rows(_LEASES, [pool_id]) if row[5] != "stopping")
+    changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
+    same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
+    return Snapshot(
+        schema=SCHEMA_VERSION,
+        pool=pool_id,
+        number=number,
+        at_us=at_us,
+        round_us=pool.round_s * scale * SECOND_US,
+        lease_us=pool.lease_s * SECOND_US,
+        policy=policy.name,
+        policy_version=policy.version,
+        options=pool.options,
+        seed=pool.seed,
+        nodes=nodes,
+        tenants=_tenants(pool, {e.tenant for e in entitlements} | {job.tenant for job in jobs}),
+        entitlements=entitlements,
+        jobs=jobs,
+        leases=leases,
+        prices=_prices(pool_id, nodes, state),
+        changes=tuple(sorted(changes, key=lambda change: change.at_us)),
+        service=service,
+        memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
+    )
+
+
+def _rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _lease(row: tuple[Any, ...]) -> Lease:
+    placement = tuple((node, gpus) for node, gpus in row[4])
+    return Lease(
+        row[0], row[1], row[2], row[3], placement, *row[6:12], protected_until_us=row[12] or 0
+    )
+
+
+def _nodes(pool_id: int) -> tuple[Node, ...]:
+    rows = NodeRow.objects.filter(pool_id=pool_id).order_by("id")
+    return tuple(
+        Node(id_, type_, gpus if state == NodeRow.State.UP else 0)
+        for id_, type_, gpus, state in rows.values_list("id", "gpu_type__name", "gpus", "state")
+    )
+
+
+def _entitlements(
+    pool_id: int, nodes: tuple[Node, ...], service: Service, at_us: int
+) -> tuple[tuple[Entitlement, ...], list[Change]]:
+    """Return the effective quotas at `at_us` and the quota changes since the last round.
+
+    Period edges count from their own instants; a change of capacity or an edit counts from
+    this round on; the very first quotas from the start of accounting.
+    """
+    quotas = list(
+        Quota.objects.filter(pool_id=pool_id, valid_from__lte=from_us(at_us))
+        .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=from_us(service.at_us)))
+        .select_related("gpu_type")
+        .order_by("tenant_id", "gpu_type__name")
+    )
+    capacity: dict[str, int] = {}
+    for node in nodes:
+        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    known = {(claim.tenant, claim.gpu_type): claim.quota for claim in service.claims}
+    edges = {to_us(quota.valid_from) for quota in quotas}
+    edges |= {to_us(quota.valid_until) for quota in quotas if quota.valid_until is not None}
+    instants = sorted(edge for edge in edges if service.at_us < edge < at_us) + [at_us]
+    if not service.claims:
+        instants.insert(0, service.at_us)
+    changes: list[Change] = []
+    entitlements: list[Entitlement] = []
+    for instant_us in instants:
+        entitlements = _effective(quotas, capacity, instant_us)
+        now = {(e.tenant, e.gpu_type): e.gpus for e in entitlements}
+        for key in sorted(set(known) | set(now)):
+            if known.get(key, 0) != now.get(key, 0):
+                changes.append(
+                    Change(
+                        instant_us,
+                        ChangeKind.QUOTA,
+                        key[0],
+                        gpus=now.get(key, 0),
+                        gpu_types=(key[1],),
+                    )
+                )
+        known = now
+    return tuple(entitlements), changes
+
+
+def _effective(
+    quotas: Sequence[Quota], capacity: dict[str, int], instant_us: int
+) -> list[Entitlement]:
+    instant = from_us(instant_us)
+    valid = [
+        quota
+        for quota in quotas
+        if quota.valid_from <= instant
+        and (quota.valid_until is None or quota.valid_until > instant)
+    ]
+    by_type: dict[str, list[Quota]] = {}
+    for quota in valid:
+        by_type.setdefault(quota.gpu_type.name, []).append(quota)
+    entitlements: list[Entitlement] = []
+    for gpu_type, rows in by_type.items():
+        gpus = effective_quotas([row.gpus for row in rows], capacity.get(gpu_type, 0))
+        entitlements += [
+            Entitlement(
+                row.tenant_id, gpu_type, count, Mode(row.mode), row.borrow_limit, row.lend_limit
+            )
+            for row, count in zip(rows, gpus, strict=True)
+        ]
+    return sorted(entitlements, key=lambda e: (e.tenant, e.gpu_type))
+
+
+def _tenants(pool: Pool, wanted: set[int]) -> tuple[Tenant, ...]:
+    limits: dict[int, int | None] = {}
+    for budget in Budget.objects.filter(book=pool.book, tenant_id__in=wanted):
+        if budget.credit_limit is not None:
+            left = budget.spendable + budget.credit_limit - budget.reserved
+            limits[budget.tenant_id] = to_micro(left)
+    return tuple(Tenant(tenant, limits.get(tenant)) for tenant in sorted(wanted))
+
+
+def _prices(
+    pool_id: int, nodes: tuple[Node, ...], state: PoolState
+) -> tuple[PoolPrice, ...]:
+    """The prices posted last, with the operator's present setting for the next posting."""
+    posted = {row["gpu_type"]: row for row in state.prices}
+    settings = {
+        setting.gpu_type.name: setting
+        for setting in PriceSetting.objects.filter(pool_id=pool_id).select_related("gpu_type")
+    }
+    prices = []
+    for gpu_type in sorted({node.gpu_type for node in nodes}):
+        setting = settings.get(gpu_type)
+        row = posted.get(gpu_type, {})
+        prices.append(
+            PoolPrice(
+                gpu_type,
+                row.get("price_micro", 0),
+                row.get("used", 0),
+                row.get("capacity", 0),
+                to_micro(setting.base) if setting else SECOND_US,
+                int(setting.theta * 1000) if setting else 2000,
+            )
+        )
+    return tuple(prices)
+
+
+def _changes(
+    pool_id: int, job_rows: list[tuple[Any, ...]], service: Service, at_us: int
+) -> list[Change]:
+    active = {row[0] for row in job_rows}
+    facts = [
+        JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], None) for row in job_rows
+    ]
+    vanished = [job.job for job in service.jobs if job.job not in active]
+    since = from_us(service.at_us)
+    facts += [
+        JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6])
+        for row in _rows(_GONE, [pool_id, since, vanished])
+        if row[0] not in active
+    ]
+    holds = [Hold(*row) for row in _rows(_HOLDS, [pool_id, since])]
+    return timed_changes(service, facts, holds, at_us)
+
+
+def next_number(pool_id: int) -> int:
+    """Return the number that the pool's next round will get."""
+    return PoolFence.objects.values_list("next_round", flat=True).get(pool_id=pool_id)

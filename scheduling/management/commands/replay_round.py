@@ -1,0 +1,42 @@
+"""`manage.py replay_round ID`: decide a stored round again and compare the bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.selectors.replay import ReplayError, round_find, round_replay
+
+
+class Command(BaseCommand):
+    """Recompute a round's decision from its stored snapshot, here and now."""
+
+    help = "Recompute a stored round and compare its decision byte by byte."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take rounds by number (of a pool), or all that are stored."""
+        parser.add_argument("numbers", nargs="*", type=int, metavar="ROUND")
+        parser.add_argument("--pool", default="philly", help="name of the pool (%(default)s)")
+        parser.add_argument("--all", action="store_true", help="every stored round of the pool")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print a line per round; fail on the first difference."""
+        try:
+            rounds = round_find(options["pool"], options["numbers"], every=options["all"])
+        except ReplayError as error:
+            raise CommandError(str(error)) from error
+        failed = 0
+        for round_ in rounds:
+            replay = round_replay(round_)
+            failed += not replay.same
+            verdict = "same bytes" if replay.same else "DIFFERENT"
+            self.stdout.write(
+                f"round {round_.number}: {verdict}  snapshot {replay.snapshot_sha256}"
+                f"  decision {replay.decision_sha256}"
+            )
+            if not replay.same:
+                self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
+        if failed:
+            raise CommandError(f"{failed} of {len(rounds)} rounds gave another decision")
+        self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")

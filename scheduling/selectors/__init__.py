@@ -1,0 +1,1 @@
+"""Reads for pages and commands. Nothing here writes."""

@@ -1,0 +1,1 @@
+"""Traces and, later, the simulator: pure, driven by given instants."""
