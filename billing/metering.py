@@ -386,7 +386,7 @@ def _earned(
             """
             SELECT line.hour, line.tenant_id, share.account_id, sum(share.amount)
             FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
-            WHERE line.pool_id = %s AND line.hour < %s AND line.hour >= coalesce(%s, '-infinity')
+            WHERE line.pool_id = %s AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
               AND share.amount > 0
             GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
             """,

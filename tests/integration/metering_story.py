@@ -1,0 +1,279 @@
+"""A small pool whose lease events a test writes by hand, in minutes of pool time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from billing.ledger import allowance_post, book_open
+from billing.metering import Metered, Settled, events_read, meter_pool, settle_pool
+from billing.models import Account, UsageLine
+from billing.money import charge_micro, to_micro
+from billing.revenue import Sweep, split_charge
+from scheduling.domain.instants import from_us
+from scheduling.models import (
+    GpuType,
+    Job,
+    Lease,
+    LeaseEvent,
+    LeaseTerm,
+    Pool,
+    PoolFence,
+    Round,
+)
+from tenants.models import Budget, Tenant
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def at(minute: float) -> datetime:
+    """The instant `minute` minutes after noon."""
+    return NOON + timedelta(minutes=minute)
+
+
+class Story:
+    """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases."""
+
+    def __init__(self, quotas: Mapping[str, int] | None = None, capacity: int = 8) -> None:
+        quotas = {"a": 4, "b": 4} if quotas is None else quotas
+        self.pool = Pool.objects.create(name="story", book="demo", lease_s=1800)
+        self.type = GpuType.objects.create(name="v100")
+        self.fence = PoolFence.objects.create(pool=self.pool, until=NOON)
+        self.tenants = {
+            name: Tenant.objects.create(slug=name, name=name, initials=name[:1].upper())
+            for name in quotas
+        }
+        for tenant in self.tenants.values():
+            Budget.objects.create(tenant=tenant, book="demo")
+        self.book = book_open("demo")
+        self.round = 0
+        self.entitle(0, quotas, capacity)
+
+    def entitle(
+        self, minute: float, quotas: Mapping[str, int | tuple[int, int]], capacity: int
+    ) -> None:
+        rows = {
+            str(self.tenants[name].pk): list(quota) if isinstance(quota, tuple) else [quota, None]
+            for name, quota in quotas.items()
+        }
+        self._event("entitled", minute, {"gpu_type": "v100", "capacity": capacity, "quotas": rows})
+
+    def grant(
+        self, minute: float, tenant: str, *, own: int = 0, borrowed: int = 0, price: str = "0"
+    ) -> Lease:
+        owner = self.tenants[tenant]
+        gpus = own + borrowed
+        job = Job.objects.create(
+            tenant=owner,
+            pool=self.pool,
+            name="train",
+            submitted_at=at(minute),
+            gpus=gpus,
+            gpus_min=gpus,
+            gpus_max=gpus,
+        )
+        lease = Lease.objects.create(
+            pool=self.pool,
+            tenant=owner,
+            job=job,
+            gpu_type=self.type,
+            number=1,
+            state=Lease.State.LAUNCHING,
+            gpus=gpus,
+            placement=[],
+            granted_round=self.round,
+            granted_at=at(minute),
+            expires_at=at(minute + 30),
+            own=own,
+            borrowed=borrowed,
+            price=price,
+        )
+        self._term(lease, minute, "granted")
+        return lease
+
+    def start(self, minute: float, lease: Lease) -> None:
+        lease.started_at = at(minute)
+        lease.save()
+        self._event("started", minute, self._figures(lease), lease)
+
+    def run(self, minute: float, tenant: str, **terms: Any) -> Lease:
+        """Grant and start at once."""
+        lease = self.grant(minute, tenant, **terms)
+        self.start(minute, lease)
+        return lease
+
+    def renew(
+        self,
+        minute: float,
+        lease: Lease,
+        *,
+        own: int | None = None,
+        borrowed: int | None = None,
+        price: str | None = None,
+    ) -> None:
+        lease.term += 1
+        lease.own = lease.own if own is None else own
+        lease.borrowed = lease.borrowed if borrowed is None else borrowed
+        lease.price = lease.price if price is None else price  # type: ignore[assignment]  # text
+        lease.save()
+        self._term(lease, minute, "renewed")
+
+    def end(self, minute: float, lease: Lease) -> None:
+        lease.ended_at = at(minute)
+        lease.state = Lease.State.ENDED
+        lease.save()
+        data = {"reason": "finished", "exit_code": 0, "started": lease.started_at is not None}
+        self._event("ended", minute, data | {"gpu_type": "v100"}, lease)
+
+    def post_round(self, minute: float, price: str = "1.000000") -> None:
+        """A round that posts the price of the next one: what happened before it is known."""
+        self.round += 1
+        Round.objects.create(
+            pool=self.pool,
+            number=self.round,
+            at=at(minute),
+            wall_at=at(minute),
+            token=1,
+            policy="ltgf",
+            policy_version="1",
+            scale=60,
+            snapshot_sha256="",
+            decision_sha256="",
+            snapshot_us=0,
+            decide_us=0,
+        )
+        row = {"gpu_type": "v100", "price": price, "used": 8, "capacity": 8}
+        prices = [row | {"base": "1.000000", "theta": "2.000"}]
+        self._event("priced", minute, {"valid_from_round": self.round + 1, "prices": prices})
+        self.looked(minute)
+
+    def looked(self, minute: float) -> None:
+        """The scheduler looked at the pool at this minute, with a round or without."""
+        self.fence.last_checked_at = at(minute)
+        self.fence.save()
+
+    def meter(self, limit: int = 5000) -> Metered:
+        """Meter everything there is, in batches of `limit`."""
+        total = Metered()
+        while (batch := meter_pool(self.pool.pk, limit=limit)).events or batch.lines:
+            total = Metered(total.events + batch.events, total.lines + batch.lines)
+        return total
+
+    def settle(self) -> Settled:
+        return settle_pool(self.pool.pk)
+
+    def allow(self, tenant: str, credits_: int) -> None:
+        allowance_post(
+            book=self.book,
+            tenant_id=self.tenants[tenant].pk,
+            amount_micro=credits_ * 1_000_000,
+            effective_at=NOON,
+            name="start",
+        )
+
+    def balances(self) -> dict[str, str]:
+        """Balances by tenant name (`operator` for the operator), zeros left out."""
+        rows = Account.objects.select_related("tenant").order_by("pk")
+        return {
+            (row.tenant.slug if row.tenant else "operator"): str(row.balance)
+            for row in rows
+            if row.balance
+        }
+
+    def budget(self, tenant: str) -> tuple[str, str]:
+        """(spendable, reserved) of a tenant."""
+        row = Budget.objects.get(tenant=self.tenants[tenant], book="demo")
+        return str(row.spendable), str(row.reserved)
+
+    def _figures(self, lease: Lease) -> dict[str, Any]:
+        price = f"{lease.price}"
+        return {
+            "own": lease.own,
+            "borrowed": lease.borrowed,
+            "price": price,
+            "gpu_type": "v100",
+        }
+
+    def _term(self, lease: Lease, minute: float, kind: str) -> None:
+        term = LeaseTerm.objects.create(
+            lease=lease,
+            number=lease.term,
+            round=self.round,
+            starts_at=at(minute),
+            expires_at=at(minute + 30),
+            own=lease.own,
+            borrowed=lease.borrowed,
+            price=lease.price,
+        )
+        term.refresh_from_db()
+        budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
+        budget.reserved += term.borrowed * term.price / 2
+        budget.save()
+        self._event(kind, minute, self._figures(lease), lease)
+
+    def _event(
+        self, kind: str, minute: float, data: dict[str, Any], lease: Lease | None = None
+    ) -> None:
+        LeaseEvent.objects.create(
+            pool=self.pool,
+            number=self.fence.next_event,
+            kind=kind,
+            at=at(minute),
+            round=self.round,
+            lease=lease,
+            job_id=lease.job_id if lease else None,
+            tenant_id=lease.tenant_id if lease else None,
+            term=lease.term if lease else None,
+            data=data,
+        )
+        self.fence.next_event += 1
+        self.fence.save()
+
+
+def lines_and_shares() -> list[tuple[Any, ...]]:
+    """What the meter wrote, without row ids: equal for equal events."""
+    return [
+        (
+            line.lease_id,
+            line.term,
+            line.meter,
+            line.gpus,
+            to_micro(line.amount),
+            line.ends_at,
+            sorted(
+                (
+                    share.account.tenant_id or 0,
+                    share.weight,
+                    to_micro(share.amount),
+                    share.lent_gpu_us,
+                )
+                for share in line.shares.all()
+            ),
+        )
+        for line in UsageLine.objects.order_by("lease_id", "term", "meter").prefetch_related(
+            "shares__account"
+        )
+    ]
+
+
+def swept_at_once(pool_id: int) -> list[tuple[Any, ...]]:
+    """The same rows by one sweep in memory over all events, without the database's state."""
+    sweep = Sweep()
+    events = events_read(pool_id, after=0, limit=1_000_000)
+    rows: list[tuple[Any, ...]] = []
+    for term in [term for event in events for term in sweep.feed(event)]:
+        if term.starts_us is None:
+            continue
+        head = (term.lease, term.term)
+        ends_at = from_us(term.ends_us)
+        if term.borrowed:
+            amount = charge_micro(term.borrowed, term.price_micro, term.held_us)
+            shares = split_charge(amount, term.borrowed * term.held_us, term.weights)
+            paid = sorted(
+                (s.lender, s.weight_gpu_us, s.amount_micro, s.lent_gpu_us) for s in shares
+            )
+            rows.append((*head, "borrowed", term.borrowed, amount, ends_at, paid))
+        if term.own:
+            rows.append((*head, "own", term.own, 0, ends_at, []))
+    return sorted(rows, key=lambda row: row[:3])

@@ -1,0 +1,327 @@
+"""Stories of terms that become usage lines, shares and settlements."""
+
+from __future__ import annotations
+
+import pytest
+
+from billing.ledger import LedgerError
+from billing.metering import EventGapError, meter_pool
+from billing.models import Entry, PostedPrice, Transfer, UsageLine, UsageShare
+from billing.money import to_micro
+from tests.integration.metering_story import Story, at, lines_and_shares, swept_at_once
+
+pytestmark = pytest.mark.django_db
+
+HOUR_US = 3600 * 1_000_000
+
+
+def only_line(meter: str = "borrowed") -> UsageLine:
+    return UsageLine.objects.get(meter=meter)
+
+
+class TestATerm:
+    def test_that_ends_is_charged_for_the_time_it_held(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.end(10, lease)
+        story.post_round(15)
+        assert story.meter().lines == 2
+        line = only_line()
+        assert (str(line.amount), line.gpus, line.starts_at, line.ends_at) == (
+            "1.000000",  # 2 GPUs x 3 credits x 10 minutes
+            2,
+            at(0),
+            at(10),
+        )
+        assert (str(only_line("own").amount), only_line("own").gpus) == ("0.000000", 4)
+
+    def test_begins_when_the_executor_started_it(self) -> None:
+        story = Story()
+        lease = story.grant(0, "a", borrowed=2, price="3.000000")
+        story.start(5, lease)
+        story.end(10, lease)
+        story.post_round(15)
+        story.meter()
+        assert (only_line().starts_at, str(only_line().amount)) == (at(5), "0.500000")
+
+    def test_is_closed_by_a_renewal_at_its_own_price(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=1, price="1.000000")
+        story.post_round(30)
+        story.renew(30, lease, price="2.000000")
+        story.end(60, lease)
+        story.post_round(61)
+        story.meter()
+        amounts = [str(line.amount) for line in UsageLine.objects.order_by("term")]
+        assert amounts == ["0.500000", "1.000000"]
+
+    def test_that_never_started_costs_nothing_and_frees_its_reservation(self) -> None:
+        story = Story()
+        lease = story.grant(0, "a", borrowed=2, price="3.000000")
+        assert story.budget("a") == ("0.000000", "3.000000")
+        story.end(10, lease)
+        story.post_round(15)
+        story.meter()
+        assert not UsageLine.objects.exists()
+        assert story.budget("a") == ("0.000000", "0.000000")
+
+    def test_that_was_renewed_while_launching_is_charged_from_its_start(self) -> None:
+        story = Story()
+        lease = story.grant(0, "a", borrowed=1, price="1.000000")
+        story.post_round(30)
+        story.renew(30, lease)
+        story.start(36, lease)
+        story.end(66, lease)
+        story.post_round(70)
+        story.meter()
+        assert (only_line().term, str(only_line().amount)) == (2, "0.500000")
+
+
+class TestLenders:
+    def test_are_paid_by_their_idle_quota_over_the_term(self) -> None:
+        story = Story({"a": 4, "b": 4, "c": 4}, capacity=12)
+        story.run(0, "b", own=2)  # b has 2 idle, c has 4, the operator nothing
+        lease = story.run(0, "a", own=4, borrowed=3, price="4.000000")
+        story.end(30, lease)
+        story.post_round(30)
+        story.meter()
+        shares = UsageShare.objects.order_by("account__tenant_id")
+        assert [(s.account.tenant.slug, str(s.amount)) for s in shares if s.account.tenant] == [
+            ("b", "2.000000"),
+            ("c", "4.000000"),
+        ]
+        assert [share.weight for share in shares] == [HOUR_US, 2 * HOUR_US]
+        assert sum(share.lent_gpu_us for share in shares) == 3 * HOUR_US // 2
+
+    def test_earn_by_the_time_their_quota_was_idle(self) -> None:
+        story = Story({"a": 0, "b": 4, "c": 4})
+        lease = story.run(0, "a", borrowed=2, price="6.000000")
+        busy = story.run(10, "b", own=4)  # b is idle for 20 of 30 minutes, c for all
+        story.end(20, busy)
+        story.end(30, lease)
+        story.post_round(30)
+        story.meter()
+        story.settle()
+        assert [str(share.amount) for share in UsageShare.objects.order_by("account__tenant")] == [
+            "2.400000",
+            "3.600000",
+        ]
+
+    def test_lend_no_more_than_they_allow(self) -> None:
+        story = Story({"a": 0, "b": 4, "c": 4})
+        story.entitle(0, {"a": 0, "b": (4, 1), "c": (4, 0)}, 8)
+        lease = story.run(0, "a", borrowed=1, price="2.000000")
+        story.end(30, lease)
+        story.post_round(30)
+        story.meter()
+        share = UsageShare.objects.get()
+        assert (share.account.tenant_id, str(share.amount)) == (story.tenants["b"].pk, "1.000000")
+
+    def test_without_an_owner_the_operator_earns(self) -> None:
+        story = Story({"a": 0, "b": 2}, capacity=8)
+        lease = story.run(0, "a", borrowed=4, price="2.000000")
+        story.end(60, lease)
+        story.post_round(120)
+        story.meter()
+        story.settle()
+        assert story.balances() == {"a": "-8.000000", "b": "2.000000", "operator": "6.000000"}
+
+    def test_where_nobody_had_idle_quota_the_operator_earns_all(self) -> None:
+        story = Story({"a": 4, "b": 4})
+        story.run(0, "b", own=4)
+        lease = story.run(0, "a", own=4, borrowed=1, price="2.000000")
+        story.end(60, lease)
+        story.post_round(120)
+        story.meter()
+        story.settle()
+        assert story.balances() == {"a": "-2.000000", "operator": "2.000000"}
+
+
+class TestEvents:
+    def test_reported_together_in_any_order_meet_exact_integrals(self) -> None:
+        story = Story({"a": 0, "b": 4, "c": 4})
+        busy = story.run(0, "b", own=4)
+        lease = story.run(0, "a", borrowed=2, price="6.000000")
+        story.post_round(5)
+        story.end(25, lease)  # observed first, ended last
+        story.end(15, busy)
+        story.post_round(30)
+        story.meter()
+        weights = {s.account.tenant_id: s.weight for s in UsageShare.objects.all()}
+        assert weights == {
+            story.tenants["b"].pk: 4 * HOUR_US // 6,
+            story.tenants["c"].pk: 4 * 25 * HOUR_US // 60,
+        }
+
+    def test_reported_after_a_later_round_are_charged_exactly(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=2, price="3.000000")
+        story.post_round(15)
+        story.end(10, lease)
+        story.post_round(20)
+        story.meter()
+        assert (str(only_line().amount), only_line().ends_at) == ("1.000000", at(10))
+
+    def test_before_the_last_renewal_count_from_it(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=2, price="3.000000")
+        story.post_round(15)
+        story.renew(15, lease)
+        story.end(10, lease)
+        story.post_round(20)
+        story.meter()
+        assert [str(x.amount) for x in UsageLine.objects.order_by("term")] == [
+            "1.500000",
+            "0.000000",
+        ]
+        assert story.budget("a") == ("0.000000", "1.500000")
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7])
+    def test_give_the_same_lines_in_batches_of_any_size(self, limit: int) -> None:
+        story = eventful()
+        story.meter(limit)
+        assert lines_and_shares() == swept_at_once(story.pool.pk) != []
+
+    def test_wait_until_a_round_or_a_look_came_later(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=2, price="3.000000")
+        story.post_round(5)
+        story.end(10, lease)
+        assert story.meter().lines == 0
+        story.looked(11)
+        assert story.meter().lines == 1
+
+    def test_with_a_gap_in_their_numbers_are_refused(self) -> None:
+        story = Story()
+        story.fence.next_event += 1
+        story.post_round(5)
+        with pytest.raises(EventGapError):
+            meter_pool(story.pool.pk)
+
+
+class TestPrices:
+    def test_are_recorded_from_the_round_that_posted_them(self) -> None:
+        story = Story()
+        story.post_round(5, price="0.750000")
+        story.meter()
+        price = PostedPrice.objects.get()
+        assert (str(price.price), price.valid_from_round, price.posted_at) == (
+            "0.750000",
+            2,
+            at(5),
+        )
+
+
+class TestAnHour:
+    def test_is_settled_once_it_is_over(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.end(10, lease)
+        story.post_round(59)
+        story.meter()
+        assert story.settle().transfers == 0
+        assert story.budget("a") == ("0.000000", "1.000000")
+        story.looked(60)
+        assert story.settle().transfers == 1
+        assert story.balances() == {"a": "-1.000000", "b": "1.000000"}
+        assert story.budget("a") == ("-1.000000", "0.000000")
+        assert story.budget("b") == ("1.000000", "0.000000")
+        assert story.settle().transfers == 0
+
+    def test_gets_one_transfer_per_borrower_however_many_lines(self) -> None:
+        story = Story({"a": 0, "b": 0, "c": 8})
+        leases = [story.run(0, name, borrowed=1, price="1.000000") for name in "aabb"]
+        for lease in leases:
+            story.end(30, lease)
+        story.post_round(61)
+        story.meter()
+        assert story.settle().transfers == 2
+        assert story.balances() == {"a": "-1.000000", "b": "-1.000000", "c": "2.000000"}
+        assert {t.data["lines"] for t in Transfer.objects.all()} == {2}
+
+    def test_many_are_settled_in_one_go(self) -> None:
+        story = Story({"a": 0, "b": 8})
+        lease = story.run(0, "a", borrowed=2, price="1.000000")
+        for minute in range(30, 1440, 30):
+            story.post_round(minute)
+            story.renew(minute, lease)
+        story.end(1440, lease)
+        story.post_round(1441)
+        story.meter()
+        settled = story.settle()
+        # A term that ends on the hour belongs to the next one, so the last is still open.
+        assert (settled.transfers, settled.until) == (24, at(1440))
+        story.looked(1500)
+        story.settle()
+        assert story.balances() == {"a": "-48.000000", "b": "48.000000"}
+
+    def test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.post_round(65)
+        story.meter()
+        story.settle()
+        story.end(10, lease)
+        story.post_round(125)
+        story.meter()
+        assert (only_line().ends_at, only_line().hour) == (at(10), at(60))
+        story.settle()
+        transfer = Transfer.objects.get()
+        assert (transfer.hour, transfer.data["late_lines"]) == (at(60), 1)
+
+    def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=2, price="2.000000")  # own 0: a and b have 4 idle
+        story.end(30, lease)
+        story.post_round(60)
+        story.meter()
+        story.settle()
+        amounts = sorted(str(entry.amount) for entry in Entry.objects.all())
+        assert amounts == ["-2.000000", "1.000000", "1.000000"]
+        assert story.balances() == {"a": "-1.000000", "b": "1.000000"}
+
+    def test_beyond_the_credit_limit_is_owed_all_the_same(self) -> None:
+        story = Story()
+        story.allow("a", 1)
+        account = story.tenants["a"].accounts.get()
+        account.credit_limit = 0
+        account.save(update_fields=["credit_limit"])
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.end(30, lease)
+        story.post_round(60)
+        story.meter()
+        story.settle()
+        account.refresh_from_db()
+        assert (str(account.balance), str(account.overrun)) == ("-2.000000", "2.000000")
+        with pytest.raises(LedgerError):
+            story.allow("a", -3)
+
+
+def eventful() -> Story:
+    """Two borrowers, two lenders, ends out of order, a late one, a renewal, a rest."""
+    story = Story({"a": 1, "b": 3, "c": 4})
+    first = story.run(0, "a", own=1, borrowed=2, price="1.234567")
+    second = story.run(3, "b", own=1)
+    story.post_round(5)
+    story.end(4, second)
+    third = story.run(7.01, "c", own=2, borrowed=1, price="0.333333")
+    story.post_round(10)
+    story.renew(15, first, own=0, borrowed=3, price="2.000001")
+    story.post_round(15)
+    story.end(19, first)
+    story.end(17, third)
+    story.post_round(20)
+    story.run(21, "b", own=3, borrowed=1, price="0.100000")
+    story.post_round(25)
+    return story
+
+
+def test_money_is_conserved() -> None:
+    story = eventful()
+    story.meter()
+    story.looked(120)
+    story.settle()
+    assert sum(to_micro(entry.amount) for entry in Entry.objects.all()) == 0
+    charged = sum(to_micro(line.amount) for line in UsageLine.objects.all())
+    earned = sum(to_micro(share.amount) for share in UsageShare.objects.all())
+    assert charged == earned > 0
