@@ -20,7 +20,7 @@ def _problems() -> Iterator[Error]:
         yield Error("SECRET_KEY has fewer than 32 characters.", id="portal.E002")
     if not settings.ALLOWED_HOSTS or "*" in settings.ALLOWED_HOSTS:
         yield Error("ALLOWED_HOSTS must name the hosts that are served.", id="portal.E003")
-    if settings.DATABASES["default"]["USER"] in ("", "postgres"):
+    if settings.APP_DB_ROLE in ("", "postgres"):
         yield Error("DATABASE_URL must name a role that is no superuser.", id="portal.E004")
     broker = urlsplit(settings.REDIS_URL)
     if broker.scheme != "unix" and not broker.password:

@@ -75,13 +75,14 @@ class Tree:
             await asyncio.wait({work, ending}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
-            return 0
         finally:
             for task in (work, ending):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, StartError):
                     await task
             await self._stop()
+        say("stopped")
+        return 0
 
     async def _start_and_watch(self, begun: float) -> None:
         await self._start_services()
@@ -194,7 +195,6 @@ class Tree:
                 child.stop() for name, child in self._children.items() if name.startswith(names)
             ]
             await asyncio.gather(*wave)
-        say("stopped")
 
     def _on_signal(self) -> None:
         if self._ending.is_set():

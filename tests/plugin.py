@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pytest_django import DjangoDbBlocker
 
 from portal.embedded import folders
 from portal.embedded.postgres import (
@@ -112,13 +113,13 @@ def services() -> Services:
 
 
 @pytest.fixture(scope="session")
-def template_database(services: Services, django_db_blocker: object) -> str:
+def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
     """Migrated once, as the owner, exactly as `manage.py up` does it."""
     from portal import prepare
 
     with services.postgres.connect() as connection:
         create_database(connection, TEMPLATE)
-    with django_db_blocker.unblock():  # type: ignore[attr-defined]  # pytest-django's own
+    with django_db_blocker.unblock():
         _point_django_to(TEMPLATE)
         prepare.migrate()
         # A database with a connection cannot be a template.
@@ -131,7 +132,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def committed_db(
-    template_database: str, services: Services, django_db_blocker: object
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
     """The name of a fresh database that every connection of this process now uses.
 
@@ -140,7 +141,7 @@ def committed_db(
     name = f"evenshare_test_{next(_numbers)}"
     with services.postgres.connect() as connection:
         create_database(connection, name, template=template_database)
-    with django_db_blocker.unblock():  # type: ignore[attr-defined]  # pytest-django's own
+    with django_db_blocker.unblock():
         _point_django_to(name)
         _name_database(services, name)
         try:

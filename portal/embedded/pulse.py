@@ -9,7 +9,7 @@ broker or the worker is stuck, whichever it is, and all of them are started anew
 from collections.abc import Iterable
 from pathlib import Path
 
-PULSE_EVERY_S = 5.0
+PULSE_EVERY_S = 2.0
 # A round may solve for a while, and a worker of one process receives nothing meanwhile.
 PATIENCE_S = {"default": 20.0, "rounds": 120.0}
 
