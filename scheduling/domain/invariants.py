@@ -27,7 +27,7 @@ class Violation(Value, frozen=True, array_like=True):
     detail: str
 
 
-class InvariantViolation(Exception):
+class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, as in Violation
     """A decision breaks at least one rule; `violations` lists all."""
 
     def __init__(self, found: list[Violation]) -> None:
@@ -61,7 +61,6 @@ def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
 
 def _node_capacity(facts: _Facts) -> Iterator[str]:
     """No node gives more GPUs than it has to what the round places or renews there."""
-    nodes = {node.id: node for node in facts.snapshot.nodes}
     used: Counter[int] = Counter()
     touched: set[int] = set()
     for lease in facts.snapshot.leases:
@@ -74,15 +73,25 @@ def _node_capacity(facts: _Facts) -> Iterator[str]:
         for node_id, gpus in grant.placement:
             used[node_id] += gpus
             touched.add(node_id)
-            if node_id not in nodes:
+    sizes = {node.id: node.gpus for node in facts.snapshot.nodes}
+    for node_id in sorted(touched):
+        if used[node_id] > sizes.get(node_id, 0):
+            yield f"node {node_id} has {sizes.get(node_id, 0)} GPUs, {used[node_id]} are given"
+
+
+def _placement(facts: _Facts) -> Iterator[str]:
+    """A grant names known nodes of its GPU type, each once, with at least one GPU."""
+    types = {node.id: node.gpu_type for node in facts.snapshot.nodes}
+    for grant in facts.decision.grants:
+        for node_id, gpus in grant.placement:
+            if node_id not in types:
                 yield f"job {grant.job} is placed on unknown node {node_id}"
-            elif nodes[node_id].gpu_type != grant.gpu_type:
+            elif types[node_id] != grant.gpu_type:
                 yield f"job {grant.job} is placed on node {node_id} of another GPU type"
             if gpus < 1:
                 yield f"job {grant.job} takes {gpus} GPUs of node {node_id}"
-    for node_id in sorted(touched & nodes.keys()):
-        if used[node_id] > nodes[node_id].gpus:
-            yield f"node {node_id} has {nodes[node_id].gpus} GPUs, {used[node_id]} are given"
+        if len({node_id for node_id, _ in grant.placement}) != len(grant.placement):
+            yield f"job {grant.job} names a node twice"
 
 
 def _gang(facts: _Facts) -> Iterator[str]:
@@ -92,8 +101,6 @@ def _gang(facts: _Facts) -> Iterator[str]:
         given = sum(gpus for _, gpus in grant.placement)
         if job is not None and given != job.gpus:
             yield f"job {job.id} needs {job.gpus} GPUs, gets {given}"
-        if len({node_id for node_id, _ in grant.placement}) != len(grant.placement):
-            yield f"job {grant.job} names a node twice"
 
 
 def _once(facts: _Facts) -> Iterator[str]:
@@ -247,6 +254,7 @@ def _instants(facts: _Facts) -> Iterator[str]:
 
 RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
     "node_capacity": _node_capacity,
+    "placement": _placement,
     "gang": _gang,
     "once": _once,
     "known_leases": _known_leases,

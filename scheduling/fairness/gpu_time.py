@@ -12,7 +12,7 @@ IEEE TPDS 2021, section 4.2, eq. (1)-(16).
 | Alloc_j (10), AllocTime_j (11) | `ClaimService.held`, `.alloc_gpu_us` | GPUs, micro-GPU-seconds |
 | rho_j (12), rho_ij (15) | `claim_rho`, `ServiceView.job_rho` | ratio, None while undefined |
 | FairTime_ij (13)(14) | class integral - `JobService.baseline_gpu_us` | micro-GPU-seconds |
-| FairShare_j = Quota_j (16) | `ClaimService.entitled_gpu_us`: integral of the quota at all times | |
+| FairTime_j by (16) | `ClaimService.entitled_gpu_us`: integral of the quota | same |
 
 All inputs are step functions, so a sum moves only when its own claim changes and at the round's
 instant; nothing is sampled. Tenant sums are exact. The share of a job (13) need not be whole:

@@ -10,10 +10,13 @@ under any policy".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement
 from scheduling.domain.jobs import Job
+from scheduling.domain.leases import Lease
 from scheduling.domain.reasons import Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import HOUR_US
@@ -70,13 +73,13 @@ class Admission:
         self._accounts = {
             (row.tenant, row.gpu_type): _Account(row) for row in snapshot.entitlements
         }
-        for lease in snapshot.leases:
-            if not lease.ends_by(snapshot.at_us):
-                account = self._account(lease.tenant, lease.gpu_type)
-                account.own += lease.own
-                account.borrowed += lease.borrowed
-                account.left = max(0, account.left - lease.own)
-        self._unused = _unused(snapshot)
+        kept = [lease for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)]
+        for lease in kept:
+            account = self._account(lease.tenant, lease.gpu_type)
+            account.own += lease.own
+            account.borrowed += lease.borrowed
+            account.left = max(0, account.left - lease.own)
+        self._unused = _unused(snapshot.nodes, kept)
         self._kept: dict[str, int] = {}
         for (_, gpu_type), account in self._accounts.items():
             self._kept[gpu_type] = self._kept.get(gpu_type, 0) + account.keep()
@@ -138,15 +141,14 @@ class Admission:
         return own, borrowed
 
 
-def _unused(snapshot: Snapshot) -> dict[str, int]:
+def _unused(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, int]:
     """GPUs per type that no lease uses which goes on through this round."""
     load: dict[int, int] = {}
-    for lease in snapshot.leases:
-        if not lease.ends_by(snapshot.at_us):
-            for node_id, gpus in lease.placement:
-                load[node_id] = load.get(node_id, 0) + gpus
+    for lease in kept:
+        for node_id, gpus in lease.placement:
+            load[node_id] = load.get(node_id, 0) + gpus
     unused: dict[str, int] = {}
-    for node in snapshot.nodes:
+    for node in nodes:
         count = max(0, node.gpus - load.get(node.id, 0))
         unused[node.gpu_type] = unused.get(node.gpu_type, 0) + count
     return unused

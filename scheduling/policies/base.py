@@ -13,10 +13,10 @@ from __future__ import annotations
 import msgspec
 
 from billing.pricing import posted_price_micro
-from scheduling.domain.decision import Decision, Share
+from scheduling.domain.decision import Decision, Grant, Renew, Share
 from scheduling.domain.invariants import InvariantViolation, violations
 from scheduling.domain.snapshot import PoolPrice, Snapshot
-from scheduling.fairness.gpu_time import advance, claim_rho, deserved, received
+from scheduling.fairness.gpu_time import advance, deserved, received
 from scheduling.policies import registry
 from scheduling.policies.policy import Policy
 from scheduling.policies.terms import settle
@@ -89,7 +89,8 @@ def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _Use]
         if lease.id not in changed:
             use.own += lease.own
             use.borrowed += lease.borrowed
-    for term in (*decision.renewals, *decision.grants):
+    terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+    for term in terms:
         use = uses.setdefault((term.tenant, term.gpu_type), _Use())
         use.got += term.own + term.borrowed
         use.own += term.own
@@ -121,7 +122,7 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
                 borrowed=use.borrowed,
                 alloc_gpu_us=alloc,
                 fair_gpu_us=fair,
-                rho_before=claim_rho(claim, at_us) if not claim.marks else _rho(alloc, fair),
+                rho_before=_rho(alloc, fair),
                 rho_after=_rho(alloc_after, fair_after),
             )
         )

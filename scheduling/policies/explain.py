@@ -45,47 +45,36 @@ def skips(queues: Iterable[Queue], rooms: dict[str, Room], admission: Admission)
 
 
 def _queue_skips(queue: Queue, room: Room, admission: Admission) -> list[Skip]:
-    # Whether a gang waits depends on its size and price limit alone: each pair is asked once.
-    known: dict[tuple[int, int | None], str] = {}
-    numbers: dict[str, tuple[int, dict[str, Any]]] = {}
-    groups: dict[str, list[Job]] = {}
+    # Why a gang waits depends on its size and price limit alone: each pair is asked once.
+    alike: dict[tuple[int, int | None], list[Job]] = {}
     for job in queue.jobs:
-        if job.id == queue.passed_over:
-            reason = _note(_why_no_room(job.gpus, queue, room), job.gpus, numbers)
+        kind = (job.gpus, job.max_price_micro if job.id != queue.passed_over else -1)
+        same = alike.get(kind)
+        if same is None:
+            alike[kind] = [job]
         else:
-            kind = (job.gpus, job.max_price_micro)
-            reason = known.get(kind, "")
-            if not reason:
-                why = _why(job, queue, room, admission)
-                reason = known[kind] = _note(why, job.gpus, numbers)
-        groups.setdefault(reason, []).append(job)
+            same.append(job)
+    groups: dict[str, list[list[Job]]] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
+        reason, why = _why(jobs[0], queue, room, admission)
+        numbers.setdefault(reason.value, why)  # of the smallest gang: it came closest
+        groups.setdefault(reason.value, []).append(jobs)
     return [
-        _skip(queue, Reason(reason), jobs, numbers[reason][1])
-        for reason, jobs in sorted(groups.items())
+        _skip(queue, Reason(reason), groups[reason], numbers[reason]) for reason in sorted(groups)
     ]
 
 
-def _note(why: Why, gpus: int, numbers: dict[str, tuple[int, dict[str, Any]]]) -> str:
-    """Keep the numbers of the smallest gang of a reason: it came closest."""
-    reason = why[0].value
-    if reason not in numbers or gpus < numbers[reason][0]:
-        numbers[reason] = (gpus, why[1])
-    return reason
-
-
-def _skip(queue: Queue, reason: Reason, jobs: list[Job], numbers: dict[str, Any]) -> Skip:
-    jobs.sort(key=_arrival)
+def _skip(queue: Queue, reason: Reason, alike: list[list[Job]], numbers: dict[str, Any]) -> Skip:
+    arrivals = [(job.submitted_us, job.id) for jobs in alike for job in jobs]
+    arrivals.sort()
     return Skip(
         reason=reason,
         tenant=queue.tenant,
-        jobs=tuple([job.id for job in jobs]),
-        gpus=sum([job.gpus for job in jobs]),
+        jobs=tuple([job_id for _, job_id in arrivals]),
+        gpus=sum(jobs[0].gpus * len(jobs) for jobs in alike),
         numbers={"gpu_type": queue.gpu_type, **numbers},
     )
-
-
-def _arrival(job: Job) -> tuple[int, int]:
-    return (job.submitted_us, job.id)
 
 
 def _why(job: Job, queue: Queue, room: Room, admission: Admission) -> Why:
@@ -95,7 +84,7 @@ def _why(job: Job, queue: Queue, room: Room, admission: Admission) -> Why:
     refusal = admission.check(job, queue.gpu_type)
     if refusal is not None:
         return refusal.reason, refusal.numbers
-    if queue.passed_over is not None:
+    if queue.passed_over is not None and queue.passed_over != job.id:
         return Reason.TENANT_PASSED_OVER, {"first_job": queue.passed_over, "needed": gpus}
     return _why_no_room(gpus, queue, room)
 

@@ -42,10 +42,12 @@ class Reservations:
                 new._reserved[gpu_type] = (row["job"], holds)
         return new
 
+    def __bool__(self) -> bool:
+        """Whether any gang was passed over so far."""
+        return bool(self._passed)
+
     def keep(self, pending: dict[int, str]) -> None:
         """Drop what belongs to jobs that do not wait; reserve for the longest passed over."""
-        if not self._passed and not self._reserved:
-            return
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
             gpu_type: row for gpu_type, row in self._reserved.items() if row[0] in self._passed

@@ -1,0 +1,149 @@
+"""Algorithms 1 and 2 of LTGF (TPDS 2021) as printed: scans, no heaps and no buckets.
+
+The yardstick of `benchmarks.decide_ltgf` and the oracle of `TestFastEqualsLiteral`. It knows
+plain pools only: no borrowing limits, prices, reservations or reward hooks.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from scheduling.domain.cluster import Placement
+from scheduling.domain.jobs import Job
+from scheduling.domain.leases import Lease
+from scheduling.domain.snapshot import Snapshot
+from scheduling.fairness.gpu_time import ServiceView, job_received
+
+Claim = tuple[int, str]
+Rank = tuple[float, float]
+Pick = tuple[int, Placement, bool]  # job, where, whether it was renewed
+
+
+class LiteralLtgf:
+    """One round. `snapshot.service` must be at the round's instant."""
+
+    def __init__(self, snapshot: Snapshot, *, work_conserving: bool) -> None:
+        self.work_conserving = work_conserving
+        self.lease_us = snapshot.lease_us
+        self.view = ServiceView(snapshot.service)
+        self.types = {node.id: node.gpu_type for node in snapshot.nodes}
+        self.sizes = {node.id: node.gpus for node in snapshot.nodes}
+        self.free = dict(self.sizes)  # M: free, or of a lease that ended and was not selected
+        self.ended: dict[int, Lease] = {}  # by job
+        self.jobs: dict[Claim, list[Job]] = {}
+        self.alloc = {key: row.alloc_gpu_us for key, row in self.view.claims.items()}
+        self.job_rank: dict[int, Rank] = {}
+        self._read(snapshot)
+
+    def _read(self, snapshot: Snapshot) -> None:
+        running = set()
+        capacity: dict[str, int] = {}
+        for node, gpus in self.sizes.items():
+            capacity[self.types[node]] = capacity.get(self.types[node], 0) + gpus
+        for lease in snapshot.leases:
+            if lease.ends_by(snapshot.at_us):
+                self.ended[lease.job] = lease
+                continue
+            running.add(lease.job)
+            for node, gpus in lease.placement:
+                self.free[node] = max(0, self.free[node] - gpus)
+        for job in snapshot.jobs:
+            if job.id in running:
+                continue
+            row = self.view.jobs[job.id]
+            alloc, fair = job_received(row, snapshot.at_us), self.view.job_deserved(job.id)
+            self.job_rank[job.id] = _rank(alloc, fair, row.weight)  # line 3
+            if job.gpus > capacity.get(row.gpu_type, 0):
+                continue  # it can never run, so it takes no tenant out of the round
+            self.jobs.setdefault((job.tenant, row.gpu_type), []).append(job)
+
+    def picks(self) -> list[Pick]:
+        """Algorithm 1."""
+        picks = []
+        tenants = {key for key, jobs in self.jobs.items() if jobs}
+        while tenants:
+            tenant = self._select_tenant(tenants)  # line 5
+            job = self._select_job(tenant)  # lines 6-7
+            lease = self.ended.get(job.id)
+            renewed = lease is not None and self._has(lease.placement)
+            placement = lease.placement if lease and renewed else None
+            if lease is not None:
+                del self.ended[job.id]
+            placement = placement or self._place(tenant[1], job.gpus)  # line 9
+            if placement is None and not self.work_conserving:
+                tenants.discard(tenant)  # line 17
+                continue
+            self.jobs[tenant].remove(job)  # line 13
+            if not self.jobs[tenant]:
+                tenants.discard(tenant)
+            if placement is not None:
+                for node, gpus in placement:  # lines 11-12
+                    self.free[node] -= gpus
+                self.alloc[tenant] += job.gpus * self.lease_us  # line 14
+                picks.append((job.id, placement, renewed))
+        return picks
+
+    def _select_tenant(self, tenants: set[Claim]) -> Claim:
+        ranks = {key: self._tenant_rank(key) for key in tenants}
+        least = min(ranks.values())
+        tied = [key for key, rank in ranks.items() if rank == least]
+        if len(tied) == 1:
+            return tied[0]
+
+        def arrival(key: Claim) -> tuple[int, int]:
+            job = self._select_job(key)
+            return (job.submitted_us, job.id)
+
+        return min(tied, key=arrival)
+
+    def _tenant_rank(self, key: Claim) -> Rank:
+        claim = self.view.claims[key]
+        return _rank(self.alloc[key], claim.fair_gpu_us, claim.quota)
+
+    def _select_job(self, tenant: Claim) -> Job:
+        """Algorithm 2."""
+        return min(
+            self.jobs[tenant],
+            key=lambda job: (*self.job_rank[job.id], job.submitted_us, job.id),
+        )
+
+    def _has(self, placement: Placement) -> bool:
+        return all(self.free[node] >= gpus for node, gpus in placement)
+
+    def _place(self, gpu_type: str, gpus: int) -> Placement | None:
+        """Consolidated, on GPUs that nobody holds first, then on those of ended leases."""
+        held: dict[int, int] = {}
+        for lease in self.ended.values():
+            for node, count in lease.placement:
+                held[node] = held.get(node, 0) + count
+        nodes = [node for node, name in self.types.items() if name == gpu_type]
+        truly_free = {node: max(0, self.free[node] - held.get(node, 0)) for node in nodes}
+        size = max((self.sizes[node] for node in nodes), default=0)
+        reach = {node: self.free[node] for node in nodes}
+        return _consolidated(truly_free, gpus, size) or _consolidated(reach, gpus, size)
+
+
+def _rank(alloc: int, fair: int, weight: int) -> Rank:
+    """rho; while FairTime is 0: first before any GPU-time, then last by GPU-time / weight."""
+    if fair:
+        return alloc / fair, 0.0
+    if not alloc:
+        return 0.0, 0.0
+    return inf, alloc / weight if weight else inf
+
+
+def _consolidated(free: dict[int, int], gpus: int, size: int) -> Placement | None:
+    if gpus <= size:
+        fitting = [(count, node) for node, count in free.items() if count >= gpus]
+        return ((min(fitting)[1], gpus),) if fitting else None
+    if sum(free.values()) < gpus:
+        return None
+    left, taken = gpus, []
+    for node in sorted(free, key=lambda node: (-free[node], node)):
+        if free[node] >= left:
+            break
+        taken.append((node, free[node]))
+        left -= free[node]
+    names = {node for node, _ in taken}
+    rest = [(count, node) for node, count in free.items() if count >= left and node not in names]
+    return tuple(sorted([*taken, (min(rest)[1], left)]))
