@@ -22,6 +22,9 @@ class UsePoint:
     quota: int
 
 
+Span = tuple[float, float, UsePoint]  # from x, to x, what holds between
+
+
 @dataclass(frozen=True, slots=True)
 class RhoPoint:
     """rho at an instant; None where it is undefined (no claim yet): the line has a gap."""
@@ -40,9 +43,10 @@ def use_chart(
     if not points:
         return _blank(label, width)
     highest = max(max(point.use, point.quota) for point in points)
-    levels = ticks(0, max(highest, 2), 3, whole=True)
+    room = max(highest, 2) * 1.15
+    levels = [level for level in ticks(0, room, 4, whole=True) if level <= room]
     left = 12 + 8 * len(thousands(round(levels[-1])))
-    y = Scale(0, levels[-1], BASE, TOP)
+    y = Scale(0, room, BASE, TOP)
     x = Scale(points[0].at.timestamp(), now.timestamp(), left, width - 4)
     ends = [point.at for point in points[1:]] + [now]
     spans = [
@@ -61,13 +65,30 @@ def use_chart(
     )
     parts += [path(move(use), class_="ln"), path(move(quota), class_="q")]
     parts.append(_time_axis(points[0].at, now, x, left, width))
-    parts.append(_use_labels(points[-1], y, left, width, note))
+    parts.append(_quota_label(spans, y, left))
+    parts.append(_now_label(points[-1], y, left, width, note))
     return _chart(parts, label, width)
 
 
-def _use_labels(last: UsePoint, y: Scale, left: float, width: float, note: str) -> Markup:
+def _quota_label(spans: Sequence[Span], y: Scale, left: float) -> Markup:
+    """Above the line over the longest stretch within quota, else below the line."""
+    words = f"quota {thousands(spans[-1][2].quota)}"
+    level = y(spans[-1][2].quota)
+    best, start, end = (0.0, 0.0), 0.0, 0.0
+    for begin, stop, point in spans:
+        if point.use > point.quota:
+            start = end = stop
+            continue
+        start, end = (start if end == begin else begin), stop
+        best = max(best, (start, end), key=lambda stretch: stretch[1] - stretch[0])
+    if best[1] - best[0] > text_width(words):
+        return text((best[0] + best[1]) / 2, level - 6, words, class_="b halo", anchor="middle")
+    return text(left + 6, level + 16, words, class_="b halo-own")
+
+
+def _now_label(last: UsePoint, y: Scale, left: float, width: float, note: str) -> Markup:
     over = last.use - last.quota
-    parts = [text(left + 6, y(last.quota) - 6, f"quota {thousands(last.quota)}", class_="b halo")]
+    parts: list[Markup] = []
     if over > 0:
         words, css = f"{thousands(over)} borrowed", "ac halo"
     else:

@@ -149,7 +149,8 @@ def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
         if cells.names:
             at_x, at_y = x + cells.width / 2, y + cells.height / 2 + 3.6
             parts.append(text(at_x, at_y, lease.tenant.initials, class_="ini", anchor="middle"))
-    for slot in slots[len(slots) - min(lease.borrowed, len(slots)) :]:
+    corners = min(lease.borrowed, len(slots)) if cells.names else 0
+    for slot in slots[len(slots) - corners :]:
         x, y = cells.at(slot)
         size = cells.width * 0.3
         parts.append(path(f"M{x + 1:g} {y + 1:g}h{size:g}l{-size:g} {size:g}z", class_="corner"))

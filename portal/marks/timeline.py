@@ -213,5 +213,6 @@ def _prices(job: JobTimeline, x: Scale) -> Markup:
         level = y(float(job.max_price))
         most = f"your max {thousands(job.max_price, 2)}"
         parts.append(path(f"M{LEFT} {level:.1f}H{WIDTH - RIGHT}", class_="limit"))
-        parts.append(text(WIDTH - RIGHT, level - 6, most, class_="wa halo", anchor="end"))
+        clear = last_x - 8 if last_x > WIDTH - RIGHT - text_width(most) else WIDTH - RIGHT
+        parts.append(text(clear, level - 6, most, class_="wa halo", anchor="end"))
     return join(parts)

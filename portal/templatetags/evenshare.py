@@ -309,8 +309,10 @@ def live(content: str, id: str, live_url: str) -> SafeString:  # noqa: A002 - as
 
 
 def _region(element_id: str, live_url: str) -> SafeString:
+    if not element_id:
+        return SafeString("")
     if not live_url:
-        return format_html(' id="{}"', element_id) if element_id else format_html("")
+        return format_html(' id="{}"', element_id)
     return format_html(
         ' id="{0}" hx-get="{1}" hx-select="#{0}" hx-trigger="round-changed,'
         ' round-changed from:body" hx-target="this" hx-swap="outerHTML" hx-disinherit="*"',

@@ -1,0 +1,109 @@
+"""How numbers, money and times read."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.marks import figures
+from portal.marks.figures import MINUS, NONE
+
+AT = datetime(2026, 11, 20, 14, 6, 0, tzinfo=UTC)
+
+
+class TestThousands:
+    @pytest.mark.parametrize(
+        ("value", "places", "shown"),
+        [
+            (None, None, NONE),
+            (0, None, "0"),
+            (4211, None, "4,211"),
+            (-4211, None, MINUS + "4,211"),
+            (1061.84, 1, "1,061.8"),
+            (-0.001, 2, "0.00"),
+            (Decimal("1234567.5"), 2, "1,234,567.50"),
+            (float("inf"), 2, figures.INFINITY),
+            (float("nan"), 2, NONE),
+        ],
+    )
+    def test_reads(self, value: figures.Number | None, places: int | None, shown: str) -> None:
+        assert figures.thousands(value, places) == shown
+
+    def test_signs_what_is_not_zero(self) -> None:
+        assert figures.thousands(13, signed=True) == "+13"
+        assert figures.thousands(0, signed=True) == "0"
+        assert figures.thousands(-13, signed=True) == MINUS + "13"
+
+    @given(st.integers())
+    def test_loses_no_digit(self, value: int) -> None:
+        shown = figures.thousands(value)
+        assert int(shown.replace(",", "").replace(MINUS, "-")) == value
+
+
+class TestCredits:
+    @pytest.mark.parametrize(
+        ("value", "places", "shown"),
+        [
+            (Decimal("-212.4"), 2, MINUS + "212.40"),
+            ("1.005", 2, "1.00"),
+            ("1.015", 2, "1.02"),
+            (29, 2, "29.00"),
+            (Decimal("1.148600"), 4, "1.1486"),
+            (None, 2, NONE),
+        ],
+    )
+    def test_reads(self, value: Decimal | int | str | None, places: int, shown: str) -> None:
+        assert figures.credits_text(value, places) == shown
+
+    def test_refuses_a_float(self) -> None:
+        with pytest.raises(TypeError, match="never float"):
+            figures.credits_text(1.5)  # type: ignore[arg-type]  # the mistake under test
+
+    @given(st.decimals(places=2, min_value=-(10**12), max_value=10**12))
+    def test_keeps_two_decimals_exactly(self, value: Decimal) -> None:
+        shown = figures.credits_text(value).replace(",", "").replace(MINUS, "-")
+        assert Decimal(shown) == value
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        ("seconds", "shown"),
+        [
+            (0, "0 s"),
+            (22, "22 s"),
+            (537, "8 min 57 s"),
+            (540, "9 min"),
+            (13860, "3 h 51 min"),
+            (3605, "1 h"),
+            (187200, "2 d 4 h"),
+            (-90, MINUS + "1 min 30 s"),
+            (None, NONE),
+        ],
+    )
+    def test_duration(self, seconds: int | None, shown: str) -> None:
+        assert figures.duration(seconds) == shown
+
+    @pytest.mark.parametrize(
+        ("ago", "shown"),
+        [(0.4, "now"), (3, "3 s ago"), (-57, "in 57 s"), (537, "8 min ago"), (90000, "1 d ago")],
+    )
+    def test_relative(self, ago: float, shown: str) -> None:
+        assert figures.relative(ago) == shown
+
+    def test_instants_are_utc_whatever_their_zone(self) -> None:
+        moved = AT.astimezone(timezone(timedelta(hours=9)))
+        assert figures.utc(moved) == "2026-11-20 14:06:00 UTC"
+        assert figures.clock(moved) == "14:06"
+
+
+class TestWords:
+    def test_plural(self) -> None:
+        assert figures.plural(1, "job") == "1 job"
+        assert figures.plural(1200, "entry", "entries") == "1,200 entries"
+
+    def test_gpu_hours_and_per_cent(self) -> None:
+        assert figures.gpu_hours(3822480) == "1,061.8"
+        assert figures.gpu_hours(None) == NONE
+        assert figures.percent(0.5091, 2) == "50.91 %"

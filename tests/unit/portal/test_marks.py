@@ -1,0 +1,231 @@
+"""The builders of SVG: well-formed, escaped, and the code of marks held."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from portal.marks import bars, charts, glyphs, nodemap, roundstrip, svg, tenants, timeline
+
+HOSTILE = "<script>alert('x')</script>\"&"
+T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+MARK = tenants.TenantMark(HOSTILE, 3, "<b", you=True)
+
+
+def at(minutes: float) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def drawn(markup: svg.Markup) -> ET.Element:
+    """Parsed, so that broken or injected markup fails here."""
+    root = ET.fromstring(markup)  # noqa: S314 - as above
+    assert not [element for element in root.iter() if element.tag == "script"]
+    assert not [element for element in root.iter() if "style" in element.attrib]
+    return root
+
+
+def classes(root: ET.Element) -> list[str]:
+    return [css for element in root.iter() for css in element.get("class", "").split()]
+
+
+class TestMarkup:
+    def test_escapes_text_and_attributes(self) -> None:
+        made = svg.tag("g", HOSTILE, data_name=HOSTILE)
+        root = drawn(made)
+        assert root.text == HOSTILE
+        assert root.get("data-name") == HOSTILE
+
+    def test_becomes_a_plain_string_when_joined(self) -> None:
+        joined = svg.tag("b", "x") + "<i>"
+        assert not isinstance(joined, svg.Markup)
+        assert svg.join([joined]) == "&lt;b&gt;x&lt;/b&gt;&lt;i&gt;"
+
+    def test_trims_numbers(self) -> None:
+        assert svg.number(1.500001) == "1.5"
+        assert svg.number(-0.001) == "0"
+        assert svg.number(20) == "20"
+
+
+def node(**changes: object) -> nodemap.MapNode:
+    lease = nodemap.MapLease((0, 1, 2, 3), MARK, HOSTILE, borrowed=1)
+    made = nodemap.MapNode("p100-07", 8, (lease,))
+    return replace(made, **changes)  # type: ignore[arg-type]  # a test's free-form fields
+
+
+class TestNodeMap:
+    def test_escapes_names(self) -> None:
+        root = drawn(nodemap.node_map([node(name=HOSTILE)]))
+        assert HOSTILE in [element.text for element in root.iter("title")]
+
+    def test_draws_each_slot_once(self) -> None:
+        found = classes(drawn(nodemap.node_map([node()])))
+        assert found.count("gpu") == 4
+        assert found.count("idle") == 4
+        assert found.count("corner") == 1
+
+    def test_frames_your_leases(self) -> None:
+        assert "me" in classes(drawn(nodemap.node_map([node()])))
+
+    def test_a_square_gang_is_one_box(self) -> None:
+        root = drawn(nodemap.node_map([node()]))
+        box = next(e for e in root.iter("path") if "box" in e.get("class", ""))
+        assert box.get("d", "").count("h") == 4  # two cells wide, top and bottom
+        assert box.get("d", "").count("v") == 4  # two cells high, left and right
+
+    @pytest.mark.parametrize("state", ["drained", "down"])
+    def test_hatches_what_is_blocked(self, state: str) -> None:
+        root = drawn(nodemap.node_map([node(leases=(), state=state)]))
+        assert "blk" in classes(root)
+        assert state in [element.text for element in root.iter("text")]
+
+    @pytest.mark.parametrize("gpus", [1, 3, 4, 16])
+    def test_takes_any_size(self, gpus: int) -> None:
+        assert classes(drawn(nodemap.node_map([node(gpus=gpus, leases=())]))).count("idle") == gpus
+
+    def test_shrinks_when_there_are_many(self) -> None:
+        many = nodemap.node_map([node(name=f"n{n}") for n in range(nodemap.COMPACT_FROM + 1)])
+        assert drawn(many).get("class") == "nodes small"
+        assert "ini" not in classes(drawn(many))
+
+    def test_links_only_own_leases(self) -> None:
+        lease = nodemap.MapLease((0,), MARK, href="/jobs/1")
+        root = drawn(nodemap.node_map([node(leases=(lease,))]))
+        assert [link.get("href") for link in root.iter("a")] == ["/jobs/1"]
+
+    def test_is_empty_without_nodes(self) -> None:
+        assert len(drawn(nodemap.node_map([]))) == 0
+
+
+class TestTenantMarks:
+    def test_initials_differ(self) -> None:
+        names = [f"sample-{word}" for word in ["vision", "video", "voice", "view", "vault", "vc"]]
+        made = tenants.tenant_marks(names, you=names[1])
+        assert len({mark.initials for mark in made.values()}) == len(names)
+        assert [mark.you for mark in made.values()].count(True) == 1
+
+    @pytest.mark.parametrize("name", ["", "-", "6214e9", "ä", "x"])
+    def test_takes_any_name(self, name: str) -> None:
+        assert tenants.tenant_marks([name])[name].initials
+
+    def test_small_tenants_share_a_mark_but_never_you(self) -> None:
+        names = [f"t{n}" for n in range(20)]
+        made = tenants.tenant_marks(names, you="t19")
+        use = {name: 20 - place for place, name in enumerate(names)}
+        grouped = tenants.group_small(made, use, limit=12)
+        kept = [name for name in names if grouped[name].index != tenants.OTHERS]
+        assert kept == [*names[:10], "t19"]
+        assert tenants.group_small(made, use, limit=20) == made
+
+    def test_swatch_escapes(self) -> None:
+        assert "<b" in [element.text for element in drawn(tenants.swatch(MARK)).iter("text")]
+
+
+class TestRoundStrip:
+    def test_links_each_round(self) -> None:
+        made = [roundstrip.RoundBar(n, n % 3, 8, href=f"/rounds/{n}") for n in range(60)]
+        root = drawn(roundstrip.round_strip(made))
+        assert len(list(root.iter("a"))) == 60
+        assert classes(root).count("now") == 1
+
+    def test_marks_a_full_last_round(self) -> None:
+        assert classes(drawn(roundstrip.round_strip([roundstrip.RoundBar(1, 0)]))).count("now") == 1
+
+    def test_is_an_axis_without_rounds(self) -> None:
+        assert "axis" in classes(drawn(roundstrip.round_strip([])))
+
+
+class TestCharts:
+    def test_hatches_only_what_is_borrowed(self) -> None:
+        points = [charts.UsePoint(at(0), 20, 16), charts.UsePoint(at(60), 14, 16)]
+        root = drawn(charts.use_chart(points, at(120), label=HOSTILE))
+        assert classes(root).count("bor") == 1
+        assert "14 in use" in [element.text for element in root.iter("text")]
+
+    def test_gaps_where_rho_is_undefined(self) -> None:
+        points = [charts.RhoPoint(at(n), None if n == 2 else 1.0) for n in range(5)]
+        assert classes(drawn(charts.rho_chart(points, label="rho"))).count("la") == 2
+
+    def test_says_when_there_is_no_history(self) -> None:
+        for blank in (
+            charts.use_chart([], T0, label="x"),
+            charts.rho_chart([charts.RhoPoint(T0, None)], label="x"),
+        ):
+            assert "no history yet" in [element.text for element in drawn(blank).iter("text")]
+
+    @pytest.mark.parametrize("use", [0, 1, 480, 100000])
+    def test_takes_one_point_of_any_size(self, use: int) -> None:
+        drawn(charts.use_chart([charts.UsePoint(T0, use, 0)], T0, label="x"))
+
+
+def job(**changes: object) -> timeline.JobTimeline:
+    made = timeline.JobTimeline(
+        start=T0,
+        end=at(120),
+        now=at(110),
+        segments=(
+            timeline.Segment("turn", at(0), at(20), HOSTILE),
+            timeline.Segment("run", at(20), at(110), "p100-07", (at(35), at(50))),
+        ),
+        cuts=(timeline.Cut(at(60)),),
+        gpus=(timeline.GpuSpan(at(20), at(110), 5, 3),),
+        gpus_of=8,
+        prices=(timeline.PricePoint(at(0), Decimal("1.45")),),
+        max_price=Decimal("1.65"),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # a test's free-form fields
+
+
+class TestTimeline:
+    def test_draws_three_tracks(self) -> None:
+        found = classes(drawn(timeline.timeline(job())))
+        assert {"run", "turn", "cut-line", "own", "bor", "la", "limit"} <= set(found)
+
+    def test_leaves_out_tracks_without_data(self) -> None:
+        found = classes(drawn(timeline.timeline(job(gpus=(), prices=(), max_price=None))))
+        assert not {"own", "bor", "la", "limit"} & set(found)
+
+    def test_escapes_labels(self) -> None:
+        texts = [element.text for element in drawn(timeline.timeline(job(label=HOSTILE))).iter()]
+        assert HOSTILE in texts
+
+    def test_says_so_when_nothing_happened(self) -> None:
+        assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestBars:
+    @pytest.mark.parametrize("left", [-5, 0, 450, 900, 5000])
+    def test_lease_stays_in_its_frame(self, left: float) -> None:
+        root = drawn(bars.lease_bar(left, 900, 300))
+        widths = [float(element.get("width", "0")) for element in root.iter("rect")]
+        assert all(0 <= width <= bars.LEASE_WIDTH for width in widths)
+
+    def test_lease_shows_the_protection_that_is_left(self) -> None:
+        shield = next(
+            element
+            for element in drawn(bars.lease_bar(750, 900, 300)).iter("rect")
+            if element.get("class") == "shield"
+        )
+        assert float(shield.get("width", "0")) == pytest.approx(20)  # 150 of 900 s of 120 px
+
+    def test_share_hatches_what_is_above_quota(self) -> None:
+        over = classes(drawn(bars.share_bar(MARK, 61, 48, 113, most=140)))
+        under = classes(drawn(bars.share_bar(MARK, 35, 48, 35, most=140)))
+        assert "bor" in over
+        assert not {"bor", "asked"} & set(under)
+
+    def test_hash_has_a_bar_a_digit(self) -> None:
+        digest = "0123456789abcdef" * 4
+        assert len(list(drawn(bars.hash_bars(digest)).iter("rect"))) == 64
+        assert bars.hash_groups(digest).split() == ["01234567", "89abcdef"] * 4
+        assert not list(drawn(bars.hash_bars("")).iter("rect"))
+
+    def test_unknown_progress_is_a_dash(self) -> None:
+        assert drawn(bars.progress(None)).text == "\N{EN DASH}"
+
+    def test_every_state_and_any_reason_has_a_shape(self) -> None:
+        for kind in [*glyphs.STATES, HOSTILE]:
+            drawn(glyphs.state_icon(kind))
+        for code in ("price_above_max", "gang_needs_nodes", HOSTILE):
+            drawn(glyphs.reason_icon(code))
