@@ -1,0 +1,119 @@
+"""What every page says of its pool: the last round, the clock, the size. One query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from scheduling.models import Pool, PoolClock
+
+_FACTS = """
+SELECT p.id, p.name, p.policy, p.round_s, p.lease_s, p.book,
+       c.anchor_wall, c.anchor_pool, c.scale, c.paused, c.pause_reason,
+       clock_timestamp(), f.last_checked_at,
+       r.number, r.at, r.wall_at,
+       (SELECT count(*) FROM scheduling_node n WHERE n.pool_id = p.id),
+       (SELECT coalesce(sum(n.gpus), 0) FROM scheduling_node n WHERE n.pool_id = p.id)
+FROM scheduling_pool p
+JOIN scheduling_poolclock c ON c.pool_id = p.id
+JOIN scheduling_poolfence f ON f.pool_id = p.id
+LEFT JOIN LATERAL (
+    SELECT number, at, wall_at FROM scheduling_round
+    WHERE pool_id = p.id ORDER BY number DESC LIMIT 1
+) r ON true
+WHERE p.id = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """A pool at one moment of the wall, `wall`; `number`, `at`, `wall_at` are of its last round.
+
+    `checked_at` is the last grid instant (pool time) that was looked at, with a round or not.
+    """
+
+    id: int
+    name: str
+    policy: str
+    round_s: int
+    lease_s: int
+    book: str
+    clock: PoolClock
+    wall: datetime
+    checked_at: datetime | None
+    number: int | None
+    at: datetime | None
+    wall_at: datetime | None
+    nodes: int
+    gpus: int
+
+
+def pool_facts(pool_id: int) -> PoolFacts | None:
+    """Return what the round line needs of a pool, or None where there is no such pool."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FACTS, [pool_id])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    clock = PoolClock(
+        pool_id=row[0],
+        anchor_wall=row[6],
+        anchor_pool=row[7],
+        scale=row[8],
+        paused=row[9],
+        pause_reason=row[10],
+    )
+    values: list[Any] = [*row[:6], clock, *row[11:]]
+    return PoolFacts(*values)
+
+
+def pool_id_named(name: str) -> int | None:
+    """Return the id of a pool, or None."""
+    return Pool.objects.filter(name=name).values_list("id", flat=True).first()
+
+
+def first_pool_id() -> int | None:
+    """Return the oldest pool: what a visitor of the demo is shown."""
+    return Pool.objects.order_by("id").values_list("id", flat=True).first()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSoFar:
+    """What a pool did since it began, for its front door. GPUs and waits are of the last round."""
+
+    leases: int
+    terms: int
+    jobs_done: int
+    used: int
+    idle: int
+    waiting: int
+    tenants: int
+    lowest_rho: float | None
+
+
+_SO_FAR = """
+SELECT (SELECT count(*) FROM scheduling_lease WHERE pool_id = %(pool)s),
+       (SELECT coalesce(sum(terms), 0) FROM scheduling_job WHERE pool_id = %(pool)s),
+       (SELECT count(*) FROM scheduling_job WHERE pool_id = %(pool)s AND ended_at IS NOT NULL),
+       coalesce((r.summary->>'used')::int, 0), coalesce((r.summary->>'idle')::int, 0),
+       coalesce((r.summary->>'waiting')::int, 0),
+       (SELECT count(DISTINCT tenant_id) FROM tenants_quota WHERE pool_id = %(pool)s),
+       (SELECT min((s->>'rho_before')::float) FROM jsonb_array_elements(r.shares) s
+        WHERE (s->>'demand')::int > 0)
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT summary, shares FROM scheduling_round
+    WHERE pool_id = %(pool)s ORDER BY number DESC LIMIT 1
+) r ON true
+"""
+
+
+def pool_so_far(pool_id: int) -> PoolSoFar:
+    """Return a pool's sums since it began. Counts whole tables: for a front door only."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SO_FAR, {"pool": pool_id})
+        row = cursor.fetchone()
+    return PoolSoFar(*row)

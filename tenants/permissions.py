@@ -1,0 +1,50 @@
+"""Who may do what: one table from role to actions; nothing else decides it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tenants.models import Membership, User
+from tenants.selectors import Access
+
+Role, SiteRole = Membership.Role, User.SiteRole
+
+
+class Action(StrEnum):
+    """What a page asks before it shows something."""
+
+    SEE_TENANT = "see_tenant"  # its dashboard, its jobs and what they cost
+    SEE_POOL = "see_pool"  # nodes, rounds and prices, as far as the pool's visibility goes
+
+
+# A role in a tenant counts for that tenant, and for the pools in which it has quota.
+TENANT_ACTIONS: dict[str, frozenset[Action]] = {
+    Role.VIEWER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    Role.MEMBER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    Role.MANAGER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+}
+# A role for the site counts everywhere.
+SITE_ACTIONS: dict[str, frozenset[Action]] = {
+    SiteRole.NONE: frozenset(),
+    SiteRole.OPERATOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    SiteRole.FINANCE: frozenset({Action.SEE_POOL}),
+    SiteRole.AUDITOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+}
+
+
+def may_in_tenant(access: Access, action: Action, tenant_id: int) -> bool:
+    """Whether a person may do `action` in a tenant, by their role there or for the site."""
+    if action in SITE_ACTIONS.get(access.site_role, frozenset()):
+        return True
+    return any(
+        action in TENANT_ACTIONS.get(seat.role, frozenset())
+        for seat in access.seats
+        if seat.tenant_id == tenant_id
+    )
+
+
+def may_in_pool(access: Access, action: Action, pool_tenants: frozenset[int]) -> bool:
+    """Whether a person may do `action` in a pool whose tenants are `pool_tenants`."""
+    return action in SITE_ACTIONS.get(access.site_role, frozenset()) or any(
+        may_in_tenant(access, action, tenant_id) for tenant_id in pool_tenants
+    )

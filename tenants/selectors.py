@@ -1,0 +1,66 @@
+"""Reads about tenants and people. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenants.models import Membership, Quota, Tenant, User
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A person's place in one tenant."""
+
+    tenant_id: int
+    slug: str
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who asks: their name, role for the site, and seats by slug. Anonymous has none."""
+
+    user_id: int | None = None
+    name: str = ""
+    site_role: str = ""
+    seats: tuple[Seat, ...] = ()
+
+    @property
+    def home(self) -> Seat | None:
+        """The tenant that this person sees first."""
+        return self.seats[0] if self.seats else None
+
+
+def access_of(user: User) -> Access:
+    """Return what a signed-in person is, in one query."""
+    rows = Membership.objects.filter(user=user).order_by("tenant__slug")
+    seats = rows.values_list("tenant_id", "tenant__slug", "tenant__name", "role")
+    return Access(
+        user_id=user.pk,
+        name=user.get_full_name() or user.get_username(),
+        site_role=user.site_role,
+        seats=tuple(Seat(*row) for row in seats),
+    )
+
+
+def tenant_find(slug: str) -> Tenant | None:
+    """Return the tenant of that slug, or None."""
+    return Tenant.objects.filter(slug=slug).first()
+
+
+def tenant_names() -> dict[int, str]:
+    """Names of all tenants by id, in the stable order that gives them their marks."""
+    return dict(Tenant.objects.order_by("id").values_list("id", "slug"))
+
+
+def pool_tenants(pool_id: int) -> frozenset[int]:
+    """Ids of the tenants that have or had quota in a pool."""
+    rows = Quota.objects.filter(pool_id=pool_id).values_list("tenant_id", flat=True)
+    return frozenset(rows.distinct())
+
+
+def pools_of(tenant_id: int) -> list[int]:
+    """Ids of the pools in which a tenant has or had quota, oldest first."""
+    rows = Quota.objects.filter(tenant_id=tenant_id).values_list("pool_id", flat=True)
+    return list(rows.distinct().order_by("pool_id"))
