@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from scheduling.domain.entitlements import largest_remainder
+from billing.money import largest_remainder
 from tenants.models import Budget, Membership, Quota, Tenant, User
 
 DEMO_PASSWORD = "evenshare-demo"  # noqa: S105 - printed on the demo's front door

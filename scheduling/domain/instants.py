@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
-UTC = timezone.utc
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
 
@@ -17,4 +16,3 @@ def to_us(instant: datetime) -> int:
 def from_us(instant_us: int) -> datetime:
     """Return the aware UTC datetime of microseconds since 1970."""
     return _EPOCH + instant_us * _MICRO
-

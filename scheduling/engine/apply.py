@@ -250,9 +250,7 @@ def _grant(write: _Write) -> int:
     return len(made)
 
 
-def _lease(
-    write: _Write, item: Grant, number: int, types: dict[str, int], *, waits: bool
-) -> Lease:
+def _lease(write: _Write, item: Grant, number: int, types: dict[str, int], *, waits: bool) -> Lease:
     snapshot = write.plan.snapshot
     return Lease(
         pool_id=snapshot.pool,

@@ -135,5 +135,3 @@ def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
 
 def _reading(clock: PoolClock, wall: datetime) -> PoolNow:
     return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)
-
-

@@ -30,9 +30,7 @@ log = structlog.get_logger(__name__)
 _PASSES = 4
 
 
-def dispatch(
-    pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime
-) -> int:
+def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, at: datetime) -> int:
     """Carry out the pool's open intents as of `at`; return how many are done.
 
     Raises:
@@ -51,7 +49,7 @@ def dispatch(
         if not carried:
             break
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
-        executor.forget(pool.pk, ended)
+        executor.forget(ended)
         done += _mark_done(carried)
     return done
 
@@ -71,7 +69,6 @@ def _carry(
         if stops:
             grace_us = pool.grace_s * SECOND_US
             reports += executor.stop(
-                pool.pk,
                 [
                     Stop(_token(intent, installation), intent.lease.job_id, to_us(at), grace_us)
                     for intent in stops
@@ -80,7 +77,6 @@ def _carry(
             carried += stops
         if wanted:
             reports += executor.launch(
-                pool.pk,
                 [
                     Launch(_token(intent, installation), intent.lease.job_id, to_us(at))
                     for intent in wanted

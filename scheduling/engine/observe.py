@@ -11,7 +11,6 @@ from datetime import datetime
 from django.db import connection
 
 from billing.money import to_micro
-
 from scheduling.domain.instants import from_us
 from scheduling.domain.reasons import EndReason
 from scheduling.engine.events import EventLog, money

@@ -30,5 +30,5 @@ def reconcile(
         log.warning("executor.silent", pool=pool.name, error=str(error))
         return 0
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
-    executor.forget(pool.pk, ended)
+    executor.forget(ended)
     return len(ended)

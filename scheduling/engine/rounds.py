@@ -7,18 +7,24 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 
 import structlog
 from django.conf import settings
 
 from scheduling.domain.snapshot import Snapshot
 from scheduling.engine.apply import RoundPlan, round_apply
-from scheduling.engine.clock import clock_read, grid_instant
+from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
 from scheduling.engine.executors import Executor, executor_for
 from scheduling.engine.feeder import feed
-from scheduling.engine.fence import FencedError, fence_lock, fence_release, fence_take
+from scheduling.engine.fence import (
+    HOLD_S,
+    FencedError,
+    fence_lock,
+    fence_release,
+    fence_take,
+)
 from scheduling.engine.reconcile import reconcile
 from scheduling.engine.snapshots import next_number, snapshot_read
 from scheduling.models import Pool, PoolFence, Round
@@ -28,7 +34,7 @@ from tenants.scopes import engine_scope
 log = structlog.get_logger(__name__)
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """What came of an attempt to run a round."""
 
     COMMITTED = "committed"
@@ -45,8 +51,8 @@ class RoundResult:
     round: Round | None = None
 
 
-def round_run(pool_id: int, *, hold_s: float = 30) -> RoundResult:
-    """Run the pool's round if one is due, under its fence.
+def round_run(pool_id: int, *, now: PoolNow, hold_s: float = HOLD_S) -> RoundResult:
+    """Run the pool's round if one is due at `now`, under its fence for at most `hold_s`.
 
     Safe to call at any time, from any number of processes: at most one round is committed per
     grid instant.
@@ -55,7 +61,6 @@ def round_run(pool_id: int, *, hold_s: float = 30) -> RoundResult:
         InvariantViolation: the policy broke an invariant; nothing was applied.
     """
     pool = Pool.objects.get(pk=pool_id)
-    now = clock_read(pool_id)
     at = grid_instant(now, pool.round_s)
     if now.paused or not _due(pool_id, at):
         return RoundResult(Outcome.NOT_DUE)

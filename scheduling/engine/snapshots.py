@@ -37,7 +37,7 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, state
 FROM scheduling_job
-WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
 ORDER BY id
 """
 
@@ -64,7 +64,7 @@ _GONE = """
 SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
        weight, (extract(epoch FROM ended_at) * 1000000)::bigint
 FROM scheduling_job
-WHERE (pool_id = %s AND ended_at > %s) OR id = ANY(%s)
+WHERE (pool_id = %s AND ended_at > %s AND submitted_at <= %s) OR id = ANY(%s)
 ORDER BY id
 """
 
@@ -87,7 +87,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     policy = policy_named(pool.policy)
     nodes = _nodes(pool_id)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
-    job_rows = _rows(_JOBS, [pool_id])
+    # What was submitted after the grid instant is the next round's: nothing acts on the future.
+    job_rows = _rows(_JOBS, [pool_id, from_us(at_us)])
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
     jobs = tuple(
@@ -129,9 +130,23 @@ def _rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def _lease(row: tuple[Any, ...]) -> Lease:
-    placement = tuple((node, gpus) for node, gpus in row[4])
+    # Django leaves jsonb as text on raw cursors.
+    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row[4]))
+    id_, job, tenant, gpu_type = row[:4]
+    started, expires, term, own, borrowed, price, protected = row[6:13]
     return Lease(
-        row[0], row[1], row[2], row[3], placement, *row[6:12], protected_until_us=row[12] or 0
+        id_,
+        job,
+        tenant,
+        gpu_type,
+        placement,
+        started,
+        expires,
+        term,
+        own,
+        borrowed,
+        price,
+        protected or 0,
     )
 
 
@@ -163,7 +178,7 @@ def _entitlements(
     known = {(claim.tenant, claim.gpu_type): claim.quota for claim in service.claims}
     edges = {to_us(quota.valid_from) for quota in quotas}
     edges |= {to_us(quota.valid_until) for quota in quotas if quota.valid_until is not None}
-    instants = sorted(edge for edge in edges if service.at_us < edge < at_us) + [at_us]
+    instants = [*sorted(edge for edge in edges if service.at_us < edge < at_us), at_us]
     if not service.claims:
         instants.insert(0, service.at_us)
     changes: list[Change] = []
@@ -171,17 +186,17 @@ def _entitlements(
     for instant_us in instants:
         entitlements = _effective(quotas, capacity, instant_us)
         now = {(e.tenant, e.gpu_type): e.gpus for e in entitlements}
-        for key in sorted(set(known) | set(now)):
-            if known.get(key, 0) != now.get(key, 0):
-                changes.append(
-                    Change(
-                        instant_us,
-                        ChangeKind.QUOTA,
-                        key[0],
-                        gpus=now.get(key, 0),
-                        gpu_types=(key[1],),
-                    )
-                )
+        changes += [
+            Change(
+                instant_us,
+                ChangeKind.QUOTA,
+                tenant,
+                gpus=now.get((tenant, gpu_type), 0),
+                gpu_types=(gpu_type,),
+            )
+            for tenant, gpu_type in sorted(set(known) | set(now))
+            if known.get((tenant, gpu_type), 0) != now.get((tenant, gpu_type), 0)
+        ]
         known = now
     return tuple(entitlements), changes
 
@@ -220,9 +235,7 @@ def _tenants(pool: Pool, wanted: set[int]) -> tuple[Tenant, ...]:
     return tuple(Tenant(tenant, limits.get(tenant)) for tenant in sorted(wanted))
 
 
-def _prices(
-    pool_id: int, nodes: tuple[Node, ...], state: PoolState
-) -> tuple[PoolPrice, ...]:
+def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[PoolPrice, ...]:
     """The prices posted last, with the operator's present setting for the next posting."""
     posted = {row["gpu_type"]: row for row in state.prices}
     settings = {
@@ -257,7 +270,7 @@ def _changes(
     since = from_us(service.at_us)
     facts += [
         JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6])
-        for row in _rows(_GONE, [pool_id, since, vanished])
+        for row in _rows(_GONE, [pool_id, since, from_us(at_us), vanished])
         if row[0] not in active
     ]
     holds = [Hold(*row) for row in _rows(_HOLDS, [pool_id, since])]

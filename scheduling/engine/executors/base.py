@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from importlib import import_module
 from typing import Protocol
 
@@ -13,7 +13,7 @@ class ExecutorError(Exception):
     """The engine could not be asked or refused; the intent stays open and is tried again."""
 
 
-class ReportState(str, Enum):
+class ReportState(StrEnum):
     """What the engine says of a lease's process."""
 
     RUNNING = "running"
@@ -54,17 +54,17 @@ class Report:
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token."""
 
-    def launch(self, pool_id: int, launches: Sequence[Launch]) -> list[Report]:
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start processes, or adopt what runs already under a token."""
 
-    def stop(self, pool_id: int, stops: Sequence[Stop]) -> list[Report]:
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask processes to stop; report those that have ended already."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report every process of the pool that runs, and those that ended by `at_us` and
         were not forgotten yet."""
 
-    def forget(self, pool_id: int, tokens: Sequence[str]) -> None:
+    def forget(self, tokens: Sequence[str]) -> None:
         """Drop what is kept about ended processes, once their end is recorded."""
 
 

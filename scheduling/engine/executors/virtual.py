@@ -17,7 +17,7 @@ from scheduling.models import VirtualWork
 class VirtualExecutor:
     """Executor protocol over rows instead of processes."""
 
-    def launch(self, pool_id: int, launches: Sequence[Launch]) -> list[Report]:
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start work; a token that runs or ran already is reported as it stands."""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -41,7 +41,7 @@ class VirtualExecutor:
             if work.token in wanted and work.launched_us is not None
         ]
 
-    def stop(self, pool_id: int, stops: Sequence[Stop]) -> list[Report]:
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Stop work at the asked instant; what had finished by then is reported finished."""
         asked = {stop.token: stop for stop in stops}
         works = VirtualWork.objects.filter(token__in=list(asked))
@@ -62,7 +62,7 @@ class VirtualExecutor:
         ).exclude(token="")
         return [report for work in works if (report := _listed(work, at_us)) is not None]
 
-    def forget(self, pool_id: int, tokens: Sequence[str]) -> None:
+    def forget(self, tokens: Sequence[str]) -> None:
         """Book the work that an ended lease did, once, and clear its token."""
         with connection.cursor() as cursor:
             cursor.execute(
@@ -90,9 +90,7 @@ def _listed(work: VirtualWork, at_us: int) -> Report | None:
         return None
     ends_us = work.launched_us + work.duration_us - work.done_us
     if ends_us <= at_us:
-        return Report(
-            work.token, ReportState.FINISHED, work.launched_us, ends_us, work.exit_code
-        )
+        return Report(work.token, ReportState.FINISHED, work.launched_us, ends_us, work.exit_code)
     return Report(work.token, ReportState.RUNNING, work.launched_us)
 
 

@@ -1,0 +1,86 @@
+"""Small clusters for tests: a pool of nodes, tenants with quotas, jobs with durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from billing.models import Book
+from portal.demo import pool_open
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.rounds import RoundResult, round_run
+from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, VirtualWork
+from tenants.models import Quota, Tenant
+from tenants.services import tenant_create
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Cluster:
+    """A pool with named tenants, on a clock that the test moves."""
+
+    pool: Pool
+    gpu_type: GpuType
+    tenants: dict[str, Tenant]
+    at: datetime = BEGIN
+
+    def submit(
+        self, tenant: str, gpus: int, duration_s: int, *, after_s: int = 0, **fields: Any
+    ) -> Job:
+        """Submit a job at the present instant of pool time (or some seconds after)."""
+        job = Job.objects.create(
+            pool=self.pool,
+            tenant=self.tenants[tenant],
+            name=f"{tenant}-{gpus}",
+            submitted_at=self.at + timedelta(seconds=after_s),
+            gpus=gpus,
+            gpus_min=gpus,
+            gpus_max=gpus,
+            **fields,
+        )
+        VirtualWork.objects.create(job=job, duration_us=duration_s * SECOND_US)
+        return job
+
+    def now(self) -> PoolNow:
+        """The clock's reading at the present instant."""
+        return PoolNow(self.at, self.at, 1, paused=False)
+
+    def round(self, *, after_s: int = 0, **options: Any) -> RoundResult:
+        """Move the clock on and run the round that is due then."""
+        self.at += timedelta(seconds=after_s)
+        return round_run(self.pool.pk, now=self.now(), **options)
+
+    def rounds(self, count: int, *, every_s: int) -> list[RoundResult]:
+        """Run several rounds, the first one now."""
+        return [self.round(after_s=every_s if i else 0) for i in range(count)]
+
+
+def cluster(
+    quotas: Mapping[str, int], *, nodes: int = 2, gpus: int = 4, **pool_fields: Any
+) -> Cluster:
+    """Make a pool of equal nodes and one tenant per quota (GPUs)."""
+    Book.objects.get_or_create(
+        slug="main", defaults={"currency": "credit", "clock_domain": Book.ClockDomain.REAL}
+    )
+    gpu_type, _ = GpuType.objects.get_or_create(name="v100")
+    fields = {"round_s": 10, "lease_s": 900, **pool_fields}
+    pool = Pool.objects.create(name=f"pool-{Pool.objects.count() + 1}", **fields)
+    pool_open(pool, BEGIN, scale=1)
+    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
+    Node.objects.bulk_create(
+        [Node(pool=pool, name=f"n{i:04d}", gpu_type=gpu_type, gpus=gpus) for i in range(nodes)]
+    )
+    tenants: dict[str, Tenant] = {}
+    for index, (slug, quota) in enumerate(quotas.items()):
+        tenants[slug] = tenant_create(
+            slug=slug, name=slug, initials=slug[:2].upper(), swatch=index, book=pool.book
+        )
+        if quota:
+            Quota.objects.create(
+                tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=quota, valid_from=BEGIN
+            )
+    return Cluster(pool, gpu_type, tenants)

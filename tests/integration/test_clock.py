@@ -1,0 +1,114 @@
+"""Pool time: monotone, scaled, and without the hours in which nobody ticked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from scheduling.engine import clock
+from scheduling.models import PoolClock
+from tests.factories import BEGIN, cluster
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
+    """The wall clock's distance from now: append to move it."""
+    offsets = [timedelta(0)]
+    real = clock.wall_now
+    monkeypatch.setattr(clock, "wall_now", lambda: real() + offsets[-1])
+    return offsets
+
+
+def pool_with(scale: int, **fields: Any) -> int:
+    lab = cluster({"a": 8}, **fields)
+    clock.clock_set(lab.pool.pk, scale=scale)
+    PoolClock.objects.update(anchor_pool=BEGIN)
+    return int(lab.pool.pk)
+
+
+def about(seconds: float) -> object:
+    """Pool time in seconds after the beginning, within the test's own duration."""
+    return pytest.approx(seconds, abs=60)
+
+
+def shown_s(pool_id: int) -> float:
+    return (clock.clock_read(pool_id).pool_at - BEGIN).total_seconds()
+
+
+class TestAScaledClock:
+    def test_runs_faster_than_the_wall(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(60)
+        wall.append(timedelta(seconds=10))
+        assert shown_s(pool_id) == about(600)
+
+    def test_resumes_where_it_was_last_seen_after_a_night(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(60)
+        wall.append(timedelta(seconds=10))
+        clock.clock_tick(pool_id)
+        wall.append(timedelta(hours=10))
+        clock.clock_tick(pool_id)
+        assert shown_s(pool_id) == about(600)
+        wall.append(timedelta(hours=10, seconds=10))
+        assert shown_s(pool_id) == about(1200)
+
+    def test_goes_on_from_a_change_of_scale(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(60)
+        wall.append(timedelta(seconds=10))
+        clock.clock_set(pool_id, scale=600)
+        wall.append(timedelta(seconds=20))
+        assert shown_s(pool_id) == pytest.approx(600 + 6000, abs=600)
+
+
+class TestARealClock:
+    def test_keeps_the_time_in_which_nobody_ticked(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(1)
+        wall.append(timedelta(hours=10))
+        clock.clock_tick(pool_id)
+        assert shown_s(pool_id) == about(36_000)
+
+
+class TestAnyClock:
+    @pytest.mark.parametrize("scale", [1, 60])
+    def test_never_goes_back_with_the_wall(self, wall: list[timedelta], scale: int) -> None:
+        pool_id = pool_with(scale)
+        wall.append(timedelta(seconds=10))
+        before = clock.clock_tick(pool_id)
+        wall.append(timedelta(hours=-2))
+        assert clock.clock_tick(pool_id).pool_at >= before.pool_at
+
+    def test_stands_still_while_paused(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(60)
+        wall.append(timedelta(seconds=10))
+        clock.clock_set(pool_id, paused=True)
+        before = shown_s(pool_id)
+        wall.append(timedelta(seconds=20))
+        assert shown_s(pool_id) == before
+        clock.clock_set(pool_id, paused=False)
+        wall.append(timedelta(seconds=30))
+        assert shown_s(pool_id) == about(before + 600)
+
+
+class TestAnUnwatchedPool:
+    def test_pauses_after_an_hour_and_wakes_for_a_viewer(self, wall: list[timedelta]) -> None:
+        pool_id = pool_with(60, pause_unwatched_s=3600)
+        for minutes in range(0, 62, 2):  # ticked all the time, viewed never
+            wall.append(timedelta(minutes=minutes))
+            PoolClock.objects.update(seen_wall=clock.wall_now())
+            now = clock.clock_tick(pool_id)
+            assert now.paused is (minutes > 60) or minutes == 60
+        assert clock.clock_read(pool_id).paused
+        before = shown_s(pool_id)
+        wall.append(timedelta(hours=5))
+        clock.clock_viewed(pool_id)
+        assert not clock.clock_read(pool_id).paused
+        assert shown_s(pool_id) == about(before)
+
+
+class TestTheGrid:
+    def test_has_whole_multiples_of_the_scaled_round(self) -> None:
+        now = clock.PoolNow(BEGIN, BEGIN + timedelta(seconds=899), 60, paused=False)
+        assert clock.grid_instant(now, 5) == BEGIN + timedelta(seconds=600)

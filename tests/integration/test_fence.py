@@ -1,0 +1,190 @@
+"""One writer per pool: contenders, stale holders and crashes, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+import scheduling.engine.rounds as engine
+from scheduling.domain.decision import Decision
+from scheduling.domain.snapshot import Snapshot
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.fence import FencedError, fence_lock, fence_release, fence_take
+from scheduling.engine.rounds import Outcome, RoundResult, round_run
+from scheduling.models import Intent, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
+from scheduling.policies.base import decide_round
+from tests.factories import BEGIN, Cluster, cluster
+from tests.tools import eventually
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+CHILD = Path(__file__).with_name("round_process.py")
+
+
+def busy_cluster() -> Cluster:
+    lab = cluster({"a": 5, "b": 3}, lease_s=20)
+    for gpus in (1, 2, 3, 4):
+        lab.submit("a", gpus, 45)
+        lab.submit("b", gpus, 45)
+    return lab
+
+
+def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen[str]:
+    """A process that runs the pool's round and stops itself at a named point."""
+    return subprocess.Popen(
+        [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), stop_at, str(hold_s)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings"},
+    )
+
+
+def expire_fence() -> None:
+    """Let the holder's time pass on the database's clock, without waiting for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
+
+
+class TestTheFence:
+    def test_is_held_by_one_until_released(self) -> None:
+        lab = busy_cluster()
+        token = fence_take(lab.pool.pk, holder="one")
+        assert token is not None
+        assert fence_take(lab.pool.pk, holder="two") is None
+        fence_release(lab.pool.pk, token)
+        assert fence_take(lab.pool.pk, holder="two") == token + 1
+
+    def test_is_not_released_by_a_stale_holder(self) -> None:
+        lab = busy_cluster()
+        stale = fence_take(lab.pool.pk, holder="one")
+        assert stale is not None
+        expire_fence()
+        assert fence_take(lab.pool.pk, holder="two") == stale + 1
+        fence_release(lab.pool.pk, stale)
+        assert fence_take(lab.pool.pk, holder="three") is None
+
+    def test_locks_at_its_own_token_only(self) -> None:
+        lab = busy_cluster()
+        token = fence_take(lab.pool.pk, holder="one")
+        assert token is not None
+        with transaction.atomic():
+            assert fence_lock(lab.pool.pk, token).token == token
+            with pytest.raises(FencedError):
+                fence_lock(lab.pool.pk, token - 1)
+
+
+class TestTwoRoundsAtOnce:
+    def test_one_wins_and_the_other_writes_nothing_and_says_fenced(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = busy_cluster()
+        deciding, go_on = threading.Event(), threading.Event()
+        decide = decide_round
+
+        def slowly(snapshot: Snapshot) -> Decision:
+            deciding.set()
+            assert go_on.wait(10)
+            return decide(snapshot)
+
+        monkeypatch.setattr(engine, "decide_round", slowly)
+        results: list[RoundResult] = []
+
+        def first() -> None:
+            results.append(round_run(lab.pool.pk, now=lab.now()))
+            connection.close()
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        assert deciding.wait(10)
+        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        go_on.set()
+        thread.join()
+        assert [result.outcome for result in results] == [Outcome.COMMITTED]
+        assert Round.objects.count() == 1
+
+    def test_many_contenders_commit_one_round_per_instant(self) -> None:
+        lab = busy_cluster()
+        outcomes: list[Outcome] = []
+
+        def contend(now: PoolNow) -> None:
+            outcomes.append(round_run(lab.pool.pk, now=now).outcome)
+            connection.close()
+
+        for step in range(5):
+            lab.at = BEGIN + timedelta(seconds=10 * step)
+            threads = [threading.Thread(target=contend, args=[lab.now()]) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert outcomes.count(Outcome.COMMITTED) == 5
+        assert Round.objects.values("at").distinct().count() == Round.objects.count() == 5
+
+    def test_the_database_refuses_a_second_round_of_an_instant(self) -> None:
+        lab = busy_cluster()
+        round_ = lab.round().round
+        assert round_
+        round_.pk, round_.number = None, 99
+        with pytest.raises(IntegrityError, match="round_instant_once"):
+            round_.save(force_insert=True)
+
+
+class TestAStaleHolder:
+    def test_that_slept_past_its_time_writes_no_row(self) -> None:
+        lab = busy_cluster()
+        sleeper = child(lab, "decided:stop")
+        try:
+            assert sleeper.stdout
+            assert sleeper.stdout.readline() == "decided\n"
+            eventually(lambda: "\nState:\tT" in Path(f"/proc/{sleeper.pid}/status").read_text())
+            expire_fence()
+            assert lab.round().outcome is Outcome.COMMITTED
+            before = _written()
+            os.kill(sleeper.pid, signal.SIGCONT)
+            assert sleeper.stdout.read() == "fenced\n"
+            assert sleeper.wait(10) == 0
+            assert _written() == before
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+class TestACrash:
+    @pytest.mark.parametrize(
+        "point", ["fenced", "read", "decided", "mid-write", "committed", "launched"]
+    )
+    def test_by_kill_9_inside_a_round_is_healed_by_the_next(self, point: str) -> None:
+        lab = busy_cluster()
+        lab.round()
+        lab.at += timedelta(seconds=20)
+        victim = child(lab, f"{point}:kill")
+        assert victim.wait(20) == -signal.SIGKILL
+        assert victim.stdout
+        assert victim.stdout.read() == f"{point}\n"
+        expire_fence()
+        lab.round()
+        lab.round(after_s=10)
+        assert not Intent.objects.filter(state="open").exists()
+        assert not Lease.objects.filter(state__in=("launching", "stopping", "waiting")).exists()
+        held = LeaseSlot.objects.filter(holding=True)
+        assert held.count() == held.values("node", "slot").distinct().count()
+        numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
+        assert numbers == list(range(1, len(numbers) + 1))
+        lab.rounds(30, every_s=10)
+        assert set(lab.pool.jobs.values_list("state", flat=True)) == {"succeeded"}
+        for work in lab.pool.jobs.values_list("virtual_work__done_us", flat=True):
+            assert work == 45_000_000
+
+
+def _written() -> tuple[int, ...]:
+    rows = (Round, Lease, LeaseEvent, LeaseSlot, Intent)
+    counts = tuple(model.objects.count() for model in rows)
+    return (*counts, PoolFence.objects.get().next_event)

@@ -1,0 +1,191 @@
+"""Rounds on a real database: what is granted, renewed, ended, charged for and replayed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.domain.decision import Decision
+from scheduling.domain.snapshot import Service, Snapshot
+from scheduling.domain.values import decode
+from scheduling.engine.rounds import Outcome
+from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
+from scheduling.policies.base import decide_round
+from scheduling.selectors.replay import round_find, round_replay
+from tests.factories import BEGIN, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+def kinds(job: Job) -> list[str]:
+    return [event.kind for event in LeaseEvent.objects.filter(job=job).order_by("number")]
+
+
+def service_of(pool_id: int) -> Service:
+    return decode(bytes(PoolState.objects.get(pool_id=pool_id).service), Service)
+
+
+class TestALease:
+    def test_is_granted_started_and_ended_at_the_jobs_own_end(self) -> None:
+        lab = cluster({"a": 8})
+        job = lab.submit("a", 2, 25)
+        lab.rounds(4, every_s=10)
+        lease = Lease.objects.get(job=job)
+        job.refresh_from_db()
+        assert (lease.started_at, lease.ended_at) == (BEGIN, BEGIN + timedelta(seconds=25))
+        assert (lease.state, lease.end_reason) == ("ended", "finished")
+        assert (job.state, job.ended_at) == ("succeeded", lease.ended_at)
+        assert kinds(job) == ["granted", "started", "ended"]
+        assert not LeaseSlot.objects.filter(holding=True).exists()
+
+    def test_is_renewed_on_the_same_gpus_at_its_expiry(self) -> None:
+        lab = cluster({"a": 8}, lease_s=20)
+        job = lab.submit("a", 3, 1000)
+        first = lab.round()
+        before = sorted(LeaseSlot.objects.values_list("node", "slot"))
+        second = lab.round(after_s=20)
+        lease = Lease.objects.get(job=job)
+        assert first.round
+        assert second.round
+        assert (second.round.summary["granted"], second.round.summary["renewed"]) == (0, 1)
+        assert lease.term == 2
+        assert lease.expires_at == BEGIN + timedelta(seconds=40)
+        assert sorted(LeaseSlot.objects.filter(holding=True).values_list("node", "slot")) == before
+        terms = LeaseTerm.objects.filter(lease=lease).order_by("number")
+        assert [(term.number, term.starts_at) for term in terms] == [
+            (1, BEGIN),
+            (2, BEGIN + timedelta(seconds=20)),
+        ]
+
+    def test_is_handed_over_without_ever_holding_a_slot_twice(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        hog = lab.submit("a", 8, 1000)
+        lab.round()
+        claim = lab.submit("b", 8, 1000)
+        lab.round(after_s=20)
+        old, new = Lease.objects.get(job=hog), Lease.objects.get(job=claim)
+        assert (old.state, old.end_reason, old.ended_at) == ("ended", "not_renewed", lab.at)
+        assert (new.state, new.started_at) == ("running", lab.at)
+        hog.refresh_from_db()
+        assert hog.state == "pending"
+        assert LeaseSlot.objects.filter(holding=True, lease=new).count() == 8
+
+    def test_resumes_with_the_work_that_was_done(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        job = lab.submit("a", 8, 50)
+        lab.round()
+        lab.submit("b", 8, 20)
+        lab.rounds(2, every_s=20)
+        lab.rounds(10, every_s=10)
+        job.refresh_from_db()
+        held = sum(
+            (lease.ended_at - lease.started_at).total_seconds()
+            for lease in Lease.objects.filter(job=job)
+            if lease.ended_at and lease.started_at
+        )
+        assert job.state == "succeeded"
+        assert held == 50
+        assert job.leases_held >= 2
+
+
+class TestARound:
+    def test_counts_gpu_time_from_start_to_end_exactly(self) -> None:
+        lab = cluster({"a": 6, "b": 2})
+        lab.submit("a", 4, 33)
+        lab.submit("b", 1, 1000, after_s=3)
+        lab.rounds(6, every_s=10)
+        claims = {claim.tenant: claim for claim in service_of(lab.pool.pk).claims}
+        a, b = claims[lab.tenants["a"].pk], claims[lab.tenants["b"].pk]
+        # a: 4 GPUs for 33 s, deserved the same. b: deserved from 3 s, held from 10 s, both until
+        # 40 s; the round at 50 s was quiet and stored nothing.
+        assert (a.alloc_gpu_us, a.fair_gpu_us) == (4 * 33_000_000, 4 * 33_000_000)
+        assert (b.alloc_gpu_us, b.fair_gpu_us) == (30_000_000, 37_000_000)
+
+    def test_is_not_stored_while_nothing_changes_waits_or_is_due(self) -> None:
+        lab = cluster({"a": 8})
+        lab.submit("a", 2, 1000)
+        outcomes = [result.outcome for result in lab.rounds(4, every_s=10)]
+        assert outcomes == [Outcome.COMMITTED, Outcome.COMMITTED, Outcome.QUIET, Outcome.QUIET]
+
+    def test_is_run_once_per_grid_instant(self) -> None:
+        lab = cluster({"a": 8})
+        lab.submit("a", 2, 1000)
+        assert lab.round().outcome is Outcome.COMMITTED
+        assert lab.round(after_s=9).outcome is Outcome.NOT_DUE
+        assert lab.round(after_s=1).outcome is Outcome.COMMITTED
+
+    def test_replays_to_the_same_bytes(self) -> None:
+        lab = cluster({"a": 5, "b": 3}, lease_s=20)
+        for gpus in (1, 2, 4, 3, 1, 2):
+            lab.submit("a", gpus, 45)
+            lab.submit("b", gpus, 70)
+        lab.rounds(12, every_s=10)
+        rounds = round_find(lab.pool.name, [], every=True)
+        assert len(rounds) >= 10
+        assert all(round_replay(round_).same for round_ in rounds)
+
+    def test_says_why_a_job_waits_and_forgets_it_when_it_runs(self) -> None:
+        lab = cluster({"a": 8}, nodes=1, gpus=8)
+        lab.submit("a", 8, 15)
+        waits = lab.submit("a", 8, 15)
+        lab.round()
+        waits.refresh_from_db()
+        assert waits.reason_code == "lease_turn"
+        lab.rounds(3, every_s=10)
+        waits.refresh_from_db()
+        assert (waits.state, waits.reason_code) == ("running", "")
+
+    def test_numbers_events_without_gaps(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, lease_s=20)
+        for _ in range(6):
+            lab.submit("a", 2, 35)
+            lab.submit("b", 3, 25)
+        lab.rounds(10, every_s=10)
+        numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert Round.objects.count() == PoolState.objects.get().round
+
+
+class TestSupersession:
+    def test_leaves_out_a_job_that_was_cancelled_since_the_snapshot(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import scheduling.engine.rounds as engine
+
+        lab = cluster({"a": 8})
+        job, other = lab.submit("a", 2, 100), lab.submit("a", 2, 100)
+        decide = decide_round
+
+        def cancel_then_decide(snapshot: Snapshot) -> Decision:
+            Job.objects.filter(pk=job.pk).update(state="cancelled", ended_at=lab.at)
+            return decide(snapshot)
+
+        monkeypatch.setattr(engine, "decide_round", cancel_then_decide)
+        result = lab.round()
+        assert result.round
+        assert result.round.superseded == [
+            {"item": "grant", "id": job.pk, "why": "the job no longer waited"}
+        ]
+        assert list(Lease.objects.values_list("job", flat=True)) == [other.pk]
+
+    def test_leaves_out_a_node_that_was_drained_since_the_snapshot(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import scheduling.engine.rounds as engine
+
+        lab = cluster({"a": 8}, nodes=1)
+        job = lab.submit("a", 2, 100)
+        decide = decide_round
+
+        def drain_then_decide(snapshot: Snapshot) -> Decision:
+            lab.pool.nodes.update(state="drained")
+            return decide(snapshot)
+
+        monkeypatch.setattr(engine, "decide_round", drain_then_decide)
+        result = lab.round()
+        job.refresh_from_db()
+        assert result.round
+        assert result.round.superseded[0]["why"] == "a node was drained or lost"
+        assert job.state == "pending"
+        assert not Lease.objects.exists()
