@@ -41,15 +41,35 @@ _QUESTION = f'<circle cx="7" cy="7" r="5.7" {_LINE}/><path d="M7 3.6v4M7 9v1.4" 
 _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("price", "market"), _DIAMOND),
     (("budget", "credit"), _COIN),
-    (("held", "hold", "paused"), _HOLD),
-    (("depend", "after", "array"), _CHAIN),
+    (("held", "hold", "paused", "quarantin"), _HOLD),
+    (("depend", "after", "array", "passed"), _CHAIN),
     (("profil", "estimate"), _GAUGE),
     (("down", "drain", "maintenance", "unavailable"), _DOWN),
-    (("gang", "node", "fragment", "place", "fit"), _BLOCKS),
+    (("gang", "node", "fragment", "place", "fit", "large"), _BLOCKS),
     (("limit", "quota", "cap", "borrow"), _STOPS),
     (("turn", "share", "rho", "fair", "lease", "queue", "order"), _CLOCK),
     (("full", "capacity", "resource", "gpu"), _FULL),
 )
+
+# The published reasons in words; a page may say more, with numbers.
+_WORDS: dict[str, str] = {
+    "lease_turn": "lease turn",
+    "tenant_passed_over": "tenant passed over",
+    "no_free_gpus": "no free GPUs",
+    "fragmented": "free GPUs are scattered",
+    "reserved_for_gang": "kept for a waiting gang",
+    "reserved_quota": "others do not lend",
+    "quota_limit": "quota limit",
+    "price_above_max": "price above your max",
+    "budget": "budget spent",
+    "too_large": "larger than the pool",
+    "quarantined": "set aside",
+}
+
+
+def reason_words(code: str) -> str:
+    """A reason in words; an unknown code is read out."""
+    return _WORDS.get(code, code.replace("_", " "))
 
 
 def _icon(drawing: str, css: str) -> Markup:

@@ -176,8 +176,11 @@ def state(kind: str, words: str, extra: str = "") -> SafeString:
 
 @register.simple_tag
 def reason(code: str, words: str = "") -> SafeString:
-    """`{% reason job.reason_code "price above your max" %}`: glyph and words, never a bare code."""
-    shown = words or code.replace("_", " ")
+    """`{% reason job.reason_code "price above your max" %}`: glyph and words.
+
+    Without words the reason says its own (glyphs.reason_words), never a bare code.
+    """
+    shown = words or glyphs.reason_words(code)
     return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), shown)
 
 

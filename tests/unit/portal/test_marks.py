@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from portal.marks import bars, charts, glyphs, nodemap, roundstrip, svg, tenants, timeline
+from scheduling.domain.reasons import Reason
 
 HOSTILE = "<script>alert('x')</script>\"&"
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -192,6 +193,18 @@ class TestTimeline:
 
     def test_says_so_when_nothing_happened(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestReasons:
+    @pytest.mark.parametrize("code", [reason.value for reason in Reason])
+    def test_every_published_one_has_words_and_a_glyph(self, code: str) -> None:
+        assert code in glyphs._WORDS
+        assert glyphs.reason_icon(code) != glyphs.reason_icon("unknown")
+
+    def test_waits_have_a_texture(self) -> None:
+        assert timeline.wait_kind(Reason.LEASE_TURN.value) == "turn"
+        assert timeline.wait_kind(Reason.PRICE_ABOVE_MAX.value) == "price"
+        assert timeline.wait_kind(Reason.FRAGMENTED.value) == "blocked"
 
 
 class TestBars:
