@@ -138,8 +138,6 @@ class Tree:
     def _applications(self) -> list[Spec]:
         number = self._listener.fileno()
         celery = [sys.executable, "-m", "celery", "-A", "portal.celery"]
-        # QUIT asks Celery for its soft shutdown: a limited time for the running task.
-        quick = {"stop": signal.SIGQUIT, "stop_s": 8.0}
         worker = ["worker", "--concurrency=1", "--without-gossip", "--without-mingle"]
         return [
             Spec(
@@ -153,7 +151,9 @@ class Tree:
                 Spec(
                     f"worker-{queue}",
                     [*celery, *worker, "--queues", queue, "--hostname", f"{queue}@%h"],
-                    **quick,  # type: ignore[arg-type]  # two typed values under their names
+                    # TERM lets the running task end. A round that takes longer than
+                    # this is fenced: killing it loses nothing.
+                    stop_s=8.0,
                 )
                 for queue in ("rounds", "default")
             ),
