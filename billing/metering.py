@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db import connection, transaction
+from django.db import connection
 
 from billing.ledger import Posting, accounts_open, book_open, transfer_id, transfers_post
 from billing.models import (
@@ -29,16 +29,14 @@ from billing.models import (
 )
 from billing.money import HOUR_US, charge_micro, to_credits, to_micro
 from billing.revenue import ClosedTerm, Event, Share, Sweep, price_to_micro, split_charge
+from billing.selectors.events import events_read, hour_of
 from scheduling.domain.instants import from_us, to_us
 from scheduling.models import GpuType, LeaseEvent, LeaseTerm, Pool, PoolFence
+from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
 HOUR = timedelta(hours=1)
-
-
-class EventGapError(Exception):
-    """An event number is missing: the pool's writer broke its contract; nothing was metered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
     Raises:
         EventGapError: an event number is missing.
     """
-    with transaction.atomic():
+    with engine_scope(pool_id):
         cursor = _lock(pool_id)
         if cursor is None:
             return Metered(busy=True)
@@ -97,7 +95,7 @@ def settle_pool(pool_id: int) -> Settled:
     An hour is over when a round, or a look at the pool that found nothing to do, came at or
     after its end and all events until then were metered.
     """
-    with transaction.atomic():
+    with engine_scope(pool_id):
         cursor = _lock(pool_id)
         if cursor is None:
             return Settled(busy=True)
@@ -111,32 +109,6 @@ def settle_pool(pool_id: int) -> Settled:
         cursor.settled_until = until
         cursor.save(update_fields=["settled_until", "updated_at"])
     return Settled(transfers=posted, until=until)
-
-
-def events_read(pool_id: int, *, after: int, limit: int) -> list[Event]:
-    """Return the next events of a pool in order of their numbers.
-
-    Raises:
-        EventGapError: a number is missing.
-    """
-    rows = (
-        LeaseEvent.objects.filter(pool_id=pool_id, number__gt=after)
-        .order_by("number")
-        .values_list("number", "kind", "at", "lease_id", "job_id", "tenant_id", "term", "data")
-    )
-    events = [
-        Event(number, kind, to_us(at), lease or 0, job or 0, tenant or 0, term or 0, data)
-        for number, kind, at, lease, job, tenant, term, data in rows[:limit]
-    ]
-    for expected, event in enumerate(events, start=after + 1):
-        if event.number != expected:
-            raise EventGapError(f"pool {pool_id}: event {expected} is missing")
-    return events
-
-
-def hour_of(instant: datetime) -> datetime:
-    """Return the start of the hour that an instant lies in."""
-    return from_us(to_us(instant) // HOUR_US * HOUR_US)
 
 
 def _lock(pool_id: int) -> MeterCursor | None:
@@ -386,8 +358,8 @@ def _earned(
             """
             SELECT line.hour, line.tenant_id, share.account_id, sum(share.amount)
             FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
-            WHERE line.pool_id = %s AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
-              AND share.amount > 0
+            WHERE line.pool_id = %s AND share.amount > 0
+              AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
             GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
             """,
             [pool_id, until, since],

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from billing.ledger import allowance_post, book_open
-from billing.metering import Metered, Settled, events_read, meter_pool, settle_pool
+from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
-from billing.money import charge_micro, to_micro
+from billing.money import charge_micro, to_credits, to_micro
 from billing.revenue import Sweep, split_charge
+from billing.selectors.events import events_read
 from scheduling.domain.instants import from_us
 from scheduling.models import (
     GpuType,
@@ -82,7 +83,7 @@ class Story:
             state=Lease.State.LAUNCHING,
             gpus=gpus,
             placement=[],
-            granted_round=self.round,
+            granted_round=self.round + 1,
             granted_at=at(minute),
             expires_at=at(minute + 30),
             own=own,
@@ -115,7 +116,7 @@ class Story:
         lease.term += 1
         lease.own = lease.own if own is None else own
         lease.borrowed = lease.borrowed if borrowed is None else borrowed
-        lease.price = lease.price if price is None else price  # type: ignore[assignment]  # text
+        lease.price = lease.price if price is None else price
         lease.save()
         self._term(lease, minute, "renewed")
 
@@ -199,7 +200,7 @@ class Story:
         term = LeaseTerm.objects.create(
             lease=lease,
             number=lease.term,
-            round=self.round,
+            round=self.round + 1,
             starts_at=at(minute),
             expires_at=at(minute + 30),
             own=lease.own,
@@ -208,7 +209,8 @@ class Story:
         )
         term.refresh_from_db()
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
-        budget.reserved += term.borrowed * term.price / 2
+        worst = charge_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
+        budget.reserved += to_credits(worst)
         budget.save()
         self._event(kind, minute, self._figures(lease), lease)
 

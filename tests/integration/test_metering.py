@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from billing.ledger import LedgerError
-from billing.metering import EventGapError, meter_pool
+from billing.metering import meter_pool
 from billing.models import Entry, PostedPrice, Transfer, UsageLine, UsageShare
 from billing.money import to_micro
+from billing.selectors.events import EventGapError
 from tests.integration.metering_story import Story, at, lines_and_shares, swept_at_once
 
 pytestmark = pytest.mark.django_db
@@ -300,17 +301,18 @@ class TestAnHour:
 def eventful() -> Story:
     """Two borrowers, two lenders, ends out of order, a late one, a renewal, a rest."""
     story = Story({"a": 1, "b": 3, "c": 4})
+    story.post_round(0, price="1.234567")
     first = story.run(0, "a", own=1, borrowed=2, price="1.234567")
-    second = story.run(3, "b", own=1)
-    story.post_round(5)
+    second = story.run(3, "b", own=1, price="1.234567")
+    story.post_round(5, price="0.333333")
     story.end(4, second)
     third = story.run(7.01, "c", own=2, borrowed=1, price="0.333333")
-    story.post_round(10)
+    story.post_round(10, price="2.000001")
     story.renew(15, first, own=0, borrowed=3, price="2.000001")
     story.post_round(15)
     story.end(19, first)
     story.end(17, third)
-    story.post_round(20)
+    story.post_round(20, price="0.100000")
     story.run(21, "b", own=3, borrowed=1, price="0.100000")
     story.post_round(25)
     return story

@@ -1,0 +1,65 @@
+"""What must hold in the books at any time, as functions that look and never change.
+
+Each check returns how many things it looked at and what is wrong, with numbers. All of them
+together see one consistent state (REPEATABLE READ), so they run while the system is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.db import connection, transaction
+
+from billing.checks import books, history, usage
+from billing.checks.base import Finding
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "transfers_sum_to_zero": books.transfers_sum_to_zero,
+    "books_sum_to_zero": books.books_sum_to_zero,
+    "balances_equal_entries": books.balances_equal_entries,
+    "settled_hours_equal_lines": books.settled_hours_equal_lines,
+    "charged_equals_earned": books.charged_equals_earned,
+    "budgets_follow_balances": books.budgets_follow_balances,
+    "shares_sum_to_their_line": usage.shares_sum_to_their_line,
+    "lenders_within_idle_share": usage.lenders_within_idle_share,
+    "lines_match_events": usage.lines_match_events,
+    "lines_match_terms": usage.lines_match_terms,
+    "reserved_covers_open_terms": usage.reserved_covers_open_terms,
+    "events_gapless": history.events_gapless,
+    "prices_equal_decisions": history.prices_equal_decisions,
+    "terms_at_posted_price": history.terms_at_posted_price,
+    "slots_held_once": history.slots_held_once,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one named check."""
+
+    name: str
+    checked: int
+    violations: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.violations
+
+
+def checks_run() -> list[Result]:
+    """Run every check on one consistent state."""
+    with _one_state():
+        findings = {name: check() for name, check in CHECKS.items()}
+    return [Result(name, finding.checked, finding.violations) for name, finding in findings.items()]
+
+
+@contextmanager
+def _one_state() -> Iterator[None]:
+    nested = connection.in_atomic_block
+    with transaction.atomic(), connection.cursor() as cursor:
+        if not nested:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute("SELECT set_config('evenshare.site', 'on', true)")
+        yield

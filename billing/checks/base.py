@@ -1,0 +1,50 @@
+"""What a check answers, and the one query helper that the checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+# Enough to see what is wrong; the count says how much.
+SHOWN = 20
+
+
+@dataclass(slots=True)
+class Finding:
+    """How many things were looked at, and what is wrong with them."""
+
+    checked: int = 0
+    violations: list[str] = field(default_factory=list)
+    hidden: int = 0
+
+    def wrong(self, what: str) -> None:
+        """Note a violation; after the first ones they are only counted."""
+        if len(self.violations) < SHOWN:
+            self.violations.append(what)
+            return
+        self.hidden += 1
+        self.violations[SHOWN - 1 :] = [f"... and {self.hidden + 1} more"]
+
+
+def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Return all rows of a query."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def count(table: str) -> int:
+    """Return the number of rows of one of our tables."""
+    return int(rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - names are constants
+
+
+def finding_of(checked: int, wrong: Sequence[str]) -> Finding:
+    """Return a finding from a list of violations."""
+    finding = Finding(checked)
+    for what in wrong:
+        finding.wrong(what)
+    return finding

@@ -1,0 +1,143 @@
+"""Invariants of transfers, entries, balances, settlements and budgets."""
+
+from __future__ import annotations
+
+from billing.checks.base import Finding, count, finding_of, rows
+
+
+def transfers_sum_to_zero() -> Finding:
+    """Every transfer has at least two entries, in its own book, that sum to zero."""
+    wrong = rows(
+        """
+        SELECT t.id, count(e.id), coalesce(sum(e.amount), 0),
+               count(*) FILTER (WHERE a.book_id <> t.book_id)
+        FROM billing_transfer t
+        LEFT JOIN billing_entry e ON e.transfer_id = t.id
+        LEFT JOIN billing_account a ON a.id = e.account_id
+        GROUP BY t.id
+        HAVING count(e.id) < 2 OR coalesce(sum(e.amount), 0) <> 0
+            OR count(*) FILTER (WHERE a.book_id <> t.book_id) > 0
+        """
+    )
+    return finding_of(
+        count("billing_transfer"),
+        [
+            f"transfer {id_}: {n} entries, sum {total}, {foreign} in another book"
+            for id_, n, total, foreign in wrong
+        ],
+    )
+
+
+def books_sum_to_zero() -> Finding:
+    """All entries of a book sum to zero: credits are moved, never made."""
+    sums = rows(
+        """
+        SELECT b.slug, coalesce(sum(e.amount), 0)
+        FROM billing_book b
+        LEFT JOIN billing_account a ON a.book_id = b.id
+        LEFT JOIN billing_entry e ON e.account_id = a.id
+        GROUP BY b.slug
+        """
+    )
+    return finding_of(
+        count("billing_entry"), [f"book {slug}: sum {total}" for slug, total in sums if total]
+    )
+
+
+def balances_equal_entries() -> Finding:
+    """Every balance is the sum of its account's entries."""
+    wrong = rows(
+        """
+        SELECT a.id, a.balance, coalesce(sum(e.amount), 0)
+        FROM billing_account a LEFT JOIN billing_entry e ON e.account_id = a.id
+        GROUP BY a.id HAVING a.balance <> coalesce(sum(e.amount), 0)
+        """
+    )
+    return finding_of(
+        count("billing_account"),
+        [f"account {id_}: balance {balance}, entries {total}" for id_, balance, total in wrong],
+    )
+
+
+def settled_hours_equal_lines() -> Finding:
+    """The transfers of settled hours move what their lines say, party by party."""
+    compared = rows(
+        """
+        WITH settled AS (
+            SELECT line.*
+            FROM billing_usageline line
+            JOIN billing_metercursor cursor USING (pool_id)
+            WHERE line.amount > 0 AND line.hour < cursor.settled_until
+        ), expected AS (
+            SELECT s.pool_id, s.tenant_id, s.hour, a.id AS account_id, -1 AS side,
+                   -sum(s.amount) AS amount
+            FROM settled s
+            JOIN billing_account a ON a.book_id = s.book_id AND a.tenant_id = s.tenant_id
+            GROUP BY 1, 2, 3, 4
+            UNION ALL
+            SELECT s.pool_id, s.tenant_id, s.hour, share.account_id, 1, sum(share.amount)
+            FROM settled s JOIN billing_usageshare share ON share.line_id = s.id
+            WHERE share.amount > 0
+            GROUP BY 1, 2, 3, 4
+        ), posted AS (
+            SELECT t.pool_id, t.tenant_id, t.hour, e.account_id, sign(e.amount)::int AS side,
+                   sum(e.amount) AS amount
+            FROM billing_transfer t JOIN billing_entry e ON e.transfer_id = t.id
+            WHERE t.code = 'usage'
+            GROUP BY 1, 2, 3, 4, 5
+        )
+        SELECT pool_id, tenant_id, hour, account_id, expected.amount, posted.amount
+        FROM expected FULL JOIN posted USING (pool_id, tenant_id, hour, account_id, side)
+        """
+    )
+    return finding_of(
+        len(compared),
+        [
+            f"pool {pool}, borrower {tenant}, hour {hour:%Y-%m-%d %H}h, account {account}:"
+            f" lines say {expected}, posted {posted}"
+            for pool, tenant, hour, account, expected, posted in compared
+            if expected != posted
+        ],
+    )
+
+
+def charged_equals_earned() -> Finding:
+    """Per book, all charges of lines equal all shares of lenders."""
+    totals = rows(
+        """
+        SELECT b.slug,
+               (SELECT coalesce(sum(l.amount), 0) FROM billing_usageline l WHERE l.book_id = b.id),
+               (SELECT coalesce(sum(s.amount), 0) FROM billing_usageshare s
+                JOIN billing_account a ON a.id = s.account_id WHERE a.book_id = b.id),
+               (SELECT count(*) FROM billing_usageline l WHERE l.book_id = b.id)
+        FROM billing_book b
+        """
+    )
+    return finding_of(
+        sum(lines for *_, lines in totals),
+        [
+            f"book {slug}: charged {charged}, earned {earned}"
+            for slug, charged, earned, _ in totals
+            if charged != earned
+        ],
+    )
+
+
+def budgets_follow_balances() -> Finding:
+    """What a budget calls spendable is the balance of the tenant's account."""
+    wrong = rows(
+        """
+        SELECT budget.tenant_id, budget.book, budget.spendable, coalesce(a.balance, 0)
+        FROM tenants_budget budget
+        LEFT JOIN billing_book b ON b.slug = budget.book
+        LEFT JOIN billing_account a ON a.book_id = b.id AND a.tenant_id = budget.tenant_id
+        WHERE budget.spendable <> coalesce(a.balance, 0)
+        """
+    )
+    return finding_of(
+        count("tenants_budget"),
+        [
+            f"tenant {tenant} in {book}: spendable {spendable}, balance {balance}"
+            for tenant, book, spendable, balance in wrong
+        ],
+    )

@@ -1,0 +1,147 @@
+"""Invariants of events, prices and slots over the whole history."""
+
+from __future__ import annotations
+
+import itertools
+
+from billing.checks.base import Finding, count, finding_of, rows
+from billing.models import PostedPrice
+from billing.money import to_micro
+from scheduling.models import Round
+from scheduling.selectors.replay import ReplayError, round_decision
+
+# Decisions are large; older prices are still compared with their events.
+DECISIONS = 500
+
+
+def events_gapless() -> Finding:
+    """Per pool, event numbers run from 1 to the writer's counter without gaps."""
+    pools = rows(
+        """
+        SELECT fence.pool_id, fence.next_event - 1, count(event.id), coalesce(min(number), 1),
+               coalesce(max(number), 0)
+        FROM scheduling_poolfence fence
+        LEFT JOIN scheduling_leaseevent event USING (pool_id)
+        GROUP BY fence.pool_id, fence.next_event
+        """
+    )
+    return finding_of(
+        sum(found for _, _, found, _, _ in pools),
+        [
+            f"pool {pool}: {found} events, numbers {first} to {last}, the counter says {drawn}"
+            for pool, drawn, found, first, last in pools
+            if not (found == drawn == last and first == 1)
+        ],
+    )
+
+
+def prices_equal_decisions() -> Finding:
+    """Every posted price is its event's, and that of its round's decision where it is kept."""
+    finding = finding_of(
+        count("billing_postedprice"),
+        [
+            f"pool {pool}, {gpu_type}, from round {number}: posted {posted}, event says {said}"
+            for pool, gpu_type, number, posted, said in rows(_PRICES_BESIDE_EVENTS)
+        ],
+    )
+    recent = Round.objects.order_by("-wall_at")[:DECISIONS]
+    for round_ in recent:
+        try:
+            decided = {
+                price.gpu_type: (price.price_micro, price.used, price.capacity)
+                for price in round_decision(round_).prices
+            }
+        except ReplayError:
+            continue
+        posted = {
+            price.gpu_type.name: (to_micro(price.price), price.used, price.capacity)
+            for price in PostedPrice.objects.filter(
+                pool_id=round_.pool_id, valid_from_round=round_.number + 1
+            ).select_related("gpu_type")
+        }
+        # A round whose event is not metered yet has no posted price.
+        if posted and posted != decided:
+            finding.wrong(f"round {round_.number}: decided {decided}, posted {posted}")
+    return finding
+
+
+_PRICES_BESIDE_EVENTS = """
+    WITH said AS (
+        SELECT event.pool_id, row->>'gpu_type' AS gpu_type,
+               (event.data->>'valid_from_round')::bigint AS valid_from_round,
+               (row->>'price')::numeric AS price
+        FROM scheduling_leaseevent event
+        JOIN billing_metercursor cursor USING (pool_id)
+        CROSS JOIN LATERAL jsonb_array_elements(event.data->'prices') row
+        WHERE event.kind = 'priced' AND event.number <= cursor.event_number
+    ), posted AS (
+        SELECT price.pool_id, type.name AS gpu_type, price.valid_from_round, price.price
+        FROM billing_postedprice price JOIN scheduling_gputype type ON type.id = price.gpu_type_id
+    )
+    SELECT pool_id, gpu_type, valid_from_round, posted.price, said.price
+    FROM said FULL JOIN posted USING (pool_id, gpu_type, valid_from_round)
+    WHERE said.price IS DISTINCT FROM posted.price
+"""
+
+
+def terms_at_posted_price() -> Finding:
+    """Every metered term has the price that was posted for its round (none posted: zero)."""
+    wrong = rows(
+        """
+        SELECT term.lease_id, term.number, term.round, term.price, posted.price
+        FROM scheduling_leaseterm term
+        JOIN scheduling_lease lease ON lease.id = term.lease_id
+        JOIN scheduling_leaseevent event ON event.lease_id = term.lease_id
+             AND event.term = term.number AND event.kind IN ('granted', 'renewed')
+        JOIN billing_metercursor cursor
+             ON cursor.pool_id = lease.pool_id AND event.number <= cursor.event_number
+        LEFT JOIN LATERAL (
+            SELECT price.price FROM billing_postedprice price
+            WHERE price.pool_id = lease.pool_id AND price.gpu_type_id = lease.gpu_type_id
+              AND price.valid_from_round <= term.round
+            ORDER BY price.valid_from_round DESC LIMIT 1
+        ) posted ON true
+        WHERE term.price <> coalesce(posted.price, 0)
+        """
+    )
+    return finding_of(
+        count("scheduling_leaseterm"),
+        [
+            f"lease {lease}, term {number}, round {round_}: price {price}, posted {posted}"
+            for lease, number, round_, price, posted in wrong
+        ],
+    )
+
+
+def slots_held_once() -> Finding:
+    """No slot of a node was ever held by two started leases at the same time."""
+    wrong = rows(
+        """
+        SELECT node_id, slot, lease_id, former, started_at, busy_until::text
+        FROM (
+            SELECT slot.node_id, slot.slot, slot.lease_id, lease.started_at,
+                   lag(slot.lease_id) OVER held AS former,
+                   max(coalesce(lease.ended_at, 'infinity')) OVER (
+                       PARTITION BY slot.node_id, slot.slot
+                       ORDER BY lease.started_at, slot.lease_id
+                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                   ) AS busy_until
+            FROM scheduling_leaseslot slot JOIN scheduling_lease lease ON lease.id = slot.lease_id
+            WHERE lease.started_at IS NOT NULL
+            WINDOW held AS (
+                PARTITION BY slot.node_id, slot.slot ORDER BY lease.started_at, slot.lease_id
+            )
+        ) holds
+        WHERE busy_until > started_at
+        """
+    )
+    by_slot = itertools.groupby(wrong, key=lambda row: row[:2])
+    return finding_of(
+        count("scheduling_leaseslot"),
+        [
+            f"node {node}, slot {slot}: lease {row[2]} from {row[4]},"
+            f" lease {row[3]} and others until {row[5]}"
+            for (node, slot), group in by_slot
+            for row in group
+        ],
+    )

@@ -1,0 +1,246 @@
+"""Invariants of usage lines and shares, recomputed from lease events and terms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from billing.checks.base import Finding, count, finding_of, rows
+from billing.models import MeterCursor, UsageLine
+from billing.money import charge_micro, to_credits, to_micro
+from billing.revenue import ClosedTerm, Sweep, split_charge
+from billing.selectors.events import EventGapError, events_read
+from scheduling.domain.instants import to_us
+
+BATCH = 5000
+# (gpus, price, starts, ends, amount, event) of a line; lender -> (weight, amount, lent).
+Line = tuple[int, int, int, int, int, int]
+Shares = dict[int, tuple[int, int, int]]
+
+
+def shares_sum_to_their_line() -> Finding:
+    """Shares sum to the charge of their line and to its GPU-time; own lines have none."""
+    wrong = rows(
+        """
+        SELECT line.id, line.amount, coalesce(sum(share.amount), 0), line.gpu_us,
+               coalesce(sum(share.lent_gpu_us), 0)
+        FROM (
+            SELECT id, meter, amount,
+                   gpus * (extract(epoch FROM ends_at - starts_at) * 1000000)::bigint AS gpu_us
+            FROM billing_usageline
+        ) line
+        LEFT JOIN billing_usageshare share ON share.line_id = line.id
+        GROUP BY line.id, line.meter, line.amount, line.gpu_us
+        HAVING coalesce(sum(share.amount), 0) <> line.amount
+            OR (line.meter = 'borrowed') <> (count(share.id) > 0)
+            OR (line.meter = 'borrowed' AND coalesce(sum(share.lent_gpu_us), 0) <> line.gpu_us)
+        """
+    )
+    return finding_of(
+        count("billing_usageline"),
+        [
+            f"line {id_}: amount {amount}, shares {shares}; GPU-us {gpu_us}, lent {lent}"
+            for id_, amount, shares, gpu_us, lent in wrong
+        ],
+    )
+
+
+def lenders_within_idle_share() -> Finding:
+    """No lender is paid more than its part of the idle quota, but for less than one unit."""
+    wrong = rows(
+        """
+        SELECT share.line_id, account.tenant_id, share.amount, share.weight, line.weights,
+               line.amount
+        FROM billing_usageshare share
+        JOIN billing_account account ON account.id = share.account_id
+        JOIN (
+            SELECT line.id, line.amount, sum(share.weight) AS weights
+            FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
+            GROUP BY line.id
+        ) line ON line.id = share.line_id
+        WHERE CASE WHEN line.weights = 0 THEN account.tenant_id IS NOT NULL
+              ELSE abs(share.amount * line.weights - line.amount * share.weight)
+                   >= 0.000001 * line.weights END
+        """
+    )
+    return finding_of(
+        count("billing_usageshare"),
+        [
+            f"line {line}: tenant {tenant or 'operator'} has {amount} of {total}"
+            f" for {weight} of {weights} idle GPU-us"
+            for line, tenant, amount, weight, weights, total in wrong
+        ],
+    )
+
+
+def lines_match_events() -> Finding:
+    """A fresh sweep over all metered events gives exactly the stored lines and shares."""
+    finding = Finding()
+    for cursor in MeterCursor.objects.all():
+        expected = 0
+        try:
+            for terms in _swept(cursor, finding):
+                expected += _compare(terms, finding)
+        except EventGapError as error:
+            finding.wrong(str(error))
+            continue
+        stored = UsageLine.objects.filter(pool_id=cursor.pool_id).count()
+        finding.checked += expected
+        if stored != expected:
+            finding.wrong(f"pool {cursor.pool_id}: {stored} lines, the events give {expected}")
+    return finding
+
+
+def _swept(cursor: MeterCursor, finding: Finding | None = None) -> Iterator[list[ClosedTerm]]:
+    """Yield closed terms, batch by batch, as the meter must have seen them."""
+    sweep = Sweep()
+    rests: dict[int, list[int]] = defaultdict(list)
+    for number, until_us in cursor.state.get("rests", []):
+        rests[number].append(until_us)
+    after = 0
+    while after < cursor.event_number:
+        size = min(BATCH, cursor.event_number - after)
+        closed: list[ClosedTerm] = []
+        for event in events_read(cursor.pool_id, after=after, limit=size):
+            closed += sweep.feed(event)
+            after = event.number
+            for until_us in rests.get(after, ()):
+                closed += sweep.rest(until_us)
+        yield closed
+    for number, what in sweep.anomalies:
+        if finding is not None:
+            finding.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
+
+
+def _compare(terms: Iterable[ClosedTerm], finding: Finding) -> int:
+    started = [term for term in terms if term.starts_us is not None]
+    stored = _stored({term.lease for term in started})
+    expected = 0
+    for term in started:
+        for meter, line, shares in _expected(term):
+            expected += 1
+            key = (term.lease, term.term, meter)
+            if stored.get(key) != (line, shares):
+                finding.wrong(
+                    f"lease {term.lease}, term {term.term}, {meter}:"
+                    f" events give {(line, shares)}, stored {stored.get(key)}"
+                )
+    return expected
+
+
+def _expected(term: ClosedTerm) -> Iterator[tuple[str, Line, Shares]]:
+    times = (term.starts_us or 0, term.ends_us)
+    if term.own:
+        yield "own", (term.own, 0, *times, 0, term.event), {}
+    if term.borrowed:
+        amount = charge_micro(term.borrowed, term.price_micro, term.held_us)
+        shares = split_charge(amount, term.borrowed * term.held_us, term.weights)
+        yield (
+            "borrowed",
+            (term.borrowed, term.price_micro, *times, amount, term.event),
+            {s.lender: (s.weight_gpu_us, s.amount_micro, s.lent_gpu_us) for s in shares},
+        )
+
+
+def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]:
+    lines = UsageLine.objects.filter(lease_id__in=leases).prefetch_related("shares__account")
+    return {
+        (line.lease_id, line.term, line.meter): (
+            (
+                line.gpus,
+                to_micro(line.price),
+                to_us(line.starts_at),
+                to_us(line.ends_at),
+                to_micro(line.amount),
+                line.event_number,
+            ),
+            {
+                share.account.tenant_id or 0: (
+                    share.weight,
+                    to_micro(share.amount),
+                    share.lent_gpu_us,
+                )
+                for share in line.shares.all()
+            },
+        )
+        for line in lines
+    }
+
+
+def lines_match_terms() -> Finding:
+    """A line has its term's GPUs and price, own and borrowed are all GPUs, the charge is right."""
+    finding = Finding()
+    for row in rows(
+        """
+        SELECT line.id, line.meter, line.gpus, line.price, line.starts_at, line.ends_at,
+               line.amount, term.own, term.borrowed, term.price, lease.gpus
+        FROM billing_usageline line
+        JOIN scheduling_lease lease ON lease.id = line.lease_id
+        LEFT JOIN scheduling_leaseterm term
+             ON term.lease_id = line.lease_id AND term.number = line.term
+        """
+    ):
+        finding.checked += 1
+        wrong = _line_wrong(row[1:])
+        if wrong:
+            finding.wrong(f"line {row[0]}: {wrong}")
+    return finding
+
+
+def _line_wrong(row: tuple[Any, ...]) -> str:
+    meter, gpus, price, starts_at, ends_at, amount, own, borrowed, term_price, lease_gpus = row
+    if own is None:
+        return "its term does not exist"
+    if own + borrowed != lease_gpus:
+        return f"own {own} + borrowed {borrowed} are not the lease's {lease_gpus} GPUs"
+    if meter == "own":
+        return "" if gpus == own and not amount else f"{gpus} own GPUs of {own}, amount {amount}"
+    due = to_credits(
+        charge_micro(borrowed, to_micro(term_price), to_us(ends_at) - to_us(starts_at))
+    )
+    if (gpus, price, amount) == (borrowed, term_price, due):
+        return ""
+    return f"{gpus} GPUs at {price} for {amount}, the term says {borrowed} at {term_price}: {due}"
+
+
+def reserved_covers_open_terms() -> Finding:
+    """Reserved = worst case of the terms that are not closed + charges not settled yet."""
+    closed: set[tuple[int, int]] = set()
+    for cursor in MeterCursor.objects.all():
+        for terms in _swept(cursor):
+            closed |= {(term.lease, term.term) for term in terms}
+    due: dict[tuple[int, str], int] = defaultdict(int)
+    for lease, number, tenant, book, gpus, price, starts_at, expires_at in rows(
+        """
+        SELECT lease.id, term.number, lease.tenant_id, pool.book, term.borrowed, term.price,
+               term.starts_at, term.expires_at
+        FROM scheduling_leaseterm term
+        JOIN scheduling_lease lease ON lease.id = term.lease_id
+        JOIN scheduling_pool pool ON pool.id = lease.pool_id
+        WHERE term.borrowed > 0 AND term.price > 0
+        """
+    ):
+        if (lease, number) not in closed:
+            held_us = to_us(expires_at) - to_us(starts_at)
+            due[tenant, book] += charge_micro(gpus, to_micro(price), held_us)
+    for tenant, book, amount in rows(
+        """
+        SELECT line.tenant_id, book.slug, sum(line.amount)
+        FROM billing_usageline line
+        JOIN billing_book book ON book.id = line.book_id
+        LEFT JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
+        WHERE line.hour >= coalesce(cursor.settled_until, '-infinity')
+        GROUP BY 1, 2
+        """
+    ):
+        due[tenant, book] += to_micro(amount)
+    budgets = rows("SELECT tenant_id, book, reserved FROM tenants_budget")
+    return finding_of(
+        len(budgets),
+        [
+            f"tenant {tenant} in {book}: reserved {reserved}, due {to_credits(due[tenant, book])}"
+            for tenant, book, reserved in budgets
+            if to_micro(reserved) != due[tenant, book]
+        ],
+    )

@@ -1,0 +1,39 @@
+"""`manage.py check_ledger`: one line per invariant of the books; fails if one is broken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from billing.checks import Result, checks_run
+
+
+class Command(BaseCommand):
+    """Look at the books on one consistent state, while the system is live."""
+
+    help = "Check every invariant of the books; exit 1 if one is broken."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the output's form."""
+        parser.add_argument("--json", action="store_true", help="results as one JSON document")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the results; exit 1 on any violation."""
+        results = checks_run()
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(r) | {"ok": r.ok} for r in results], indent=2))
+        else:
+            for result in results:
+                self._print(result)
+        if not all(result.ok for result in results):
+            sys.exit(1)
+
+    def _print(self, result: Result) -> None:
+        verdict = "ok    " if result.ok else "BROKEN"
+        self.stdout.write(f"{verdict} {result.name:28} {result.checked:>9,} checked")
+        for violation in result.violations:
+            self.stdout.write(f"         {violation}")

@@ -1,0 +1,1 @@
+"""Reads for the meter, the checks and the pages. Nothing here writes."""

@@ -1,0 +1,40 @@
+"""Lease events as the sweep reads them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from billing.money import HOUR_US
+from billing.revenue import Event
+from scheduling.domain.instants import from_us, to_us
+from scheduling.models import LeaseEvent
+
+
+class EventGapError(Exception):
+    """An event number is missing: the pool's writer broke its contract; nothing was metered."""
+
+
+def events_read(pool_id: int, *, after: int, limit: int) -> list[Event]:
+    """Return the next events of a pool in order of their numbers. One query.
+
+    Raises:
+        EventGapError: a number is missing.
+    """
+    rows = (
+        LeaseEvent.objects.filter(pool_id=pool_id, number__gt=after)
+        .order_by("number")
+        .values_list("number", "kind", "at", "lease_id", "job_id", "tenant_id", "term", "data")
+    )
+    events = [
+        Event(number, kind, to_us(at), lease or 0, job or 0, tenant or 0, term or 0, data)
+        for number, kind, at, lease, job, tenant, term, data in rows[:limit]
+    ]
+    for expected, event in enumerate(events, start=after + 1):
+        if event.number != expected:
+            raise EventGapError(f"pool {pool_id}: event {expected} is missing")
+    return events
+
+
+def hour_of(instant: datetime) -> datetime:
+    """Return the start of the hour that an instant lies in."""
+    return from_us(to_us(instant) // HOUR_US * HOUR_US)
