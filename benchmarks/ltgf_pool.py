@@ -7,88 +7,159 @@ import random
 import msgspec
 
 from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement, Tenant
+from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from scheduling.domain.jobs import Job
 from scheduling.domain.leases import Lease
 from scheduling.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from scheduling.domain.values import SECOND_US
+from scheduling.domain.values import HOUR_US, SECOND_US
 from scheduling.fairness.gpu_time import advance
 
 LEASE_US = 900 * SECOND_US
 ROUND_US = 10 * SECOND_US
-HOUR_US = 3600 * SECOND_US
+AT_US = 12 * HOUR_US
+NODE_GPUS = 8
 # Gangs as in the Philly trace: mostly one GPU, few over one node.
 GANGS, SHARES = (1, 2, 4, 8, 16, 32), (70, 8, 10, 9, 2, 1)
 
 
 def pool(
-    *, seed: int, nodes: int, tenants: int, pending: int, fill: float, expired: float,
+    *,
+    seed: int,
+    nodes: int,
+    tenants: int,
+    pending: int,
+    fill: float,
+    expired: float,
     gpu_types: tuple[str, ...] = ("v100",),
-) -> Snapshot:  # fmt: skip
+    limits: bool = False,
+) -> Snapshot:
     """A pool `fill` full of leases, a share `expired` of which ends now, and `pending` jobs.
 
-    The GPU-time sums come from changes over the last hours, so tenants differ in rho.
+    The GPU-time sums come from changes over the last hours, so tenants differ in rho. `limits`
+    adds sharing modes, borrow and lend limits, credit, maximum prices and deadlines.
     """
-    rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
-    at_us = 12 * HOUR_US
-    rows = [Node(i, gpu_types[i % len(gpu_types)], 8) for i in range(1, nodes + 1)]
-    quotas = [
-        Entitlement(tenant, gpu_type, rng.randint(0, 2 * 8 * nodes // tenants))
-        for tenant in range(1, tenants + 1)
-        for gpu_type in gpu_types
-    ]
-    changes = [
-        Change(0, ChangeKind.QUOTA, q.tenant, gpus=q.gpus, gpu_types=(q.gpu_type,)) for q in quotas
-    ]
-    jobs: list[Job] = []
-    leases: list[Lease] = []
-
-    def submit(gpus: int, gpu_type: str, terms: int = 0) -> Job:
-        submitted_us = rng.randrange(at_us)
-        job = Job(
-            len(jobs) + 1, rng.randint(1, tenants), gpus, submitted_us, (gpu_type,), terms=terms
-        )
-        jobs.append(job)
-        changes.append(
-            Change(
-                submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, gpus, (gpu_type,)
-            )
-        )  # fmt: skip
-        return job
-
+    maker = _Maker(seed, limits=limits)
+    maker.quotas(tenants, gpu_types, nodes)
+    rows = [Node(i, gpu_types[i % len(gpu_types)], NODE_GPUS) for i in range(1, nodes + 1)]
     for node in rows:
-        free = 8
-        while free and rng.random() < fill:
-            job = submit(min(free, rng.choice((1, 1, 2, 4, 8))), node.gpu_type, terms=1)
-            free -= job.gpus
-            started_us = rng.randrange(job.submitted_us, at_us)
-            expires_us = at_us if rng.random() < expired else at_us + rng.randrange(1, LEASE_US)
-            changes.append(Change(started_us, ChangeKind.HOLD, job.tenant, job.id, job.gpus))
-            leases.append(
-                Lease(
-                    len(leases) + 1, job.id, job.tenant, node.gpu_type, ((node.id, job.gpus),),
-                    started_us, expires_us, 1, job.gpus, 0, 0,
-                )
-            )  # fmt: skip
+        maker.fill(node, fill, expired)
     for _ in range(pending):
-        job = submit(rng.choices(GANGS, SHARES)[0], rng.choice(gpu_types))
-        if rng.random() < 0.3:  # it ran before
-            from_us = rng.randrange(job.submitted_us, at_us)
-            until_us = rng.randrange(from_us, at_us)
-            changes.append(Change(from_us, ChangeKind.HOLD, job.tenant, job.id, job.gpus))
-            changes.append(Change(until_us, ChangeKind.RELEASE, job.tenant, job.id))
-    changes.sort(key=lambda change: change.at_us)  # stable: a job's own changes stay in order
+        maker.wait(maker.rng.choice(gpu_types))
+    maker.changes.sort(key=lambda change: change.at_us)  # stable: a job's own stay in order
     return Snapshot(
-        schema=1, pool=1, number=1, at_us=at_us, round_us=ROUND_US, lease_us=LEASE_US,
-        policy="ltgf", policy_version="1", options={"reserve_after_leases": 0}, seed=seed,
-        nodes=tuple(rows), tenants=tuple(Tenant(i) for i in range(1, tenants + 1)),
-        entitlements=tuple(quotas), jobs=tuple(jobs), leases=tuple(leases),
-        prices=tuple(PoolPrice(name, 0, 0, 0, 1_000_000, 2000) for name in gpu_types),
-        changes=tuple(changes), service=Service(at_us=0),
-    )  # fmt: skip
+        schema=1,
+        pool=1,
+        number=1,
+        at_us=AT_US,
+        round_us=ROUND_US,
+        lease_us=LEASE_US,
+        policy="ltgf",
+        policy_version="1",
+        options={"reserve_after_leases": 0},
+        seed=seed,
+        nodes=tuple(rows),
+        tenants=tuple(maker.tenants),
+        entitlements=tuple(maker.entitlements),
+        jobs=tuple(maker.jobs),
+        leases=tuple(maker.leases),
+        prices=tuple(PoolPrice(name, 400_000, 0, 0, 1_000_000, 2000) for name in gpu_types),
+        changes=tuple(maker.changes),
+        service=Service(at_us=0),
+    )
 
 
 def advanced(snapshot: Snapshot) -> Snapshot:
     """The same pool with the sums at the round's instant, as a policy sees it."""
     service = advance(snapshot.service, snapshot.changes, snapshot.at_us)
     return msgspec.structs.replace(snapshot, service=service, changes=())
+
+
+class _Maker:
+    """Rows of a pool as they are made; ids count up, so rows are sorted by id."""
+
+    def __init__(self, seed: int, *, limits: bool) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
+        self.limits = limits
+        self.tenants: list[Tenant] = []
+        self.entitlements: list[Entitlement] = []
+        self.jobs: list[Job] = []
+        self.leases: list[Lease] = []
+        self.changes: list[Change] = []
+
+    def quotas(self, tenants: int, gpu_types: tuple[str, ...], nodes: int) -> None:
+        for tenant in range(1, tenants + 1):
+            credit = self.rng.choice((None, 0, 500_000, 50_000_000)) if self.limits else None
+            self.tenants.append(Tenant(tenant, credit))
+        for gpu_type in gpu_types:
+            capacity = NODE_GPUS * nodes // len(gpu_types)
+            wished = [self.rng.randint(0, 2 * capacity // tenants + 1) for _ in self.tenants]
+            quotas = effective_quotas(wished, capacity)
+            for tenant, gpus in zip(self.tenants, quotas, strict=True):
+                self.entitlements.append(self._entitlement(tenant.id, gpu_type, gpus))
+                self.changes.append(
+                    Change(0, ChangeKind.QUOTA, tenant.id, gpus=gpus, gpu_types=(gpu_type,))
+                )
+        self.entitlements.sort(key=lambda row: (row.tenant, row.gpu_type))
+
+    def _entitlement(self, tenant: int, gpu_type: str, gpus: int) -> Entitlement:
+        if not self.limits:
+            return Entitlement(tenant, gpu_type, gpus)
+        borrow, lend = self.rng.choice((None, 0, 4)), self.rng.choice((None, 0, 3))
+        return Entitlement(tenant, gpu_type, gpus, self.rng.choice(list(Mode)), borrow, lend)
+
+    def _submit(self, gpus: int, gpu_type: str, terms: int = 0) -> Job:
+        submitted_us = self.rng.randrange(AT_US)
+        limited = self.limits and self.rng.random() < 0.5
+        job = Job(
+            id=len(self.jobs) + 1,
+            tenant=self.rng.choice(self.tenants).id,
+            gpus=gpus,
+            submitted_us=submitted_us,
+            gpu_types=(gpu_type,),
+            weight=self.rng.choice((1, 1, 1, 3)),
+            terms=terms,
+            max_price_micro=self.rng.choice((0, 1_000_000)) if limited else None,
+            deadline_us=AT_US + self.rng.randrange(HOUR_US) if limited else None,
+        )
+        self.jobs.append(job)
+        self._change(job, ChangeKind.ACTIVE, submitted_us)
+        return job
+
+    def _change(self, job: Job, kind: ChangeKind, at_us: int) -> None:
+        self.changes.append(
+            Change(at_us, kind, job.tenant, job.id, job.gpus, job.gpu_types, job.weight)
+        )
+
+    def fill(self, node: Node, fill: float, expired: float) -> None:
+        """Running jobs on one node, with the quota they use at random."""
+        free = node.gpus
+        while free and self.rng.random() < fill:
+            gpus = min(free, self.rng.choice((1, 1, 2, 4, 8)))
+            free -= gpus
+            job = self._submit(gpus, node.gpu_type, terms=1)
+            started_us = self.rng.randrange(job.submitted_us, AT_US)
+            ends = self.rng.random() < expired
+            self._change(job, ChangeKind.HOLD, started_us)
+            self.leases.append(
+                Lease(
+                    id=len(self.leases) + 1,
+                    job=job.id,
+                    tenant=job.tenant,
+                    gpu_type=node.gpu_type,
+                    placement=((node.id, gpus),),
+                    started_us=started_us,
+                    expires_us=AT_US if ends else AT_US + self.rng.randrange(1, LEASE_US),
+                    term=1,
+                    own=gpus,
+                    borrowed=0,
+                    price_micro=0,
+                )
+            )
+
+    def wait(self, gpu_type: str) -> None:
+        """A pending job; some ran before."""
+        job = self._submit(self.rng.choices(GANGS, SHARES)[0], gpu_type)
+        if self.rng.random() < 0.3:
+            from_us = self.rng.randrange(job.submitted_us, AT_US)
+            self._change(job, ChangeKind.HOLD, from_us)
+            self._change(job, ChangeKind.RELEASE, self.rng.randrange(from_us, AT_US))

@@ -77,7 +77,8 @@ class Share(Value, frozen=True, array_like=True):
     """One tenant's round for one GPU type, in GPUs; rho is None while nothing was deserved.
 
     `deserved` = min(demand, quota). `held_before`: all leases before the round; `got`: granted or
-    renewed in it; `own` and `borrowed`: all leases after it. `rho_after` is rho at the end of one
+    renewed in it; `own` and `borrowed`: all leases after it. `alloc_gpu_us` and `fair_gpu_us` count
+    from the start of the fairness window, if the pool has one. `rho_after` is rho at the end of one
     lease length if all holds of this round last that long.
     """
 

@@ -16,12 +16,12 @@ from billing.pricing import posted_price_micro
 from scheduling.domain.decision import Decision, Grant, Renew, Share
 from scheduling.domain.invariants import InvariantViolation, violations
 from scheduling.domain.snapshot import PoolPrice, Snapshot
-from scheduling.fairness.gpu_time import advance, deserved, received
+from scheduling.fairness.gpu_time import advance, windowed
 from scheduling.policies import registry
-from scheduling.policies.policy import Policy
+from scheduling.policies.policy import Options, Policy
 from scheduling.policies.terms import settle
 
-__all__ = ["InvariantViolation", "Policy", "decide_round"]
+__all__ = ["InvariantViolation", "Options", "Policy", "decide_round"]
 
 
 def decide_round(snapshot: Snapshot) -> Decision:
@@ -106,7 +106,7 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
     for claim in decision.service.claims:
         use = uses.get((claim.tenant, claim.gpu_type)) or _Use()
         share = min(claim.demand, claim.quota)
-        alloc, fair = received(claim, at_us), deserved(claim, at_us)
+        alloc, fair = windowed(claim, at_us)
         alloc_after = alloc + (use.own + use.borrowed) * lease_us
         fair_after = fair + share * lease_us
         shares.append(

@@ -95,21 +95,22 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
 def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
     """Jobs beside their GPU-time sums.
 
-    Both are sorted by job and name the same ones, so they are walked side by side; other rows
-    (a job that is active for the sums only) are looked up.
+    Both are sorted by job and name the same ones as a rule, so they are walked side by side;
+    else rows are looked up.
+
+    Raises:
+        ValueError: a job was never active for the sums.
     """
-    by_job: dict[int, JobService] | None = None
     rows = snapshot.service.jobs
-    if len(rows) == len(snapshot.jobs):
-        for job, row in zip(snapshot.jobs, rows, strict=True):
-            if job.id == row.job:
-                yield job, row
-                continue
-            by_job = by_job or {other.job: other for other in rows}
-            yield job, by_job[job.id]
+    if len(rows) == len(snapshot.jobs) and all(
+        job.id == row.job for job, row in zip(snapshot.jobs, rows, strict=True)
+    ):
+        yield from zip(snapshot.jobs, rows, strict=True)
         return
-    by_job = {other.job: other for other in rows}
+    by_job = {row.job: row for row in rows}
     for job in snapshot.jobs:
+        if job.id not in by_job:
+            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
         yield job, by_job[job.id]
 
 
