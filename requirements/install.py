@@ -61,6 +61,8 @@ def install(wanted):
             "pip",
             "sync",
             "-q",
+            # Four processes start at once: they should not each compile everything.
+            "--compile-bytecode",
             "--require-hashes",
             "--python",
             PYTHON,
