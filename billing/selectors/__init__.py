@@ -1,1 +1,44 @@
-"""Reads for the meter, the checks and the pages. Nothing here writes."""
+"""Reads for the meter, the checks and the pages. Nothing here writes.
+
+What pages use is named here; `tests/integration/test_ledger_selectors.py` pins the queries.
+"""
+
+from billing.selectors.accounts import (
+    AccountSummary,
+    LedgerEntry,
+    LedgerPage,
+    LedgerRow,
+    account_summary,
+    ledger_page,
+    ledger_row,
+)
+from billing.selectors.prices import PricePoint, price_history, prices_now
+from billing.selectors.usage import (
+    Addend,
+    LenderIncome,
+    LenderShare,
+    TermCharge,
+    job_charges,
+    transfer_find,
+    transfer_incomes,
+)
+
+__all__ = [
+    "AccountSummary",
+    "Addend",
+    "LedgerEntry",
+    "LedgerPage",
+    "LedgerRow",
+    "LenderIncome",
+    "LenderShare",
+    "PricePoint",
+    "TermCharge",
+    "account_summary",
+    "job_charges",
+    "ledger_page",
+    "ledger_row",
+    "price_history",
+    "prices_now",
+    "transfer_find",
+    "transfer_incomes",
+]

@@ -1,0 +1,236 @@
+"""What a tenant's pages show of its money. Nothing here writes."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from billing.models import Account, Entry, Transfer
+from billing.selectors.events import hour_of
+from tenants.models import Budget
+
+ZERO = Decimal("0.000000")
+HOUR_US = Decimal(3_600_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSummary:
+    """A tenant's money in a book over a period of pool time, in whole hours.
+
+    `earned` and `paid` are all usage of the period, settled or not; `open_earned` and
+    `open_paid` are what no settlement has moved yet, of any time. GPU-time in GPU-hours.
+    """
+
+    balance: Decimal
+    reserved: Decimal
+    credit_limit: Decimal | None
+    lent_gpu_h: Decimal
+    earned: Decimal
+    borrowed_gpu_h: Decimal
+    own_gpu_h: Decimal
+    paid: Decimal
+    open_earned: Decimal
+    open_paid: Decimal
+
+    @property
+    def net(self) -> Decimal:
+        """Earned less paid over the period."""
+        return self.earned - self.paid
+
+    @property
+    def open_net(self) -> Decimal:
+        """What the next settlements will move."""
+        return self.open_earned - self.open_paid
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One side of a transfer; `tenant` is a tenant's id and slug, None for the operator."""
+
+    tenant_id: int | None
+    tenant: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A transfer as one account sees it: what it paid and earned, and all sides."""
+
+    transfer: uuid.UUID
+    code: str
+    pool: str
+    borrower_id: int | None
+    borrower: str
+    hour: datetime | None
+    effective_at: datetime
+    posted_at: datetime
+    paid: Decimal
+    earned: Decimal
+    borrowed_gpu_h: Decimal
+    late_lines: int
+    entries: tuple[LedgerEntry, ...]
+
+    @property
+    def net(self) -> Decimal:
+        """Earned less paid."""
+        return self.earned - self.paid
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPage:
+    """Rows, newest first, and the key that the next page begins after (None: no more)."""
+
+    rows: tuple[LedgerRow, ...]
+    next_before: int | None
+
+
+def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSummary:
+    """Return a tenant's money in a book since the hour of an instant of pool time.
+
+    Four queries: account, budget, usage, shares.
+    """
+    account = Account.objects.filter(book__slug=book, tenant_id=tenant_id).first()
+    budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
+    hour = hour_of(since)
+    own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
+    lent_us, earned, open_earned = (
+        _sums(_LENT, [hour, hour, account.pk, hour]) if account else (0, ZERO, ZERO)
+    )
+    return AccountSummary(
+        balance=account.balance if account else ZERO,
+        reserved=budget.reserved if budget else ZERO,
+        credit_limit=budget.credit_limit if budget else None,
+        lent_gpu_h=gpu_hours(lent_us),
+        earned=earned,
+        borrowed_gpu_h=gpu_hours(borrowed_us),
+        own_gpu_h=gpu_hours(own_us),
+        paid=paid,
+        open_earned=open_earned,
+        open_paid=open_paid,
+    )
+
+
+def gpu_hours(gpu_us: int | Decimal) -> Decimal:
+    """Return GPU-microseconds as GPU-hours with six places, for display."""
+    return (Decimal(gpu_us) / HOUR_US).quantize(Decimal("0.000001"))
+
+
+# Open lines are few: those of the present hour of each pool.
+_USED = """
+    SELECT coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'own'), 0),
+           coalesce(sum(gpu_us) FILTER (WHERE hour >= %s AND meter = 'borrowed'), 0),
+           coalesce(sum(amount) FILTER (WHERE hour >= %s), 0.000000),
+           coalesce(sum(amount) FILTER (WHERE is_open), 0.000000)
+    FROM (
+        SELECT line.hour, line.meter, line.amount,
+               line.gpus * extract(epoch FROM line.ends_at - line.starts_at) * 1000000 AS gpu_us,
+               cursor.settled_until IS NULL OR line.hour >= cursor.settled_until AS is_open
+        FROM billing_usageline line
+        JOIN scheduling_pool pool ON pool.id = line.pool_id
+        JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
+        WHERE line.tenant_id = %s AND pool.book = %s
+          AND line.hour >= least(%s, coalesce(cursor.settled_until, '-infinity'))
+    ) used
+"""
+_LENT = """
+    SELECT coalesce(sum(lent_gpu_us) FILTER (WHERE hour >= %s), 0),
+           coalesce(sum(amount) FILTER (WHERE hour >= %s), 0.000000),
+           coalesce(sum(amount) FILTER (WHERE is_open), 0.000000)
+    FROM (
+        SELECT share.hour, share.lent_gpu_us, share.amount,
+               cursor.settled_until IS NULL OR share.hour >= cursor.settled_until AS is_open
+        FROM billing_usageshare share
+        JOIN billing_usageline line ON line.id = share.line_id
+        JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
+        WHERE share.account_id = %s
+          AND share.hour >= least(%s, coalesce(
+                  (SELECT min(coalesce(settled_until, '-infinity')) FROM billing_metercursor),
+                  '-infinity'))
+    ) lent
+"""
+
+
+def _sums(sql: str, params: list[int | str | datetime]) -> tuple[Decimal, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return tuple(cursor.fetchone())
+
+
+def ledger_page(
+    tenant_id: int | None, book: str, *, before: int | None = None, limit: int = 50
+) -> LedgerPage:
+    """Return a page of the transfers that touch an account (tenant None: the operator's).
+
+    Three queries: account, its entries, all entries of their transfers.
+    """
+    account = _accounts_of(tenant_id).filter(book__slug=book).first()
+    if account is None:
+        return LedgerPage((), None)
+    mine = Entry.objects.filter(account=account).order_by("-pk")
+    if before is not None:
+        mine = mine.filter(pk__lt=before)
+    # An account has two entries in a transfer at most, and they are neighbours.
+    newest = mine.values_list("transfer_id", "pk")[: 2 * limit + 2]
+    keys: dict[uuid.UUID, int] = dict(newest)
+    shown = list(keys.items())[:limit]
+    more = len(keys) > limit
+    rows = _ledger_rows([transfer for transfer, _ in shown], account)
+    return LedgerPage(
+        tuple(rows[transfer] for transfer, _ in shown), shown[-1][1] if more else None
+    )
+
+
+def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:
+    """Return one transfer as a tenant sees it; None if it does not touch its account."""
+    account = _accounts_of(tenant_id).filter(entries__transfer_id=transfer_id).first()
+    return _ledger_rows([transfer_id], account).get(transfer_id) if account else None
+
+
+def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
+    if tenant_id is None:
+        return Account.objects.filter(kind=Account.Kind.OPERATOR)
+    return Account.objects.filter(tenant_id=tenant_id)
+
+
+def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
+    by_transfer: dict[uuid.UUID, list[Entry]] = defaultdict(list)
+    entries = (
+        Entry.objects.filter(transfer_id__in=transfers)
+        .select_related("transfer__pool", "transfer__tenant", "account__tenant")
+        .order_by("account__tenant_id", "pk")
+    )
+    for entry in entries:
+        by_transfer[entry.transfer_id].append(entry)
+    return {key: _ledger_row(rows[0].transfer, rows, account) for key, rows in by_transfer.items()}
+
+
+def _ledger_row(transfer: Transfer, entries: list[Entry], account: Account) -> LedgerRow:
+    mine = [entry.amount for entry in entries if entry.account_id == account.pk]
+    return LedgerRow(
+        transfer=transfer.pk,
+        code=transfer.code,
+        pool=transfer.pool.name if transfer.pool else "",
+        borrower_id=transfer.tenant_id,
+        borrower=transfer.tenant.slug if transfer.tenant else "",
+        hour=transfer.hour,
+        effective_at=transfer.effective_at,
+        posted_at=transfer.posted_at,
+        paid=-sum((amount for amount in mine if amount < 0), ZERO),
+        earned=sum((amount for amount in mine if amount > 0), ZERO),
+        borrowed_gpu_h=gpu_hours(transfer.data.get("borrowed_gpu_us", 0)),
+        late_lines=transfer.data.get("late_lines", 0),
+        entries=tuple(
+            LedgerEntry(
+                entry.account.tenant_id,
+                entry.account.tenant.slug if entry.account.tenant else "operator",
+                entry.amount,
+            )
+            for entry in entries
+        ),
+    )

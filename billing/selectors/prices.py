@@ -1,0 +1,78 @@
+"""Posted prices for pages. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import connection
+
+from billing.models import PostedPrice
+
+
+@dataclass(frozen=True, slots=True)
+class PricePoint:
+    """The price of a GPU-hour that was posted at an instant, and the use it came from."""
+
+    gpu_type: str
+    price: Decimal
+    used: int
+    capacity: int
+    base: Decimal
+    theta: Decimal
+    valid_from_round: int
+    posted_at: datetime
+
+
+def prices_now(pool_id: int) -> list[PricePoint]:
+    """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
+    latest = (
+        PostedPrice.objects.filter(pool_id=pool_id)
+        .select_related("gpu_type")
+        .order_by("gpu_type_id", "-posted_at", "-valid_from_round")
+        .distinct("gpu_type_id")
+    )
+    return sorted(map(_point, latest), key=lambda point: point.gpu_type)
+
+
+def price_history(
+    pool_id: int, gpu_type: str, *, since: datetime, until: datetime, points: int = 300
+) -> list[PricePoint]:
+    """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
+
+    Where there are more, the last one of each of `points` equal stretches of time stands for
+    its stretch: a posted price is never averaged.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT DISTINCT ON (stretch) price.id
+            FROM billing_postedprice price
+            JOIN scheduling_gputype type ON type.id = price.gpu_type_id
+            CROSS JOIN LATERAL width_bucket(
+                extract(epoch FROM price.posted_at), extract(epoch FROM %s::timestamptz),
+                extract(epoch FROM %s::timestamptz), %s
+            ) stretch
+            WHERE price.pool_id = %s AND type.name = %s
+              AND price.posted_at >= %s AND price.posted_at < %s
+            ORDER BY stretch, price.posted_at DESC
+            """,
+            [since, until, points, pool_id, gpu_type, since, until],
+        )
+        chosen = [row[0] for row in cursor.fetchall()]
+    found = PostedPrice.objects.filter(pk__in=chosen).select_related("gpu_type")
+    return [_point(price) for price in found.order_by("posted_at")]
+
+
+def _point(price: PostedPrice) -> PricePoint:
+    return PricePoint(
+        gpu_type=price.gpu_type.name,
+        price=price.price,
+        used=price.used,
+        capacity=price.capacity,
+        base=price.base,
+        theta=price.theta,
+        valid_from_round=price.valid_from_round,
+        posted_at=price.posted_at,
+    )

@@ -1,0 +1,191 @@
+"""Charges by term, and the addends of a settlement. Nothing here writes."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
+from billing.selectors.accounts import ZERO, gpu_hours
+from scheduling.domain.instants import to_us
+
+
+@dataclass(frozen=True, slots=True)
+class LenderShare:
+    """What a lender earned of a term; `weight` is its idle quota over the term, GPU-hours."""
+
+    tenant_id: int | None
+    tenant: str
+    amount: Decimal
+    lent_gpu_h: Decimal
+    weight_gpu_h: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class TermCharge:
+    """A closed term of a lease: what was own, what was borrowed, from whom, for how much.
+
+    charge = borrowed GPUs x price x held time; `settled`: a transfer has moved it.
+    """
+
+    lease_id: int
+    lease_number: int
+    term: int
+    gpu_type: str
+    starts_at: datetime
+    ends_at: datetime
+    own_gpus: int
+    borrowed_gpus: int
+    own_gpu_h: Decimal
+    borrowed_gpu_h: Decimal
+    price: Decimal
+    charge: Decimal
+    settled: bool
+    lenders: tuple[LenderShare, ...]
+
+    @property
+    def held(self) -> timedelta:
+        """How long the term held its GPUs, in pool time."""
+        return self.ends_at - self.starts_at
+
+
+@dataclass(frozen=True, slots=True)
+class Addend:
+    """One lender's part of one line: the lender's income of an hour is the sum of these."""
+
+    job_id: int
+    job: str
+    lease_id: int
+    term: int
+    ends_at: datetime
+    gpus: int
+    price: Decimal
+    charge: Decimal
+    share: LenderShare
+
+
+@dataclass(frozen=True, slots=True)
+class LenderIncome:
+    """What one lender earned in a transfer, with its addends."""
+
+    tenant_id: int | None
+    tenant: str
+    amount: Decimal
+    lent_gpu_h: Decimal
+    addends: tuple[Addend, ...]
+
+
+def job_charges(job_id: int) -> list[TermCharge]:
+    """Return the closed terms of a job in order. Three queries: lines, shares, cursors."""
+    lines = (
+        UsageLine.objects.filter(job_id=job_id)
+        .select_related("lease", "gpu_type")
+        .order_by("lease_id", "term", "meter")
+    )
+    by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
+    for line in lines:
+        by_term[line.lease_id, line.term].append(line)
+    shares = _shares(line.pk for group in by_term.values() for line in group)
+    settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
+    return [_term_charge(group, shares, settled) for group in by_term.values()]
+
+
+def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
+    """Return who earned what in a usage transfer, largest first. Two queries: lines, shares."""
+    if transfer.pool_id is None or transfer.tenant_id is None or transfer.hour is None:
+        return []  # not a settlement of usage
+    lines = {
+        line.pk: line
+        for line in UsageLine.objects.filter(
+            pool_id=transfer.pool_id,
+            tenant_id=transfer.tenant_id,
+            hour=transfer.hour,
+            amount__gt=0,
+        ).select_related("job")
+    }
+    by_lender: dict[tuple[int | None, str], list[Addend]] = defaultdict(list)
+    for key, shares in _shares(lines).items():
+        line = lines[key]
+        for share in shares:
+            by_lender[share.tenant_id, share.tenant].append(
+                Addend(
+                    job_id=line.job_id,
+                    job=line.job.name,
+                    lease_id=line.lease_id,
+                    term=line.term,
+                    ends_at=line.ends_at,
+                    gpus=line.gpus,
+                    price=line.price,
+                    charge=line.amount,
+                    share=share,
+                )
+            )
+    incomes = [
+        LenderIncome(
+            tenant_id=tenant_id,
+            tenant=tenant,
+            amount=sum((addend.share.amount for addend in addends), ZERO),
+            lent_gpu_h=sum((addend.share.lent_gpu_h for addend in addends), ZERO),
+            addends=tuple(sorted(addends, key=lambda a: (a.ends_at, a.lease_id, a.term))),
+        )
+        for (tenant_id, tenant), addends in by_lender.items()
+    ]
+    return sorted(incomes, key=lambda income: (-income.amount, income.tenant))
+
+
+def transfer_find(transfer_id: uuid.UUID) -> Transfer | None:
+    """Return a transfer with its pool and borrower. One query."""
+    return Transfer.objects.select_related("pool", "tenant", "book").filter(pk=transfer_id).first()
+
+
+def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
+    found: dict[int, list[LenderShare]] = defaultdict(list)
+    shares = (
+        UsageShare.objects.filter(line_id__in=list(lines))
+        .select_related("account__tenant")
+        .order_by("line_id", "account__tenant_id")
+    )
+    for share in shares:
+        tenant = share.account.tenant
+        found[share.line_id].append(
+            LenderShare(
+                tenant_id=share.account.tenant_id,
+                tenant=tenant.slug if tenant else "operator",
+                amount=share.amount,
+                lent_gpu_h=gpu_hours(share.lent_gpu_us),
+                weight_gpu_h=gpu_hours(share.weight),
+            )
+        )
+    return found
+
+
+def _term_charge(
+    lines: list[UsageLine],
+    shares: dict[int, list[LenderShare]],
+    settled: dict[int, datetime | None],
+) -> TermCharge:
+    head = lines[0]
+    gpus = {line.meter: line.gpus for line in lines}
+    own, borrowed = gpus.get("own", 0), gpus.get("borrowed", 0)
+    held_us = to_us(head.ends_at) - to_us(head.starts_at)
+    until = settled.get(head.pool_id)
+    return TermCharge(
+        lease_id=head.lease_id,
+        lease_number=head.lease.number,
+        term=head.term,
+        gpu_type=head.gpu_type.name,
+        starts_at=head.starts_at,
+        ends_at=head.ends_at,
+        own_gpus=own,
+        borrowed_gpus=borrowed,
+        own_gpu_h=gpu_hours(own * held_us),
+        borrowed_gpu_h=gpu_hours(borrowed * held_us),
+        price=max(line.price for line in lines),
+        charge=sum((line.amount for line in lines), ZERO),
+        settled=until is not None and head.hour < until,
+        lenders=tuple(share for line in lines for share in shares.get(line.pk, ())),
+    )

@@ -1,0 +1,144 @@
+"""What pages read of money, and with how many queries."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.models import Transfer
+from billing.selectors import (
+    account_summary,
+    job_charges,
+    ledger_page,
+    ledger_row,
+    price_history,
+    prices_now,
+    transfer_incomes,
+)
+from tests.integration.metering_story import Story, at
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def story() -> Story:
+    """One hour settled (a pays b and c 3 credits), half of the next one open."""
+    story = Story({"a": 4, "b": 4, "c": 2}, capacity=10)
+    story.post_round(0, price="3.000000")
+    lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+    story.post_round(30)
+    story.renew(30, lease, price="1.000000")
+    story.post_round(60, price="2.000000")
+    story.renew(60, lease, price="2.000000")
+    story.end(90, lease)
+    story.post_round(90, price="0.500000")
+    story.meter()
+    story.settle()
+    return story
+
+
+class TestAccountSummary:
+    def test_tells_what_was_paid_and_earned_and_what_is_open(
+        self, story: Story, django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(4):
+            payer = account_summary(story.tenants["a"].pk, "demo", since=at(0))
+        assert (payer.paid, payer.open_paid, payer.net) == (6, 3, -6)
+        assert (payer.borrowed_gpu_h, payer.own_gpu_h) == (3, 6)
+        # The term that ended at 13:00 belongs to the open hour.
+        assert payer.balance == Decimal(-3)
+        lender = account_summary(story.tenants["b"].pk, "demo", since=at(0))
+        assert (lender.earned, lender.open_earned) == (4, 2)
+        assert (lender.lent_gpu_h, lender.balance) == (2, 2)
+
+    def test_leaves_out_what_is_older_but_not_what_is_open(self, story: Story) -> None:
+        later = account_summary(story.tenants["a"].pk, "demo", since=at(120))
+        assert (later.paid, later.open_paid) == (0, 3)
+
+    def test_of_a_stranger_is_empty(self, story: Story) -> None:
+        assert account_summary(999, "demo", since=at(0)).balance == 0
+
+
+class TestLedgerPage:
+    def test_shows_each_transfer_with_all_sides(
+        self, story: Story, django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(3):
+            page = ledger_page(story.tenants["a"].pk, "demo")
+        (row,) = page.rows
+        assert (row.paid, row.earned, row.borrower, row.hour) == (3, 0, "a", at(0))
+        assert [(e.tenant, str(e.amount)) for e in row.entries] == [
+            ("a", "-3.000000"),
+            ("b", "2.000000"),
+            ("c", "1.000000"),
+        ]
+        assert page.next_before is None
+
+    def test_pages_by_key_without_losing_or_repeating(self, story: Story) -> None:
+        lease = story.run(100, "a", borrowed=2, price="1.000000")  # pays itself, too
+        for minute in range(120, 600, 30):
+            story.post_round(minute)
+            story.renew(minute, lease)
+        story.post_round(720)
+        story.meter()
+        story.settle()
+        tenant = story.tenants["a"].pk
+        seen, before = [], None
+        while True:
+            page = ledger_page(tenant, "demo", before=before, limit=2)
+            seen += [row.transfer for row in page.rows]
+            before = page.next_before
+            if before is None:
+                break
+        touching = Transfer.objects.filter(entries__account__tenant_id=tenant).distinct()
+        assert len(seen) == len(set(seen)) == touching.count() > 8
+
+    def test_hides_a_transfer_from_those_it_does_not_touch(self, story: Story) -> None:
+        transfer = Transfer.objects.get()
+        assert ledger_row(transfer.pk, tenant_id=story.tenants["b"].pk) is not None
+        assert ledger_row(transfer.pk, tenant_id=999) is None
+
+
+class TestJobCharges:
+    def test_tell_each_term_with_its_lenders(
+        self, story: Story, django_assert_num_queries: Any
+    ) -> None:
+        job = story.pool.jobs.get()
+        with django_assert_num_queries(3):
+            terms = job_charges(job.pk)
+        assert [(t.term, str(t.charge), t.settled, t.own_gpus) for t in terms] == [
+            (1, "3.000000", True, 4),
+            (2, "1.000000", False, 4),
+            (3, "2.000000", False, 4),
+        ]
+        assert [(s.tenant, str(s.amount)) for s in terms[0].lenders] == [
+            ("b", "2.000000"),
+            ("c", "1.000000"),
+        ]
+        assert str(terms[0].lenders[0].weight_gpu_h) == "2.000000"
+
+
+class TestTransferIncomes:
+    def test_add_up_to_the_entries(self, story: Story, django_assert_num_queries: Any) -> None:
+        transfer = Transfer.objects.get()
+        with django_assert_num_queries(2):
+            incomes = transfer_incomes(transfer)
+        assert [(i.tenant, str(i.amount), len(i.addends)) for i in incomes] == [
+            ("b", "2.000000", 1),
+            ("c", "1.000000", 1),
+        ]
+
+
+class TestPrices:
+    def test_now_are_the_last_posted(self, story: Story, django_assert_num_queries: Any) -> None:
+        with django_assert_num_queries(1):
+            (price,) = prices_now(story.pool.pk)
+        assert (str(price.price), price.posted_at) == ("0.500000", at(90))
+
+    def test_of_the_past_are_thinned_to_what_a_chart_shows(self, story: Story) -> None:
+        every = price_history(story.pool.pk, "v100", since=at(0), until=at(91))
+        assert [str(p.price) for p in every] == ["3.000000", "1.000000", "2.000000", "0.500000"]
+        two = price_history(story.pool.pk, "v100", since=at(0), until=at(91), points=2)
+        assert [str(p.price) for p in two] == ["1.000000", "0.500000"]
