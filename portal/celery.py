@@ -19,6 +19,8 @@ from portal.embedded import pulse
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 TICK_EVERY_S = 1.0
+METER_EVERY_S = 5.0
+HOUSEKEEPING_EVERY_S = 3600.0
 QUEUES = ("default", "rounds")
 
 
@@ -63,6 +65,16 @@ app.conf.update(
             "task": "scheduling.tick",
             "schedule": TICK_EVERY_S,
             "options": {"queue": "default", "expires": TICK_EVERY_S},
+        },
+        "meter": {
+            "task": "billing.meter",
+            "schedule": METER_EVERY_S,
+            "options": {"queue": "default", "expires": METER_EVERY_S},
+        },
+        "housekeeping": {
+            "task": "scheduling.housekeeping",
+            "schedule": HOUSEKEEPING_EVERY_S,
+            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
         },
         **{
             f"pulse-{queue}": {

@@ -8,6 +8,7 @@ import structlog
 from celery import current_app, shared_task
 
 from scheduling.engine.clock import clock_read, clock_tick, grid_instant
+from scheduling.engine.housekeeping import old_rows_drop
 from scheduling.engine.rounds import round_run
 from scheduling.models import Pool, PoolFence
 
@@ -38,3 +39,9 @@ def tick(**_: Any) -> int:
 def run_round(pool_id: int, **_: Any) -> str:
     """Run the pool's round if it is due; return the outcome."""
     return round_run(pool_id, now=clock_read(pool_id)).outcome.value
+
+
+@shared_task(name="scheduling.housekeeping", ignore_result=True)
+def housekeeping(**_: Any) -> None:
+    """Drop what is kept for a limited time only."""
+    old_rows_drop()

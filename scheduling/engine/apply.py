@@ -22,6 +22,7 @@ from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import canonical_bytes, sha256_hex
 from scheduling.engine.events import EventLog, money
 from scheduling.engine.fence import fence_lock
+from scheduling.engine.records import entitled_rows, share_row, summary_row
 from scheduling.engine.slots import slots_read
 from scheduling.models import (
     GpuType,
@@ -109,20 +110,9 @@ def round_apply(plan: RoundPlan) -> Round:
 def _record_entitlements(write: _Write) -> None:
     """Tell billing about effective quotas when they differ from what it was told last."""
     snapshot = write.plan.snapshot
-    capacity: dict[str, int] = {}
-    for node in snapshot.nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
     told = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
-    now: dict[str, Any] = {}
-    for gpu_type in sorted(capacity):
-        now[gpu_type] = {
-            "capacity": capacity[gpu_type],
-            "quotas": {
-                str(e.tenant): [e.gpus, e.lendable(e.gpus) if e.lendable(e.gpus) < e.gpus else None]
-                for e in snapshot.entitlements
-                if e.gpu_type == gpu_type
-            },
-        }
+    now = entitled_rows(snapshot)
+    for gpu_type in now:
         if told.get(gpu_type) != now[gpu_type]:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})
     if told != now:
@@ -439,35 +429,7 @@ def _record_round(write: _Write, *, granted: int, renewed: int, ended: int) -> R
         decision_sha256=sha256_hex(decision_bytes),
         snapshot_us=plan.snapshot_us,
         decide_us=plan.decide_us,
-        summary=_summary(plan, granted=granted, renewed=renewed, ended=ended),
-        shares=[_share(share) for share in decision.shares],
+        summary=summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
+        shares=[share_row(share) for share in decision.shares],
         superseded=write.superseded,
     )
-
-
-def _share(share: Any) -> dict[str, Any]:
-    return {name: getattr(share, name) for name in share.__struct_fields__}
-
-
-def _summary(plan: RoundPlan, *, granted: int, renewed: int, ended: int) -> dict[str, Any]:
-    snapshot, decision = plan.snapshot, plan.decision
-    capacity = sum(node.gpus for node in snapshot.nodes)
-    used = sum(price.used for price in decision.prices)
-    return {
-        "granted": granted,
-        "renewed": renewed,
-        "ended": ended,
-        "waiting": sum(len(skip.jobs) for skip in decision.skips),
-        "waiting_gpus": sum(skip.gpus for skip in decision.skips),
-        "capacity": capacity,
-        "used": used,
-        "idle": capacity - used,
-        "reasons": _by_reason(decision),
-    }
-
-
-def _by_reason(decision: Decision) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for skip in decision.skips:
-        counts[skip.reason.value] = counts.get(skip.reason.value, 0) + len(skip.jobs)
-    return dict(sorted(counts.items()))

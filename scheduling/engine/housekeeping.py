@@ -1,0 +1,32 @@
+"""Drops what is kept for a limited time: the bytes of old rounds, intents carried out."""
+
+from __future__ import annotations
+
+import structlog
+from django.db import connection, transaction
+
+log = structlog.get_logger(__name__)
+
+KEEP_BLOB_DAYS = 7
+KEEP_INTENTS = "1 day"
+
+
+def old_rows_drop() -> tuple[int, int]:
+    """Drop old day partitions of round bytes and old intents; return (days, intents).
+
+    Hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT evenshare_drop_blob_days(%s)", [KEEP_BLOB_DAYS])
+        days = int(cursor.fetchone()[0])
+        cursor.execute(
+            """
+            DELETE FROM scheduling_intent WHERE state = 'done' AND lease_id IN (
+                SELECT lease_id FROM scheduling_leaseevent
+                WHERE kind = 'ended' AND posted_at < clock_timestamp() - %s::interval)
+            """,
+            [KEEP_INTENTS],
+        )
+        intents = cursor.rowcount
+    log.info("housekeeping.done", days=days, intents=intents)
+    return days, intents

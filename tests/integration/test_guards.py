@@ -1,0 +1,117 @@
+"""What Postgres itself refuses to the application: raw SQL attacks on the scheduling tables."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
+
+from scheduling.engine.housekeeping import old_rows_drop
+from scheduling.models import Job, Lease, LeaseSlot, RoundBlob
+from tenants.models import Quota
+from tests.factories import BEGIN, Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+APPEND_ONLY = ("scheduling_leaseevent", "scheduling_leaseterm", "scheduling_round")
+
+
+def running_cluster() -> Cluster:
+    lab = cluster({"a": 4, "b": 4}, lease_s=20)
+    lab.submit("a", 2, 100)
+    lab.submit("b", 2, 100)
+    lab.rounds(3, every_s=10)
+    return lab
+
+
+def refused(statement: str, using: str = "default") -> str:
+    with (
+        pytest.raises(DatabaseError) as caught,
+        transaction.atomic(using=using),
+        connections[using].cursor() as cursor,
+    ):
+        cursor.execute(statement)
+    return str(caught.value)
+
+
+class TestAppendOnlyTables:
+    @pytest.mark.parametrize("table", APPEND_ONLY)
+    @pytest.mark.parametrize(
+        "statement", ["UPDATE {} SET id = id", "DELETE FROM {}", "TRUNCATE {}"]
+    )
+    def test_refuse_change_to_the_app(self, table: str, statement: str) -> None:
+        running_cluster()
+        assert "permission denied" in refused(statement.format(table))
+
+    @pytest.mark.parametrize("table", APPEND_ONLY)
+    @pytest.mark.parametrize(
+        "statement", ["UPDATE {} SET id = id", "DELETE FROM {}", "TRUNCATE {} CASCADE"]
+    )
+    def test_refuse_change_to_their_owner_too(self, table: str, statement: str) -> None:
+        running_cluster()
+        assert "append-only" in refused(statement.format(table), using="owner")
+
+    def test_of_round_bytes_are_dropped_by_whole_old_days_only(self) -> None:
+        running_cluster()
+        today = RoundBlob.objects.count()
+        old = date.today() - timedelta(days=30)  # noqa: DTZ011 - a day is all that is wanted
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT evenshare_make_blob_day(%s)", [old])
+        RoundBlob.objects.create(day=old, pool_id=1, number=1, snapshot=b"", decision=b"")
+        assert "permission denied" in refused("DELETE FROM scheduling_roundblob")
+        assert old_rows_drop()[0] == 1
+        assert RoundBlob.objects.count() == today
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT evenshare_drop_blob_days(0)")
+        assert RoundBlob.objects.count() == today
+
+
+class TestSlots:
+    def test_are_never_held_twice(self) -> None:
+        running_cluster()
+        held, other = Lease.objects.order_by("id")[:2]
+        slot = held.slots.first()
+        assert slot
+        with pytest.raises(IntegrityError, match="slot_held_once"):
+            LeaseSlot.objects.create(
+                lease=other, node_id=slot.node_id, slot=slot.slot, holding=True
+            )
+
+    def test_are_held_by_one_lease_of_a_job_at_a_time(self) -> None:
+        running_cluster()
+        lease = Lease.objects.order_by("id")[0]
+        lease.pk, lease.number = None, 99
+        with pytest.raises(IntegrityError, match="lease_one_held_per_job"):
+            lease.save(force_insert=True)
+
+
+class TestValues:
+    def test_of_a_gang_are_in_order(self) -> None:
+        lab = cluster({"a": 4})
+        with pytest.raises(IntegrityError, match="job_gang_bounds"):
+            Job.objects.create(
+                pool=lab.pool,
+                tenant=lab.tenants["a"],
+                name="x",
+                submitted_at=BEGIN,
+                gpus=2,
+                gpus_min=3,
+                gpus_max=4,
+            )
+
+    def test_of_a_quota_have_one_period_at_a_time(self) -> None:
+        lab = cluster({"a": 4})
+        with pytest.raises(IntegrityError, match="quota_periods_do_not_overlap"):
+            Quota.objects.create(
+                tenant=lab.tenants["a"],
+                pool=lab.pool,
+                gpu_type=lab.gpu_type,
+                gpus=1,
+                valid_from=BEGIN + timedelta(days=1),
+            )
+
+    def test_of_a_lease_own_and_borrowed_make_its_gpus(self) -> None:
+        running_cluster()
+        with pytest.raises(IntegrityError, match="lease_own_plus_borrowed"):
+            Lease.objects.update(borrowed=7)
