@@ -111,6 +111,8 @@ class Tree:
 
     async def _start_postgres(self) -> None:
         postgres = Postgres(self._place)
+        if postgres.identity.user is not None:
+            say(f"root may make no namespace here: the database is in {postgres.identity.home}")
         await asyncio.to_thread(postgres.prepare)
         self._environment["DATABASE_URL"] = postgres.url(APP_ROLE)
         self._environment["OWNER_DATABASE_URL"] = postgres.url(OWNER_ROLE)

@@ -1,8 +1,8 @@
-"""As whom PostgreSQL runs: it refuses to run as root.
+"""As whom PostgreSQL runs: it refuses root, and users without a name.
 
-Not root: as we are. Root: in a user namespace that shows us as user 1000, where our
-files stay ours on the outside. Where that is forbidden: as `nobody`, with data and
-programs in a folder of its own, because it could not reach ours.
+A user with a name: as we are. Else in a user namespace that shows us as `nobody`, while
+on the outside our files stay ours. Where root is forbidden to make one: as the real
+`nobody`, with data and programs in a folder of its own, because it cannot reach ours.
 """
 
 import hashlib
@@ -12,8 +12,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-
-UNSHARE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,14 @@ class Identity:
 
 def choose(programs: Path, home: Path) -> Identity:
     """The identity for this machine, with its folder made."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
         return Identity(programs, home)
-    inside = Identity(programs, home, prefix=UNSHARE)
-    return inside if _works(inside) else as_nobody(programs, home)
+    nobody = pwd.getpwnam("nobody")
+    mapping = (f"--map-user={nobody.pw_uid}", f"--map-group={nobody.pw_gid}")
+    inside = Identity(programs, home, prefix=("unshare", "--user", *mapping, "--"))
+    if _works(inside) or os.geteuid() != 0:
+        return inside
+    return as_nobody(programs, home)
 
 
 def as_nobody(programs: Path, home: Path) -> Identity:
@@ -76,12 +78,20 @@ def _copy_programs(programs: Path, own: Path) -> Path:
     return package / install.name / programs.name
 
 
+def _has_name(user: int) -> bool:
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True
+
+
 def _works(identity: Identity) -> bool:
-    if shutil.which(UNSHARE[0]) is None:
+    if shutil.which(identity.prefix[0]) is None:
         return False
     probes = (
         identity.command("postgres", "--version"),
-        [*UNSHARE, "test", "-w", str(identity.home)],
+        [*identity.prefix, "test", "-w", str(identity.home)],
     )
     return all(
         subprocess.run(probe, check=False, capture_output=True).returncode == 0 for probe in probes
