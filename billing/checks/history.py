@@ -85,7 +85,7 @@ _PRICES_BESIDE_EVENTS = """
 
 
 def terms_at_posted_price() -> Finding:
-    """Every metered term has the price that was posted for its round (none posted: zero)."""
+    """Every metered term that borrows has the price posted for its round (none posted: zero)."""
     wrong = rows(
         """
         SELECT term.lease_id, term.number, term.round, term.price, posted.price
@@ -101,7 +101,7 @@ def terms_at_posted_price() -> Finding:
               AND price.valid_from_round <= term.round
             ORDER BY price.valid_from_round DESC LIMIT 1
         ) posted ON true
-        WHERE term.price <> coalesce(posted.price, 0)
+        WHERE term.borrowed > 0 AND term.price <> coalesce(posted.price, 0)
         """
     )
     return finding_of(

@@ -22,6 +22,10 @@ from tests.integration.metering_story import Story, at
 pytestmark = pytest.mark.django_db
 
 
+def plain(*amounts: Decimal) -> list[str]:
+    return [f"{amount.normalize():f}" for amount in amounts]
+
+
 @pytest.fixture
 def story() -> Story:
     """One hour settled (a pays b and c 3 credits), half of the next one open."""
@@ -45,17 +49,17 @@ class TestAccountSummary:
     ) -> None:
         with django_assert_num_queries(4):
             payer = account_summary(story.tenants["a"].pk, "demo", since=at(0))
-        assert (payer.paid, payer.open_paid, payer.net) == (6, 3, -6)
-        assert (payer.borrowed_gpu_h, payer.own_gpu_h) == (3, 6)
+        assert plain(payer.paid, payer.open_paid, payer.net) == ["6", "3", "-6"]
+        assert plain(payer.borrowed_gpu_h, payer.own_gpu_h) == ["3", "6"]
         # The term that ended at 13:00 belongs to the open hour.
-        assert payer.balance == Decimal(-3)
+        assert plain(payer.balance) == ["-3"]
         lender = account_summary(story.tenants["b"].pk, "demo", since=at(0))
-        assert (lender.earned, lender.open_earned) == (4, 2)
-        assert (lender.lent_gpu_h, lender.balance) == (2, 2)
+        assert plain(lender.earned, lender.open_earned) == ["4", "2"]
+        assert plain(lender.lent_gpu_h, lender.balance) == ["2", "2"]
 
     def test_leaves_out_what_is_older_but_not_what_is_open(self, story: Story) -> None:
         later = account_summary(story.tenants["a"].pk, "demo", since=at(120))
-        assert (later.paid, later.open_paid) == (0, 3)
+        assert plain(later.paid, later.open_paid) == ["0", "3"]
 
     def test_of_a_stranger_is_empty(self, story: Story) -> None:
         assert account_summary(999, "demo", since=at(0)).balance == 0
@@ -68,7 +72,8 @@ class TestLedgerPage:
         with django_assert_num_queries(3):
             page = ledger_page(story.tenants["a"].pk, "demo")
         (row,) = page.rows
-        assert (row.paid, row.earned, row.borrower, row.hour) == (3, 0, "a", at(0))
+        assert plain(row.paid, row.earned) == ["3", "0"]
+        assert (row.borrower, row.hour) == ("a", at(0))
         assert [(e.tenant, str(e.amount)) for e in row.entries] == [
             ("a", "-3.000000"),
             ("b", "2.000000"),

@@ -1,0 +1,37 @@
+"""The demo's real rounds, metered and settled beside them: the books hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import F
+
+from billing.checks import checks_run
+from billing.models import Entry, PostedPrice, Transfer, UsageLine
+from billing.tasks import meter
+from portal.demo import demo_seed
+from scheduling.engine.clock import clock_read
+from scheduling.engine.rounds import Outcome, round_run
+from scheduling.models import Pool, PoolClock, PoolState
+
+ROUNDS = 30
+
+
+class TestTheDemo:
+    def test_keeps_its_books_over_hours_of_rounds(self, committed_db: str) -> None:
+        demo_seed()
+        pool = Pool.objects.get(name="philly")
+        step = timedelta(seconds=300)
+        for number in range(ROUNDS):
+            PoolClock.objects.update(anchor_pool=F("anchor_pool") + step)
+            assert round_run(pool.pk, now=clock_read(pool.pk)).outcome is Outcome.COMMITTED
+            if number % 3 == 0:
+                meter("unknown", argument=True)
+        meter()
+        assert PoolState.objects.get(pool=pool).round == ROUNDS
+        assert [v for result in checks_run() for v in result.violations] == []
+        assert PostedPrice.objects.count() == ROUNDS
+        assert UsageLine.objects.filter(meter="own").count() > 100
+        assert UsageLine.objects.filter(meter="borrowed", amount__gt=0).count() > 50
+        assert Transfer.objects.count() > 5
+        assert Entry.objects.filter(amount__gt=0).count() > 20
