@@ -94,10 +94,10 @@ class _Maker:
             capacity = NODE_GPUS * nodes // len(gpu_types)
             wished = [self.rng.randint(0, 2 * capacity // tenants + 1) for _ in self.tenants]
             quotas = effective_quotas(wished, capacity)
-            for tenant, gpus in zip(self.tenants, quotas, strict=True):
-                self.entitlements.append(self._entitlement(tenant.id, gpu_type, gpus))
+            for owner, gpus in zip(self.tenants, quotas, strict=True):
+                self.entitlements.append(self._entitlement(owner.id, gpu_type, gpus))
                 self.changes.append(
-                    Change(0, ChangeKind.QUOTA, tenant.id, gpus=gpus, gpu_types=(gpu_type,))
+                    Change(0, ChangeKind.QUOTA, owner.id, gpus=gpus, gpu_types=(gpu_type,))
                 )
         self.entitlements.sort(key=lambda row: (row.tenant, row.gpu_type))
 

@@ -18,10 +18,10 @@ from scheduling.domain.invariants import InvariantViolation, violations
 from scheduling.domain.snapshot import PoolPrice, Snapshot
 from scheduling.fairness.gpu_time import advance, windowed
 from scheduling.policies import registry
-from scheduling.policies.policy import Options, Policy
+from scheduling.policies.policy import Policy
 from scheduling.policies.terms import settle
 
-__all__ = ["InvariantViolation", "Options", "Policy", "decide_round"]
+__all__ = ["InvariantViolation", "Policy", "decide_round"]
 
 
 def decide_round(snapshot: Snapshot) -> Decision:

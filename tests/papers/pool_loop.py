@@ -93,6 +93,10 @@ class Pool:
         self._go_on()
         return decision
 
+    def cancel(self, job: Job) -> None:
+        """The user takes back a pending job."""
+        self._change(ChangeKind.INACTIVE, job.tenant, job=job.id)
+
     def _apply(self, decision: Decision) -> None:
         for end in decision.ends:
             self._release(self.leases[end.job], self.at_us)

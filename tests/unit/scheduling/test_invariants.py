@@ -13,7 +13,9 @@ from scheduling.domain.entitlements import Entitlement, Mode
 from scheduling.domain.invariants import RULES, InvariantViolation, violations
 from scheduling.domain.reasons import EndReason, Reason
 from scheduling.domain.snapshot import PoolPrice, Service
-from scheduling.policies import base
+from scheduling.policies import registry
+from scheduling.policies.base import decide_round
+from scheduling.policies.policy import Options
 from tests.unit.scheduling.snapshots import AT_US, job, lease, snapshot
 
 # Node 1: job 1 goes on, job 2's lease ended. Node 2: free. Jobs 3 and 4 wait; 4 does not fit.
@@ -124,14 +126,14 @@ class TestDecideRound:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Careless:
-            name, version, options_type = "careless", "1", base.Options
+            name, version, options_type = "careless", "1", Options
 
             def decide(self, _: object) -> Decision:
                 return Decision(at_us=AT_US)
 
-        monkeypatch.setitem(base.registry.POLICIES, "careless", Careless())
+        monkeypatch.setitem(registry.POLICIES, "careless", Careless())
         with pytest.raises(InvariantViolation) as caught:
-            base.decide_round(replace(ROUND, policy="careless"))
+            decide_round(replace(ROUND, policy="careless"))
         rules = {row.rule for row in caught.value.violations}
         assert rules == {"running_leases", "reasons"}
         assert "job 4 waits with 0 reasons" in str(caught.value)
