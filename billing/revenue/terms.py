@@ -7,8 +7,9 @@ Late events: events carry the order of the pool's writer, and an executor may re
 or an end after the round that came later in pool time. Observed events wait in `pending`
 until a round's instant (the watermark) reaches them, and are then taken in the order of pool
 time; so ends reported together, in any order, meet exact integrals. One that is reported
-after a later round is charged for its exact times all the same; only for the lenders' weights
-it counts from the watermark on, because earlier terms were split with what was known then.
+after later ones were taken is charged for its exact times all the same; only for the lenders'
+weights it counts from the last of those on, because earlier terms were split with what was
+known then.
 The result depends on the events alone, never on how they were cut into batches.
 """
 
