@@ -23,6 +23,8 @@ TERMINAL_LINES, TERMINAL_WINDOW_S = 4, 10.0
 
 # What the log format of portal/settings.py writes.
 ALARM = re.compile(r"\[(warning|error|critical) *\]")
+# The last line of a traceback, or of PostgreSQL's log.
+ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Refused)\b.*|.*\b(FATAL|PANIC):")
 NEVER = re.compile(r"(?!)")
 
 Say = Callable[[str], None]
@@ -52,7 +54,6 @@ class Child:
 
     def __init__(self, spec: Spec, logs: Path, watchdog: Watchdog, say: Say, *, verbose: bool):
         self.spec = spec
-        self.last_line = ""
         self.lines: list[str] = []
         self.starts = 0
         self._watchdog = watchdog
@@ -63,6 +64,12 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._log = _rotating_log(spec.name, logs)
+
+    @property
+    def last_words(self) -> str:
+        """The line that most likely tells why it ended: the last error, or the last line."""
+        errors = [line for line in self.lines if ERROR_LINE.match(line)]
+        return (errors or self.lines or ["nothing"])[-1].strip()[:300]
 
     @property
     def running(self) -> bool:
@@ -108,7 +115,7 @@ class Child:
             failures += 1
             self._say(
                 f"{self.spec.name} ended ({_describe(status)}), again in {pause_s:g} s; "
-                f"its last words: {self.last_line[:200] or 'none'}"
+                f"its last words: {self.last_words}"
             )
             await asyncio.sleep(pause_s)
 
@@ -165,7 +172,6 @@ class Child:
         self._log.info(line)
         if not line.strip():
             return
-        self.last_line = line
         self.lines = [*self.lines[-199:], line]
         if self._verbose or (self.spec.alarm.search(line) and self._may_show()):
             self._say(f"[{self.spec.name}] {line[:400]}")

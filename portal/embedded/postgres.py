@@ -19,6 +19,8 @@ from .folders import Folders
 from .identity import Identity, as_nobody, choose
 from .watchdog import alive, end_groups
 
+# Older ones know no STORAGE in CREATE TABLE.
+OLDEST = 16
 DATABASE = "evenshare"
 OWNER_ROLE = "evenshare_owner"
 APP_ROLE = "evenshare_app"
@@ -71,6 +73,11 @@ class Postgres:
         Raises:
             StartError: for a folder that this PostgreSQL cannot use.
         """
+        if self._major() < OLDEST:
+            raise StartError(
+                f"PostgreSQL {OLDEST} or newer is needed, {self.identity.programs} has "
+                f"{self._major()}: set DATABASE_URL or EVENSHARE_POSTGRES_BIN"
+            )
         if not self._exists():
             self._initialise()
         self._end_leftover()
