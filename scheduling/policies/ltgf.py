@@ -171,7 +171,7 @@ def _allocate(
         claim = tenants[heap[0][4]]  # line 5
         candidate = claim.queue[claim.next]  # line 7
         room = rooms_[claim.gpu_type]
-        if not room.reach.total:
+        if not room.reach.total and claim.gpu_type not in untried:
             heappop(heap)  # line 4: nothing of this type is left
             continue
         job_id = candidate[4]
@@ -184,7 +184,8 @@ def _allocate(
                 reservations.passed_over(job_id)
             untried.discard(claim.gpu_type)
             if not work_conserving:
-                pick.passed_over[claim.tenant, claim.gpu_type] = job_id
+                if room.reach.total:
+                    pick.passed_over[claim.tenant, claim.gpu_type] = job_id
                 heappop(heap)  # line 17
                 continue
         claim.next += 1  # line 13

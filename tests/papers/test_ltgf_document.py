@@ -1,0 +1,30 @@
+"""docs/policies/ltgf.md tells the options, the preset and the reasons as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+
+from scheduling.domain.reasons import Reason
+from scheduling.policies.ltgf_options import PAPER_EVALUATION, LtgfOptions
+from scheduling.policies.registry import options
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs/policies/ltgf.md").read_text(encoding="utf-8")
+
+
+class TestDocument:
+    def test_tells_every_option_and_its_default(self) -> None:
+        told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", TEXT, re.MULTILINE))
+        defaults = msgspec.to_builtins(LtgfOptions())
+        assert {name: json.loads(value) for name, value in told.items()} == defaults
+
+    def test_its_preset_is_the_papers_evaluation(self) -> None:
+        (example,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+        assert options("ltgf", json.loads(example)) == PAPER_EVALUATION
+
+    def test_tells_every_reason(self) -> None:
+        told = set(re.findall(r"`(\w+)`", TEXT[TEXT.index("## Why a job waits") :]))
+        assert {reason.value for reason in Reason} - told == {Reason.QUARANTINED.value}
