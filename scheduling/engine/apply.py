@@ -20,6 +20,8 @@ from scheduling.domain.decision import Decision, Grant, Renew
 from scheduling.domain.instants import from_us
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import canonical_bytes, sha256_hex
+from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog, money
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.records import entitled_rows, share_row, summary_row
@@ -30,7 +32,6 @@ from scheduling.models import (
     Lease,
     LeaseEvent,
     LeaseSlot,
-    LeaseTerm,
     PoolFence,
     PoolState,
     Round,
@@ -90,7 +91,7 @@ def round_apply(plan: RoundPlan) -> Round:
     at = from_us(snapshot.at_us)
     with engine_scope(snapshot.pool), connection.cursor() as cursor:
         fence = fence_lock(snapshot.pool, plan.token)
-        events = EventLog(snapshot.pool, snapshot.number)
+        events = EventLog(snapshot.pool, snapshot.number, wall_now())
         write = _Write(plan, fence, cursor, at, events)
         _record_entitlements(write)
         renewed = _renew(write)
@@ -206,8 +207,7 @@ def _grant(write: _Write) -> int:
     )
     numbers = dict(write.cursor.fetchall())
     slots = slots_read(node for item in grants for node, _ in item.placement)
-    types = dict(GpuType.objects.values_list("name", "id"))
-    made: list[tuple[Lease, list[tuple[int, int]], Grant]] = []
+    made: list[tuple[Grant, list[tuple[int, int]], bool]] = []
     for item in grants:
         if item.job not in numbers:
             write.supersede("grant", item.job, "the job no longer waited")
@@ -218,45 +218,51 @@ def _grant(write: _Write) -> int:
             _job_state(write, [item.job], "pending")
             continue
         places, free = chosen
-        waits = not free or item.job in moved
-        made.append((_lease(write, item, numbers[item.job], types, waits=waits), places, item))
-    Lease.objects.bulk_create([lease for lease, _, _ in made])
-    LeaseSlot.objects.bulk_create(
-        [
-            LeaseSlot(
-                lease=lease,
-                node_id=node,
-                slot=slot,
-                holding=lease.state == Lease.State.LAUNCHING,
-                planned=lease.state == Lease.State.WAITING,
-            )
-            for lease, places, _ in made
-            for node, slot in places
-        ]
+        made.append((item, places, free and item.job not in moved))
+    ids = next_ids("scheduling_lease", len(made))
+    types = dict(GpuType.objects.values_list("name", "id"))
+    copy_rows(
+        "scheduling_lease",
+        _LEASE_COLUMNS,
+        (
+            _lease_row(write, id_, item, numbers[item.job], types[item.gpu_type], ready=ready)
+            for id_, (item, _, ready) in zip(ids, made, strict=True)
+        ),
     )
-    _write_terms(write, [(lease.pk, 1, item) for lease, _, item in made], Kind.GRANTED)
-    ready = [(lease.pk, 1) for lease, _, _ in made if lease.state == Lease.State.LAUNCHING]
-    _intents(write, Intent.Kind.LAUNCH, ready)
+    copy_rows(
+        "scheduling_leaseslot",
+        ("lease_id", "node_id", "slot", "holding", "planned"),
+        (
+            (id_, node, slot, ready, not ready)
+            for id_, (_, places, ready) in zip(ids, made, strict=True)
+            for node, slot in places
+        ),
+    )
+    granted = zip(ids, made, strict=True)
+    _write_terms(write, [(id_, 1, item) for id_, (item, _, _) in granted], Kind.GRANTED)
+    launched = [id_ for id_, (_, _, ready) in zip(ids, made, strict=True) if ready]
+    _intents(write, Intent.Kind.LAUNCH, [(id_, 1) for id_ in launched])
     return len(made)
 
 
-def _lease(write: _Write, item: Grant, number: int, types: dict[str, int], *, waits: bool) -> Lease:
+_LEASE_COLUMNS = (
+    *("id", "pool_id", "tenant_id", "job_id", "gpu_type_id", "number", "state", "gpus"),
+    *("placement", "granted_round", "granted_at", "expires_at", "end_reason"),
+    *("term", "own", "borrowed", "price"),
+)
+
+
+def _lease_row(
+    write: _Write, id_: int, item: Grant, number: int, gpu_type: int, *, ready: bool
+) -> tuple[Any, ...]:
+    """A new lease's columns: launched at once, or waiting for the leases it succeeds."""
     snapshot = write.plan.snapshot
-    return Lease(
-        pool_id=snapshot.pool,
-        tenant_id=item.tenant,
-        job_id=item.job,
-        gpu_type_id=types[item.gpu_type],
-        number=number,
-        state=Lease.State.WAITING if waits else Lease.State.LAUNCHING,
-        gpus=item.own + item.borrowed,
-        placement=[list(place) for place in item.placement],
-        granted_round=snapshot.number,
-        granted_at=write.at,
-        expires_at=from_us(snapshot.at_us + snapshot.lease_us),
-        own=item.own,
-        borrowed=item.borrowed,
-        price=to_credits(item.price_micro),
+    state = Lease.State.LAUNCHING if ready else Lease.State.WAITING
+    return (
+        *(id_, snapshot.pool, item.tenant, item.job, gpu_type, number, state.value),
+        *(item.own + item.borrowed, canonical_bytes(item.placement).decode()),
+        *(snapshot.number, write.at, from_us(snapshot.at_us + snapshot.lease_us), ""),
+        *(1, item.own, item.borrowed, to_credits(item.price_micro)),
     )
 
 
@@ -266,20 +272,16 @@ def _write_terms(
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
     expires = from_us(snapshot.at_us + snapshot.lease_us)
-    LeaseTerm.objects.bulk_create(
-        [
-            LeaseTerm(
-                lease_id=lease,
-                number=term,
-                round=snapshot.number,
-                starts_at=write.at,
-                expires_at=expires,
-                own=item.own,
-                borrowed=item.borrowed,
-                price=to_credits(item.price_micro),
+    copy_rows(
+        "scheduling_leaseterm",
+        ("lease_id", "number", "round", "starts_at", "expires_at", "own", "borrowed", "price"),
+        (
+            (
+                *(lease, term, snapshot.number, write.at, expires),
+                *(item.own, item.borrowed, to_credits(item.price_micro)),
             )
             for lease, term, item in items
-        ]
+        ),
     )
     for lease, term, item in items:
         write.reserve(item)
@@ -306,14 +308,13 @@ def _write_terms(
 
 def _intents(write: _Write, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
     """Ask the executor, once per (lease, kind, term)."""
-    Intent.objects.bulk_create(
-        [
-            Intent(
-                pool_id=write.plan.snapshot.pool, lease_id=lease, kind=kind, term=term, at=write.at
-            )
+    copy_rows(
+        "scheduling_intent",
+        ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
+        (
+            (write.plan.snapshot.pool, lease, kind.value, term, write.at, "open", 0, "")
             for lease, term in leases
-        ],
-        ignore_conflicts=True,
+        ),
     )
 
 
@@ -327,20 +328,29 @@ def _job_state(write: _Write, jobs: Sequence[int], state: str) -> None:
 
 def _write_reasons(write: _Write) -> None:
     """Write why jobs wait, only where the reason changed."""
-    skips = write.plan.decision.skips
-    jobs = [job for skip in skips for job in skip.jobs]
-    if not jobs:
+    write.cursor.execute(
+        "SELECT id, reason_code FROM scheduling_job WHERE pool_id = %s AND state = 'pending'",
+        [write.plan.snapshot.pool],
+    )
+    known = dict(write.cursor.fetchall())
+    changed = [
+        (job, skip.reason.value)
+        for skip in write.plan.decision.skips
+        for job in skip.jobs
+        if known.get(job, skip.reason.value) != skip.reason.value
+    ]
+    if not changed:
         return
     write.cursor.execute(
         """
         UPDATE scheduling_job j SET reason_code = x.reason, reason_round = %s
         FROM unnest(%s::bigint[], %s::text[]) x(id, reason)
-        WHERE j.id = x.id AND j.reason_code <> x.reason
+        WHERE j.id = x.id
         """,
         [
             write.plan.snapshot.number,
-            jobs,
-            [skip.reason.value for skip in skips for _ in skip.jobs],
+            [job for job, _ in changed],
+            [reason for _, reason in changed],
         ],
     )
 

@@ -41,6 +41,7 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         intents = list(
             Intent.objects.filter(pool=pool, state=Intent.State.OPEN)
             .select_related("lease")
+            .only("kind", "attempts", "lease__job_id", "lease__number", "lease__state")
             .order_by("id")
         )
         if not intents:

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from scheduling.engine.bulk import copy_rows
 from scheduling.models import LeaseEvent, PoolFence
+
+_json = msgspec.json.Encoder().encode
 
 
 @dataclass
@@ -18,7 +23,8 @@ class EventLog:
 
     pool_id: int
     round: int | None
-    drafts: list[LeaseEvent] = field(default_factory=list)
+    posted_at: datetime
+    drafts: list[tuple[Any, ...]] = field(default_factory=list)
 
     def add(
         self,
@@ -32,25 +38,21 @@ class EventLog:
         term: int | None = None,
     ) -> None:
         """Draft one event."""
-        self.drafts.append(
-            LeaseEvent(
-                pool_id=self.pool_id,
-                kind=kind,
-                at=at,
-                round=self.round,
-                lease_id=lease,
-                job_id=job,
-                tenant_id=tenant,
-                term=term,
-                data=data,
-            )
-        )
+        self.drafts.append((kind.value, at, lease, job, tenant, term, _json(data).decode()))
 
     def write(self, fence: PoolFence) -> None:
         """Number the drafts from the locked fence and insert them."""
-        for number, draft in enumerate(self.drafts, start=fence.next_event):
-            draft.number = number
-        LeaseEvent.objects.bulk_create(self.drafts)
+        copy_rows(
+            "scheduling_leaseevent",
+            (
+                *("pool_id", "number", "kind", "at", "posted_at", "round"),
+                *("lease_id", "job_id", "tenant_id", "term", "data"),
+            ),
+            (
+                (self.pool_id, number, *draft[:2], self.posted_at, self.round, *draft[2:])
+                for number, draft in enumerate(self.drafts, start=fence.next_event)
+            ),
+        )
         fence.next_event += len(self.drafts)
         self.drafts = []
 

@@ -1,26 +1,42 @@
 """The second half of the one writer: what the executor reports becomes rows and events.
 
 Kept beside `apply` for size; both lock the pool's fence first and write nothing without it.
+Reports are worked through in the order of their instants; rows are then written in bulk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import connection
+from django.db.models import Q
 
 from billing.money import to_micro
 from scheduling.domain.instants import from_us
 from scheduling.domain.reasons import EndReason
+from scheduling.engine.bulk import copy_rows, run
+from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog, money
-from scheduling.engine.executors import Report, ReportState, lease_token
+from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.slots import waiting_ready
-from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, PoolFence
+from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
+
+
+@dataclass
+class _Observed:
+    """What the reports of one call change, collected before it is written."""
+
+    events: EventLog
+    waiting: dict[int, Lease]
+    gpu_types: dict[int, str]
+    started: list[Lease] = field(default_factory=list)
+    ended: list[Lease] = field(default_factory=list)
+    jobs: list[tuple[int, str, datetime | None, int | None]] = field(default_factory=list)
 
 
 def observe(
@@ -33,60 +49,64 @@ def observe(
 
     Raises:
         FencedError: the pool was taken by another holder since.
+        ValueError: a process is reported to have ended, but not when.
     """
     with engine_scope(pool_id):
         fence = fence_lock(pool_id, token)
-        live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
-        by_token = {
-            lease_token(lease.job_id, lease.number, installation): lease
-            for lease in live.select_related("job", "gpu_type")
-        }
-        events = EventLog(pool_id, fence.next_round - 1)
-        ended: list[str] = []
+        leases = _concerned(pool_id, reports)
+        observed = _Observed(
+            EventLog(pool_id, fence.next_round - 1, wall_now()),
+            {lease.job_id: lease for lease in leases if lease.state == Lease.State.WAITING},
+            dict(GpuType.objects.values_list("id", "name")),
+        )
+        by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
+        over: list[str] = []
         for report in sorted(reports, key=_moment):
             lease = by_token.get(report.token)
-            if lease is None or report.state is ReportState.RUNNING:
-                if lease is not None:
-                    _started(events, lease, report)
-                elif report.state is not ReportState.RUNNING:
-                    ended.append(report.token)  # recorded before: it may be forgotten
-                continue
-            _ended(events, lease, report)
-            ended.append(report.token)
+            ended = report.state is not ReportState.RUNNING
+            if lease is not None and lease.state != Lease.State.ENDED:
+                (_ended if ended else _started)(observed, lease, report)
+            if ended:
+                over.append(report.token)  # recorded now, or already
+        _write(observed)
         _activate(pool_id, at)
-        if events.drafts:
-            _write(events, fence)
-    return ended
+        if observed.events.drafts:
+            observed.events.write(fence)
+            fence.save(update_fields=["next_event"])
+    return over
+
+
+def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
+    """The leases that reports may change: not the many that run and go on running."""
+    ended = [token_job(r.token) for r in reports if r.state is not ReportState.RUNNING]
+    return list(
+        Lease.objects.filter(pool_id=pool_id)
+        .exclude(state=Lease.State.ENDED)
+        .filter(Q(state__in=(Lease.State.WAITING, Lease.State.LAUNCHING)) | Q(job_id__in=ended))
+        .order_by("id")
+    )
 
 
 def _moment(report: Report) -> tuple[int, str]:
     return (report.started_us if report.ended_us is None else report.ended_us, report.token)
 
 
-def _write(events: EventLog, fence: PoolFence) -> None:
-    events.write(fence)
-    fence.save(update_fields=["next_event"])
-
-
-def _started(events: EventLog, lease: Lease, report: Report) -> None:
+def _started(observed: _Observed, lease: Lease, report: Report) -> None:
     """The process runs: from now on the lease holds, and is charged."""
     if lease.started_at is not None:
         return
     lease.started_at = from_us(report.started_us)
     if lease.state == Lease.State.LAUNCHING:
         lease.state = Lease.State.RUNNING
-    lease.save(update_fields=["started_at", "state"])
-    if lease.job.first_started_at is None:
-        lease.job.first_started_at = lease.started_at
-        lease.job.save(update_fields=["first_started_at"])
-    events.add(
+    observed.started.append(lease)
+    observed.events.add(
         Kind.STARTED,
         lease.started_at,
         {
             "own": lease.own,
             "borrowed": lease.borrowed,
             "price": money(to_micro(lease.price)),
-            "gpu_type": lease.gpu_type.name,
+            "gpu_type": observed.gpu_types[lease.gpu_type_id],
         },
         lease=lease.pk,
         job=lease.job_id,
@@ -95,46 +115,42 @@ def _started(events: EventLog, lease: Lease, report: Report) -> None:
     )
 
 
-def _ended(events: EventLog, lease: Lease, report: Report) -> None:
+def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     """The process is gone: the lease ends, its GPUs are free, its job is done or waits."""
     if report.ended_us is None:
         raise ValueError(f"{report.token} is reported {report.state.value} without an end")
-    if report.state is ReportState.FINISHED:
-        _started(events, lease, report)
-        reason = EndReason.FINISHED if report.exit_code == 0 else EndReason.FAILED
-        state = Job.State.SUCCEEDED if report.exit_code == 0 else Job.State.FAILED
-    else:
-        reason = EndReason(lease.end_reason or EndReason.LOST)
-        state = Job.State.PENDING
     ended_at = from_us(report.ended_us)
-    _close(events, lease, max(ended_at, lease.started_at or ended_at), reason, report.exit_code)
-    waiting = Lease.objects.filter(job_id=lease.job_id, state=Lease.State.WAITING)
-    if state is Job.State.PENDING:
-        if not waiting.exists():  # otherwise it was moved, and its next lease waits already
-            _job_state(lease.job_id, state, None, None)
+    successor = observed.waiting.get(lease.job_id)
+    if report.state is ReportState.STOPPED:
+        _close(observed, lease, ended_at, EndReason(lease.end_reason or EndReason.LOST), None)
+        if successor is None:  # otherwise it was moved, and its next lease waits already
+            observed.jobs.append((lease.job_id, Job.State.PENDING.value, None, None))
         return
-    _job_state(lease.job_id, state, lease.ended_at, report.exit_code)
-    for successor in waiting.select_related("gpu_type"):
+    _started(observed, lease, report)
+    done = report.exit_code == 0
+    reason = EndReason.FINISHED if done else EndReason.FAILED
+    state = Job.State.SUCCEEDED if done else Job.State.FAILED
+    _close(observed, lease, ended_at, reason, report.exit_code)
+    observed.jobs.append((lease.job_id, state.value, lease.ended_at, report.exit_code))
+    if successor is not None:
         # It finished while it was being moved: its next lease has nothing to run.
-        _close(events, successor, max(ended_at, successor.granted_at), reason, None)
+        _close(observed, successor, max(ended_at, successor.granted_at), reason, None)
 
 
 def _close(
-    events: EventLog, lease: Lease, at: datetime, reason: EndReason, exit_code: int | None
+    observed: _Observed, lease: Lease, at: datetime, reason: EndReason, exit_code: int | None
 ) -> None:
-    """End a lease: its slots are free, what it asked of the executor is void."""
-    lease.state, lease.ended_at, lease.end_reason = Lease.State.ENDED, at, reason.value
-    lease.save(update_fields=["state", "ended_at", "end_reason"])
-    LeaseSlot.objects.filter(lease=lease).update(holding=False, planned=False)
-    Intent.objects.filter(lease=lease, state=Intent.State.OPEN).update(state=Intent.State.DONE)
-    events.add(
+    lease.ended_at = max(at, lease.started_at or at)
+    lease.state, lease.end_reason = Lease.State.ENDED, reason.value
+    observed.ended.append(lease)
+    observed.events.add(
         Kind.ENDED,
-        at,
+        lease.ended_at,
         {
             "reason": reason.value,
             "exit_code": exit_code,
             "started": lease.started_at is not None,
-            "gpu_type": lease.gpu_type.name,
+            "gpu_type": observed.gpu_types[lease.gpu_type_id],
         },
         lease=lease.pk,
         job=lease.job_id,
@@ -143,28 +159,80 @@ def _close(
     )
 
 
-def _job_state(
-    job_id: int, state: Job.State, ended_at: datetime | None, exit_code: int | None
-) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE scheduling_job SET state = %s, ended_at = %s, exit_code = %s,"
-            " reason_code = '', version = version + 1"
-            " WHERE id = %s AND state IN ('running', 'stopping')",
-            [state.value, ended_at, exit_code, job_id],
+def _write(observed: _Observed) -> None:
+    """Write what was collected, in bulk."""
+    if observed.started:
+        leases = [lease.pk for lease in observed.started]
+        run(
+            "UPDATE scheduling_lease l SET started_at = x.at, state = x.state"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) x(id, at, state)"
+            " WHERE l.id = x.id",
+            [
+                leases,
+                [lease.started_at for lease in observed.started],
+                [lease.state for lease in observed.started],
+            ],
         )
+        run(
+            "UPDATE scheduling_job j SET first_started_at = l.started_at FROM scheduling_lease l"
+            " WHERE l.id = ANY(%s) AND j.id = l.job_id AND j.first_started_at IS NULL",
+            [leases],
+        )
+    if observed.ended:
+        leases = [lease.pk for lease in observed.ended]
+        run(
+            "UPDATE scheduling_lease l SET state = 'ended', ended_at = x.at, end_reason = x.reason"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) x(id, at, reason)"
+            " WHERE l.id = x.id",
+            [
+                leases,
+                [lease.ended_at for lease in observed.ended],
+                [lease.end_reason for lease in observed.ended],
+            ],
+        )
+        run(
+            "UPDATE scheduling_leaseslot SET holding = false, planned = false"
+            " WHERE lease_id = ANY(%s) AND (holding OR planned)",
+            [leases],
+        )
+        run(
+            "UPDATE scheduling_intent SET state = 'done' WHERE lease_id = ANY(%s)"
+            " AND state = 'open'",
+            [leases],
+        )
+    _write_jobs(observed)
+
+
+def _write_jobs(observed: _Observed) -> None:
+    """Compare-and-swap: a job that was cancelled meanwhile stays cancelled."""
+    if not observed.jobs:
+        return
+    jobs, states, ends, codes = zip(*observed.jobs, strict=True)
+    run(
+        "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
+        " reason_code = '', version = version + 1"
+        " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[])"
+        " x(id, state, at, code)"
+        " WHERE j.id = x.id AND j.state IN ('running', 'stopping')",
+        [list(jobs), list(states), list(ends), list(codes)],
+    )
 
 
 def _activate(pool_id: int, at: datetime) -> None:
     """Waiting leases whose GPUs are all released take them and are launched."""
     ready = waiting_ready(pool_id)
-    ids = [lease for lease, _, _ in ready]
-    Lease.objects.filter(id__in=ids).update(state=Lease.State.LAUNCHING)
-    LeaseSlot.objects.filter(lease_id__in=ids).update(holding=True, planned=False)
-    Intent.objects.bulk_create(
-        [
-            Intent(pool_id=pool_id, lease_id=lease, kind=Intent.Kind.LAUNCH, term=1, at=at)
-            for lease in ids
-        ],
-        ignore_conflicts=True,
+    if not ready:
+        return
+    run(
+        "UPDATE scheduling_lease SET state = 'launching' WHERE id = ANY(%s)",
+        [ready],
+    )
+    run(
+        "UPDATE scheduling_leaseslot SET holding = true, planned = false WHERE lease_id = ANY(%s)",
+        [ready],
+    )
+    copy_rows(
+        "scheduling_intent",
+        ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
+        ((pool_id, lease, Intent.Kind.LAUNCH.value, 1, at, "open", 0, "") for lease in ready),
     )

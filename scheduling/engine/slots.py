@@ -65,12 +65,12 @@ def slots_read(node_ids: Iterable[int]) -> SlotMap:
     return slots
 
 
-def waiting_ready(pool_id: int) -> list[tuple[int, int, int]]:
-    """Return (lease, job, lease number) of waiting leases whose GPUs have all been released."""
+def waiting_ready(pool_id: int) -> list[int]:
+    """Return the waiting leases whose GPUs have all been released."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT w.id, w.job_id, w.number FROM scheduling_lease w
+            SELECT w.id FROM scheduling_lease w
             WHERE w.pool_id = %s AND w.state = 'waiting'
               AND NOT EXISTS (
                   SELECT FROM scheduling_leaseslot mine
@@ -85,5 +85,4 @@ def waiting_ready(pool_id: int) -> list[tuple[int, int, int]]:
             """,
             [pool_id],
         )
-        rows: list[tuple[int, int, int]] = cursor.fetchall()
-    return rows
+        return [row[0] for row in cursor.fetchall()]

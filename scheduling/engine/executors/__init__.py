@@ -9,6 +9,7 @@ from scheduling.engine.executors.base import (
     Stop,
     executor_for,
     lease_token,
+    token_job,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "Stop",
     "executor_for",
     "lease_token",
+    "token_job",
 ]

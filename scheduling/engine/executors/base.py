@@ -84,6 +84,11 @@ def executor_for(name: str) -> Executor:
     return executor
 
 
+def token_job(token: str) -> int:
+    """Return the job that a token names."""
+    return int(token.split("-")[1])
+
+
 def lease_token(job_id: int, lease_number: int, installation: str) -> str:
     """Name a lease for the engine: installation-job-leasenumber, the same on every attempt."""
     return f"{installation}-{job_id}-{lease_number}"

@@ -1,0 +1,77 @@
+"""`python -m benchmarks [--write] [NAME ...]`: run the benchmarks, each in its own process.
+
+Every one prints its figures and a ratio against the plain method or a named peer, measured in
+the same run. `--write` puts what was printed into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DOCUMENT = HERE.parent / "docs" / "performance.md"
+BENCHMARKS = ("decide_ltgf", "round_postgres")
+BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
+
+
+def machine() -> str:
+    """Say on what this runs, by size and not by name."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+def run(name: str) -> str:
+    """Run one benchmark, show its output as it comes, and return it."""
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, "-m", f"benchmarks.{name}"],
+        cwd=HERE.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - narrows the type; it is a pipe
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if process.returncode:
+        raise SystemExit(f"benchmark {name} failed with {process.returncode}")
+    return "".join(lines)
+
+
+def write(printed: dict[str, str]) -> None:
+    """Replace the figures in the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    today = datetime.now(UTC).date().isoformat()
+    parts = [f"\n\nMeasured {today} on {machine()}.\n"]
+    parts += [f"\n### `{name}`\n\n```\n{out.rstrip()}\n```\n" for name, out in printed.items()]
+    DOCUMENT.write_text(head + BEGIN + "".join(parts) + "\n" + END + tail, encoding="utf-8")
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--write", action="store_true", help="update docs/performance.md")
+    options = parser.parse_args()
+    for name in options.names:
+        if name not in BENCHMARKS:
+            parser.error(f"no benchmark is named {name!r}; there are {', '.join(BENCHMARKS)}")
+    print(f"on {machine()}\n")
+    printed = {name: run(name) for name in options.names or BENCHMARKS}
+    if options.write:
+        write(printed)
+
+
+if __name__ == "__main__":
+    main()
