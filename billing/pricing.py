@@ -1,7 +1,8 @@
 """Posted prices: the price of a GPU-hour follows from how full the pool is.
 
-Source: Y. Bao et al. style posted-price market, "Astraea-online" (IEEE TC 2022), eq. (8):
-eta(h) = theta^(h / C) - 1, scaled by the operator's base rate.
+Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
+Sharing in Multi-Tenant Systems", IEEE TC 2022, eq. (8): eta(h) = theta^(h / C) - 1, scaled by the
+operator's base rate.
 
 | paper | here | unit |
 |---|---|---|
