@@ -158,6 +158,11 @@ class _Picks:
             served = self.served_rho.get(gpu_type, key.tenant_rho)
             self.served_rho[gpu_type] = max(served, key.tenant_rho)
 
+    def leave_out(self, claim: Claim, job_id: int) -> None:
+        """Line 17; where nothing is free at all, that is the reason and not this rule."""
+        if self.rooms[claim.gpu_type].reach.total:
+            self.passed_over[claim.tenant, claim.gpu_type] = job_id
+
 
 def _allocate(
     tenants: list[Claim], pick: _Picks, reservations: Reservations, *, work_conserving: bool
@@ -184,8 +189,7 @@ def _allocate(
                 reservations.passed_over(job_id)
             untried.discard(claim.gpu_type)
             if not work_conserving:
-                if room.reach.total:
-                    pick.passed_over[claim.tenant, claim.gpu_type] = job_id
+                pick.leave_out(claim, job_id)
                 heappop(heap)  # line 17
                 continue
         claim.next += 1  # line 13
