@@ -7,6 +7,7 @@ what is missing is named, and portal/checks.py refuses what is unsafe.
 
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,9 @@ STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = not PRODUCTION
+if not PRODUCTION:
+    # The demo collects nothing, so WhiteNoise finds no folder of collected files.
+    warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -11,6 +11,8 @@ from .sources import ROOT, files, name_of, python_files, tree
 
 LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "uv")]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
+CLIMB = re.compile(r"(?<![\w./*])(?:\.\./)+[\w-]+")
+TEXTS = {"", ".md", ".py", ".toml", ".yml", ".html", ".css", ".in"}
 MAKE_TARGET = re.compile(r"`make ([a-z]+)")
 SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
 
@@ -78,6 +80,19 @@ class TestTheModels:
     @pytest.mark.django_db(databases=["default", "owner"])
     def test_have_all_their_migrations(self) -> None:
         call_command("makemigrations", check=True, dry_run=True, verbosity=1)
+
+
+class TestTheCheckout:
+    def test_stands_alone(self) -> None:
+        """Whatever a text points to by a relative path is a part of the checkout."""
+        outside = [
+            f"{name_of(path)}: {climb}"
+            for path in files()
+            if path.suffix in TEXTS
+            for climb in CLIMB.findall(path.read_text())
+            if not (path.parent / climb).resolve().is_relative_to(ROOT)
+        ]
+        assert outside == []
 
 
 class TestTheDocuments:

@@ -1,0 +1,29 @@
+"""The front door in a real browser: it loads, and its policy lets everything of ours work."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+class TestTheFrontDoor:
+    def test_loads_without_a_complaint_of_the_browser(self, site: str, browser: "Browser") -> None:
+        page = browser.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+        answer = page.goto(site)
+        assert answer is not None
+        assert answer.status == 200
+        assert page.title()
+        assert complaints == []
+        page.close()
+
+    def test_asks_nobody_else(self, site: str, browser: "Browser") -> None:
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(site)
+        assert [url for url in asked if not url.startswith((site, "data:"))] == []
+        page.close()
