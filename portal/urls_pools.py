@@ -1,20 +1,17 @@
-"""Addresses of the pages about pools: node map, rounds, ledger."""
+"""Addresses of pools, rounds, prices and ledgers."""
 
 from __future__ import annotations
 
-from typing import Any
+from django.urls import URLPattern, URLResolver, path
 
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.urls import URLPattern, path
+from portal.views import ledger, pools, prices, rounds
 
-
-def _soon(_request: HttpRequest, **_names: Any) -> HttpResponseBase:
-    raise Http404
-
-
-urlpatterns: list[URLPattern] = [
-    path("pools/<slug:name>/", _soon, name="pool"),
-    path("pools/<slug:name>/rounds/", _soon, name="round-list"),
-    path("pools/<slug:name>/rounds/<int:number>/", _soon, name="round"),
-    path("ledger/", _soon, name="ledger"),
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("pools/<slug:name>/", pools.pool, name="pool"),
+    path("pools/<slug:name>/prices/", prices.prices, name="prices"),
+    path("pools/<slug:name>/rounds/", rounds.round_list, name="round-list"),
+    path("pools/<slug:name>/rounds/<int:number>/", rounds.round_page, name="round"),
+    path("ledger/", ledger.accounts, name="ledger"),
+    path("t/<slug:slug>/ledger/", ledger.ledger, name="ledger"),
+    path("t/<slug:slug>/ledger/<uuid:transfer>/", ledger.transfer, name="transfer"),
 ]

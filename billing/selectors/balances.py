@@ -1,0 +1,24 @@
+"""All accounts of a book, for those who keep it. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from billing.models import Account
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """One account; `slug` and `tenant` are empty for the operator's."""
+
+    slug: str
+    tenant: str
+    balance: Decimal
+
+
+def balances(book: str) -> list[Balance]:
+    """Return all accounts of a book, tenants by slug, then the operator's. One query."""
+    rows = Account.objects.filter(book__slug=book).order_by("tenant__slug")
+    fields = rows.values_list("tenant__slug", "tenant__name", "balance")
+    return [Balance(slug or "", name or "", balance) for slug, name, balance in fields]

@@ -1,0 +1,98 @@
+"""The posted price of a GPU type over time: steps in accent, labelled on the line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from portal.marks.figures import credits_text
+from portal.marks.scale import Scale, text_width, tick_words, ticks, time_ticks
+from portal.marks.svg import Markup, move, path, rect, tag, text
+
+HEIGHT, TOP, BASE, LEFT = 220, 24, 190, 44
+
+
+@dataclass(frozen=True, slots=True)
+class PriceStep:
+    """From `at` on, until the next step: credits per GPU-hour."""
+
+    at: datetime
+    price: Decimal
+
+
+def price_chart(
+    steps: Sequence[PriceStep], now: datetime, *, label: str, width: int = 640
+) -> Markup:
+    """Steps in time order, the last one until `now`; lowest and highest are named."""
+    if not steps:
+        frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
+        blank = text(width / 2, (TOP + BASE) / 2, "no price posted yet", anchor="middle")
+        return _chart([frame, blank], label, width)
+    # Coordinates are floats; no amount that is written comes from them.
+    values = [float(step.price) for step in steps]
+    room = max(max(values) - min(values), 0.02) * 0.15
+    levels = ticks(max(min(values) - room, 0), max(values) + room, 4)
+    y = Scale(levels[0], levels[-1], BASE, TOP)
+    x = Scale(steps[0].at.timestamp(), now.timestamp(), LEFT, width - 4)
+    parts: list[object] = []
+    for level in levels:
+        parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
+        words = credits_text(Decimal(str(round(level, 6))))
+        parts.append(text(LEFT - 6, y(level) + 4, words, anchor="end"))
+    ends = [step.at for step in steps[1:]] + [now]
+    line = [
+        (x(at.timestamp()), y(value))
+        for step, end, value in zip(steps, ends, values, strict=True)
+        for at in (step.at, end)
+    ]
+    parts += [path(move(line), class_="la"), *_time_axis(steps[0].at, now, x, width)]
+    parts += _labels(steps, values, x, y, width)
+    return _chart(parts, label, width)
+
+
+def _labels(
+    steps: Sequence[PriceStep], values: Sequence[float], x: Scale, y: Scale, width: int
+) -> list[Markup]:
+    """Now at the end of the line; the extremes where they happened, if there is room."""
+    last = len(steps) - 1
+    now = f"{credits_text(steps[last].price)} now"
+    end_x, end_y = width - 4, y(values[last])
+    above = end_y - 10 if end_y - 10 > TOP - 12 else end_y + 20
+    labels = [
+        tag("circle", cx=end_x, cy=end_y, r=4, class_="dot"),
+        text(end_x - 2, above, now, class_="ac halo", anchor="end"),
+    ]
+    free = end_x - text_width(now) - 12
+    for place, name, shift in (
+        (values.index(max(values)), "highest", -8),
+        (values.index(min(values)), "lowest", 18),
+    ):
+        words = f"{credits_text(steps[place].price)}, {name}"
+        at = x(steps[place].at.timestamp())
+        if max(values) > min(values) and at + text_width(words) < free:
+            labels.append(text(max(at, LEFT + 4), y(values[place]) + shift, words, class_="b halo"))
+    return labels
+
+
+def _time_axis(start: datetime, end: datetime, x: Scale, width: int) -> list[Markup]:
+    marks = time_ticks(start, end, 5)
+    parts = [path(f"M{LEFT} {BASE}H{width}", class_="axis")]
+    for at in marks:
+        words, place = tick_words(at, marks), x(at.timestamp())
+        if place - text_width(words) / 2 >= LEFT - 8 and place < width - 56:
+            parts.append(text(place, BASE + 18, words, anchor="middle"))
+    parts.append(text(width, BASE + 18, "now", class_="b", anchor="end"))
+    return parts
+
+
+def _chart(parts: Sequence[object], label: str, width: int) -> Markup:
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} {HEIGHT}",
+        class_="ch",
+        role="img",
+        aria_label=label,
+    )

@@ -1,0 +1,300 @@
+"""Reads what a pool does at this moment: its nodes, who holds what, the last rounds, prices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from billing.money import to_credits
+from scheduling.models import LeaseSlot, Node, PoolState, Round
+from scheduling.selectors.sight import Seen, Sight
+
+STRIP = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """GPUs that one lease holds on one node. `seen` None: a tenant that the viewer may not see.
+
+    `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
+    first, in the order of nodes. `job`, `name` are empty for jobs that are not the viewer's.
+    """
+
+    slots: tuple[int, ...]
+    seen: Seen | None
+    gpus: int
+    borrowed: int
+    job: UUID | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One node and its holds, in slot order; `state` is up, drained or lost."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    state: str
+    holds: tuple[Hold, ...]
+
+    @property
+    def held(self) -> int:
+        """GPUs that leases hold."""
+        return sum(len(hold.slots) for hold in self.holds)
+
+    @property
+    def free(self) -> int:
+        """GPUs that nobody holds, whatever the node's state."""
+        return self.gpus - self.held
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
+
+    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `seen`
+    None: all tenants that the viewer may not see, summed.
+    """
+
+    seen: Seen | None
+    gpu_type: str
+    own: int
+    borrowed: int
+    quota: int | None = None
+    rho: float | None = None
+
+    @property
+    def uses(self) -> int:
+        """GPUs held."""
+        return self.own + self.borrowed
+
+    @property
+    def against(self) -> int:
+        """GPUs held above (or below) quota."""
+        return self.uses - (self.quota or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeUse:
+    """All GPUs of one type. used + idle + blocked = gpus; quota + unassigned + out = gpus.
+
+    `idle`: free on nodes that are up; `blocked`: free on nodes that are not. `out`: GPUs that
+    the last round did not count; `unassigned`: counted, and nobody's quota. Both None before the
+    first round.
+    """
+
+    name: str
+    nodes: tuple[NodeUse, ...]
+    claims: tuple[ClaimUse, ...]
+    capacity: int | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its nodes."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def used(self) -> int:
+        """GPUs that leases hold."""
+        return sum(node.held for node in self.nodes)
+
+    @property
+    def own(self) -> int:
+        """GPUs held within own quota."""
+        return sum(claim.own for claim in self.claims)
+
+    @property
+    def borrowed(self) -> int:
+        """GPUs held above own quota."""
+        return sum(claim.borrowed for claim in self.claims)
+
+    @property
+    def idle(self) -> int:
+        """Free GPUs of nodes that are up."""
+        return sum(node.free for node in self.nodes if node.state == Node.State.UP)
+
+    @property
+    def blocked(self) -> int:
+        """Free GPUs of nodes that are drained or lost."""
+        return self.gpus - self.used - self.idle
+
+    @property
+    def quota(self) -> int:
+        """Effective quotas of the last round, summed."""
+        return sum(claim.quota or 0 for claim in self.claims)
+
+    @property
+    def unassigned(self) -> int | None:
+        """GPUs of the last round that are nobody's quota."""
+        return None if self.capacity is None else self.capacity - self.quota
+
+    @property
+    def out(self) -> int | None:
+        """GPUs that the last round did not count."""
+        return None if self.capacity is None else self.gpus - self.capacity
+
+    @property
+    def largest_hole(self) -> int:
+        """The most free GPUs on one node that is up."""
+        free = [node.free for node in self.nodes if node.state == Node.State.UP]
+        return max(free, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class StripBar:
+    """One past round: GPUs that it left idle, and GPUs that it could not use."""
+
+    number: int
+    at: datetime
+    idle: int
+    blocked: int
+    waiting: int
+    waiting_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceNow:
+    """The price of a GPU-hour that the next round's terms pay, and the use it came from."""
+
+    gpu_type: str
+    price: Decimal
+    used: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOverview:
+    """A pool at this moment; `rounds` are the last ones, oldest first."""
+
+    types: tuple[TypeUse, ...]
+    rounds: tuple[StripBar, ...]
+    prices: tuple[PriceNow, ...]
+
+    def total(self, name: str) -> int:
+        """Sum a count of `TypeUse` over all types."""
+        return sum(getattr(row, name) or 0 for row in self.types)
+
+    @property
+    def off(self) -> list[NodeUse]:
+        """Nodes that are drained or lost."""
+        return [node for row in self.types for node in row.nodes if node.state != Node.State.UP]
+
+
+def pool_overview(pool_id: int, sight: Sight) -> PoolOverview:
+    """Return a pool's nodes, holds, claims, last rounds and prices. Four queries."""
+    nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
+    rows = list(nodes.values_list("id", "name", "gpu_type__name", "gpus", "state"))
+    holds, uses = _holds(pool_id, sight)
+    rounds = list(
+        Round.objects.filter(pool_id=pool_id)
+        .order_by("-number")
+        .values("number", "at", "summary")[:STRIP]
+    )
+    total = sum(row[3] for row in rows)
+    prices, shares = _last(pool_id)
+    capacity = {price.gpu_type: price.capacity for price in prices}
+    types = tuple(
+        TypeUse(
+            name=gpu_type,
+            nodes=tuple(
+                NodeUse(name, type_, gpus, state, tuple(holds.get(id_, ())))
+                for id_, name, type_, gpus, state in rows
+                if type_ == gpu_type
+            ),
+            claims=_claims(gpu_type, uses, shares, sight),
+            capacity=capacity.get(gpu_type),
+        )
+        for gpu_type in dict.fromkeys(row[2] for row in rows)
+    )
+    return PoolOverview(types, tuple(_bar(row, total) for row in reversed(rounds)), prices)
+
+
+def _holds(
+    pool_id: int, sight: Sight
+) -> tuple[dict[int, list[Hold]], dict[tuple[int, str], Counter[str]]]:
+    """Holds by node, and own and borrowed GPUs by (tenant, GPU type)."""
+    slots = (
+        LeaseSlot.objects.filter(node__pool_id=pool_id, holding=True)
+        .order_by("node_id", "lease_id", "slot")
+        .values_list(
+            "node_id", "slot", "lease_id", "lease__tenant_id", "lease__gpu_type__name",
+            "lease__own", "lease__borrowed", "lease__job__uid", "lease__job__name",
+        )
+    )  # fmt: skip
+    places: dict[tuple[int, int], list[int]] = {}
+    leases: dict[int, tuple[Any, ...]] = {}
+    for node, slot, lease, *facts in slots:
+        places.setdefault((node, lease), []).append(slot)
+        leases[lease] = tuple(facts)
+    uses: dict[tuple[int, str], Counter[str]] = {}
+    for tenant, gpu_type, own, borrowed, *_ in leases.values():
+        use = uses.setdefault((tenant, gpu_type), Counter())
+        use["own"] += own
+        use["borrowed"] += borrowed
+    holds: dict[int, list[Hold]] = {}
+    counted: Counter[int] = Counter()
+    for (node, lease), taken in sorted(places.items(), key=lambda item: (item[0][0], item[1][0])):
+        tenant, _, own, borrowed, uid, name = leases[lease]
+        counted[lease] += len(taken)
+        here = max(0, min(len(taken), counted[lease] - own))
+        known = (uid, name) if sight.jobs_of(tenant) else (None, "")
+        hold = Hold(tuple(taken), sight.of(tenant), own + borrowed, here, *known)
+        holds.setdefault(node, []).append(hold)
+    return holds, uses
+
+
+def _last(pool_id: int) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]]]:
+    """Prices and shares of the last round."""
+    state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round").first()
+    posted, number = state or ([], 0)
+    prices = tuple(
+        PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
+        for row in posted
+    )
+    shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
+    return prices, shares.first() or []
+
+
+def _claims(
+    gpu_type: str,
+    uses: dict[tuple[int, str], Counter[str]],
+    shares: Iterable[dict[str, Any]],
+    sight: Sight,
+) -> tuple[ClaimUse, ...]:
+    """Claims of one type in the tenants' order; those out of sight are one row at the end."""
+    rows = {row["tenant"]: row for row in shares if row["gpu_type"] == gpu_type}
+    tenants = set(rows) | {tenant for tenant, type_ in uses if type_ == gpu_type}
+    shown: list[ClaimUse] = []
+    hidden: Counter[str] = Counter()
+    for tenant in tenants:
+        seen, share = sight.of(tenant), rows.get(tenant)
+        use = uses.get((tenant, gpu_type)) or Counter[str]()
+        quota = share["quota"] if share else None
+        if seen is None:
+            hidden.update(own=use["own"], borrowed=use["borrowed"], quota=quota or 0, rows=1)
+            continue
+        rho = share["rho_before"] if share else None
+        shown.append(ClaimUse(seen, gpu_type, use["own"], use["borrowed"], quota, rho))
+    shown.sort(key=lambda claim: claim.seen.number if claim.seen else 0)
+    if hidden["rows"]:
+        shown.append(ClaimUse(None, gpu_type, hidden["own"], hidden["borrowed"], hidden["quota"]))
+    return tuple(shown)
+
+
+def _bar(row: dict[str, Any], total: int) -> StripBar:
+    """A round's summary; GPUs that it did not count were blocked, or not there yet."""
+    summary = row["summary"]
+    return StripBar(
+        number=row["number"],
+        at=row["at"],
+        idle=summary["idle"],
+        blocked=max(0, summary.get("gpus", total) - summary["capacity"]),
+        waiting=summary["waiting"],
+        waiting_gpus=summary["waiting_gpus"],
+    )

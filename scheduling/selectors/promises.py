@@ -1,0 +1,95 @@
+"""Counts behind a round's certificate, and the invariants checked again on its stored bytes.
+
+Pure. What is not counted here is not promised: envy, sharing incentive, Pareto and truthfulness
+are no invariants of a decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from scheduling.domain.cluster import placement_gpus
+from scheduling.domain.decision import Decision, Grant, Renew
+from scheduling.domain.invariants import violations
+from scheduling.domain.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A decision in counts; `broken` counts violations by rule of `domain.invariants`.
+
+    leases = kept + renewed + granted after the round; `due` leases had expired and were not
+    protected; `capped` are waiting or served jobs with a maximum price; `told` counts reasons
+    given to the `waiting` jobs.
+    """
+
+    broken: dict[str, int]
+    capacity: int
+    leased: int
+    own: int
+    borrowed: int
+    fullest: tuple[int, int]
+    kept: int
+    renewed: int
+    granted: int
+    due: int
+    ended: int
+    borrowing: int
+    capped: int
+    budgeted: int
+    waiting: int
+    told: int
+
+    @property
+    def leases(self) -> int:
+        """Leases after the round."""
+        return self.kept + self.renewed + self.granted
+
+    def breaks(self, *rules: str) -> int:
+        """Violations of some rules."""
+        return sum(self.broken.get(rule, 0) for rule in rules)
+
+
+def check(snapshot: Snapshot, decision: Decision) -> Checked:
+    """Check every invariant again and count what a certificate says."""
+    found = Counter(row.rule for row in violations(snapshot, decision))
+    decided = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
+    kept = [lease for lease in snapshot.leases if lease.id not in decided]
+    terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+    holders = {lease.job for lease in kept} | {term.job for term in terms}
+    own = sum(lease.own for lease in kept) + sum(term.own for term in terms)
+    borrowed = sum(lease.borrowed for lease in kept) + sum(term.borrowed for term in terms)
+    return Checked(
+        broken=dict(found),
+        capacity=sum(node.gpus for node in snapshot.nodes),
+        leased=sum(lease.gpus for lease in kept)
+        + sum(row.gpus for row in decision.renewals)
+        + sum(placement_gpus(grant.placement) for grant in decision.grants),
+        own=own,
+        borrowed=borrowed,
+        fullest=_fullest(snapshot, decision),
+        kept=len(kept),
+        renewed=len(decision.renewals),
+        granted=len(decision.grants),
+        due=sum(lease.ends_by(snapshot.at_us) for lease in snapshot.leases),
+        ended=len(decision.ends),
+        borrowing=sum(term.borrowed > 0 for term in terms),
+        capped=sum(job.max_price_micro is not None for job in snapshot.jobs),
+        budgeted=sum(tenant.spendable_micro is not None for tenant in snapshot.tenants),
+        waiting=sum(job.id not in holders for job in snapshot.jobs),
+        told=sum(len(skip.jobs) for skip in decision.skips),
+    )
+
+
+def _fullest(snapshot: Snapshot, decision: Decision) -> tuple[int, int]:
+    """(GPUs given, GPUs there) of the node that is the fullest after the round."""
+    ended = {end.lease for end in decision.ends}
+    given: Counter[int] = Counter()
+    placements = [lease.placement for lease in snapshot.leases if lease.id not in ended]
+    for placement in (*placements, *(grant.placement for grant in decision.grants)):
+        for node_id, gpus in placement:
+            given[node_id] += gpus
+    there = {node.id: node.gpus for node in snapshot.nodes if node.gpus}
+    pairs = [(given[node_id], gpus) for node_id, gpus in there.items()]
+    return max(pairs, key=lambda pair: (pair[0] - pair[1], pair[0]), default=(0, 0))

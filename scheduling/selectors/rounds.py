@@ -1,0 +1,416 @@
+"""Reads rounds: the list by key, and one round with its decision as a viewer may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from billing.money import to_credits
+from scheduling.domain.cluster import Placement
+from scheduling.domain.decision import Decision, Grant, Renew, Skip
+from scheduling.domain.reasons import EndReason, Reason
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import decode
+from scheduling.models import Job, Node, Round
+from scheduling.selectors.promises import Checked, check
+from scheduling.selectors.replay import ReplayError, round_bytes
+from scheduling.selectors.sight import Seen, Sight
+
+PAGE = 50
+# Rows of one table of a round; those of the viewer are shown beyond it.
+LIMIT = 200
+NAMED_JOBS = 5
+# Reasons whose numbers are for the tenant alone.
+PRIVATE = (Reason.PRICE_ABOVE_MAX, Reason.BUDGET, Reason.QUOTA_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsPage:
+    """Rounds, newest first; `older`, `newer` are keys of the next pages, None at the ends."""
+
+    rows: tuple[Round, ...]
+    older: int | None
+    newer: int | None
+
+    def total(self, name: str) -> int:
+        """Sum a count of the rows' summaries."""
+        return sum(row.summary[name] for row in self.rows)
+
+
+def rounds_page(
+    pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE
+) -> RoundsPage:
+    """Return rounds by key: the newest, those numbered below `before`, or just above `after`."""
+    rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded")
+    if after is not None:
+        found = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
+        rows = found[:limit][::-1]
+        older, newer = bool(rows), len(found) > limit
+    else:
+        below = rounds if before is None else rounds.filter(number__lt=before)
+        found = list(below.order_by("-number")[: limit + 1])
+        rows = found[:limit]
+        older, newer = len(found) > limit, before is not None
+    return RoundsPage(
+        rows=tuple(rows),
+        older=rows[-1].number if rows and older else None,
+        newer=rows[0].number if rows and newer else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """A job that the viewer may know."""
+
+    uid: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """GPUs on one node, by the node's name."""
+
+    node: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
+
+    `seen` None: all tenants out of the viewer's sight, summed, without a rho.
+    """
+
+    seen: Seen | None
+    gpu_type: str
+    quota: int = 0
+    demand: int = 0
+    deserved: int = 0
+    held_before: int = 0
+    got: int = 0
+    own: int = 0
+    borrowed: int = 0
+    alloc_gpu_s: int = 0
+    fair_gpu_s: int = 0
+    rho_before: float | None = None
+    rho_after: float | None = None
+
+    @property
+    def holds(self) -> int:
+        """GPUs held after the round."""
+        return self.own + self.borrowed
+
+
+@dataclass(frozen=True, slots=True)
+class PickRow:
+    """One grant or renewal with the numbers that decided; `lost` says why it was not applied."""
+
+    order: int
+    granted: bool
+    seen: Seen
+    gpu_type: str
+    gpus: int
+    places: tuple[Place, ...]
+    tenant_rho: float | None
+    job_rho: float | None
+    note: str
+    own: int
+    borrowed: int
+    price: Decimal
+    job: JobRef | None = None
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRow:
+    """One lease that the round took back."""
+
+    seen: Seen
+    gpu_type: str
+    gpus: int
+    places: tuple[Place, ...]
+    reason: EndReason
+    job: JobRef | None = None
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRow:
+    """Jobs of one tenant that wait for one reason; `named` are some that the viewer may know."""
+
+    seen: Seen
+    jobs: int
+    gpus: int
+    numbers: dict[str, Any]
+    named: tuple[JobRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkipGroup:
+    """All jobs that wait for one reason; `rows` as far as the viewer may see."""
+
+    reason: Reason
+    jobs: int
+    gpus: int
+    rows: tuple[SkipRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """The price of a type in this round, and the one posted after it, with its formula."""
+
+    gpu_type: str
+    valid: Decimal
+    posted: Decimal
+    used: int
+    capacity: int
+    base: Decimal
+    theta: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDecision:
+    """What the stored bytes say. `gpus` per kind of pick, and `largest_hole`, are over all rows,
+    also those out of sight."""
+
+    grants: tuple[PickRow, ...]
+    renewals: tuple[PickRow, ...]
+    ends: tuple[EndRow, ...]
+    skips: tuple[SkipGroup, ...]
+    prices: tuple[PriceRow, ...]
+    checked: Checked
+    counts: dict[str, int]
+    gpus: dict[str, int]
+    largest_hole: int
+    smallest_gang: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """A round as a viewer may see it; `decision` None where its bytes are not readable any more."""
+
+    round: Round
+    shares: tuple[ShareRow, ...]
+    previous: Round | None
+    next: Round | None
+    decision: RoundDecision | None
+    why_not: str = ""
+
+
+def round_view(pool_id: int, number: int, sight: Sight) -> RoundView | None:
+    """Return a round with its stored decision, or None. At most four queries."""
+    found = {
+        row.number: row
+        for row in Round.objects.filter(pool_id=pool_id, number__in=range(number - 1, number + 2))
+    }
+    if number not in found:
+        return None
+    round_ = found[number]
+    decision, why_not = None, ""
+    try:
+        raw = round_bytes(round_)
+        snapshot, decided = decode(raw[0], Snapshot), decode(raw[1], Decision)
+        decision = _Reader(round_, snapshot, decided, sight).read(len(raw[0]) + len(raw[1]))
+    except ReplayError as error:
+        why_not = str(error)
+    except msgspec.ValidationError:
+        why_not = f"the bytes of round {number} are of an older schema"
+    return RoundView(
+        round=round_,
+        shares=_shares(round_.shares, sight),
+        previous=found.get(number - 1),
+        next=found.get(number + 1),
+        decision=decision,
+        why_not=why_not,
+    )
+
+
+_SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
+
+
+def _shares(rows: Iterable[dict[str, Any]], sight: Sight) -> tuple[ShareRow, ...]:
+    """Shares by type in the tenants' order; those out of sight are one row per type."""
+    shown: list[ShareRow] = []
+    hidden: dict[str, dict[str, int]] = {}
+    for row in rows:
+        seen = sight.of(row["tenant"])
+        if seen is None:
+            sums = hidden.setdefault(row["gpu_type"], dict.fromkeys(_SUMMED, 0))
+            for name in _SUMMED:
+                sums[name] += row[name]
+            continue
+        shown.append(
+            ShareRow(
+                seen=seen,
+                gpu_type=row["gpu_type"],
+                alloc_gpu_s=row["alloc_gpu_us"] // 1_000_000,
+                fair_gpu_s=row["fair_gpu_us"] // 1_000_000,
+                rho_before=row["rho_before"],
+                rho_after=row["rho_after"],
+                **{name: row[name] for name in _SUMMED},
+            )
+        )
+    shown.sort(key=lambda row: (row.gpu_type, row.seen.number if row.seen else 0))
+    rest = [ShareRow(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
+    return (*shown, *rest)
+
+
+@dataclass
+class _Reader:
+    """Turns a decision into rows that one viewer may see."""
+
+    round: Round
+    snapshot: Snapshot
+    decision: Decision
+    sight: Sight
+    jobs: dict[int, JobRef] = field(default_factory=dict)
+    nodes: dict[int, str] = field(default_factory=dict)
+    lost: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def read(self, size: int) -> RoundDecision:
+        """Return the rows; `size` is the bytes stored."""
+        decision = self.decision
+        self.lost = {(row["item"], row["id"]): row["why"] for row in self.round.superseded}
+        grants, renewals = self._cut(decision.grants), self._cut(decision.renewals)
+        ends = self._cut(decision.ends)
+        leases = {lease.id: lease for lease in self.snapshot.leases}
+        placements: list[Placement] = [row.placement for row in grants]
+        placements += [leases[row.lease].placement for row in (*renewals, *ends)]
+        self._name(placements, [*grants, *renewals, *ends])
+        return RoundDecision(
+            grants=tuple(self._pick(row, row.placement) for row in grants),
+            renewals=tuple(self._pick(row, leases[row.lease].placement) for row in renewals),
+            ends=tuple(
+                EndRow(
+                    seen=self.sight.known[row.tenant],
+                    gpu_type=leases[row.lease].gpu_type,
+                    gpus=leases[row.lease].gpus,
+                    places=self._places(leases[row.lease].placement),
+                    reason=row.reason,
+                    job=self.jobs.get(row.job),
+                    lost=self.lost.get(("end", row.lease), ""),
+                )
+                for row in ends
+            ),
+            skips=self._skips(),
+            prices=self._prices(),
+            checked=check(self.snapshot, decision),
+            counts={
+                "grants": len(decision.grants),
+                "renewals": len(decision.renewals),
+                "ends": len(decision.ends),
+            },
+            gpus={
+                "grants": sum(row.own + row.borrowed for row in decision.grants),
+                "renewals": sum(row.gpus for row in decision.renewals),
+                "ends": sum(leases[row.lease].gpus for row in decision.ends),
+            },
+            largest_hole=self._largest_hole(),
+            smallest_gang=self._smallest_gang(),
+            size=size,
+        )
+
+    def _cut(self, rows: Sequence[Any]) -> list[Any]:
+        """The rows that the viewer may see, their own ones whatever the limit."""
+        seen = [row for row in rows if self.sight.of(row.tenant)]
+        return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.sight.own]
+
+    def _name(self, placements: Iterable[Placement], rows: Iterable[Any]) -> None:
+        """Look up names of nodes, and of the jobs that the viewer may know."""
+        nodes = {node for placement in placements for node, _ in placement}
+        self.nodes = dict(Node.objects.filter(id__in=nodes).values_list("id", "name"))
+        jobs = {row.job for row in rows if self.sight.jobs_of(row.tenant)}
+        for skip in self.decision.skips:
+            if self.sight.jobs_of(skip.tenant):
+                jobs.update(skip.jobs[:NAMED_JOBS])
+        if jobs:
+            known = Job.objects.filter(id__in=jobs).values_list("id", "uid", "name")
+            self.jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
+
+    def _places(self, placement: Placement) -> tuple[Place, ...]:
+        return tuple(Place(self.nodes.get(node, "gone"), gpus) for node, gpus in placement)
+
+    def _pick(self, row: Grant | Renew, placement: Placement) -> PickRow:
+        granted = isinstance(row, Grant)
+        item = ("grant", row.job) if isinstance(row, Grant) else ("renewal", row.lease)
+        return PickRow(
+            order=row.order,
+            granted=granted,
+            seen=self.sight.known[row.tenant],
+            gpu_type=row.gpu_type,
+            gpus=row.own + row.borrowed,
+            places=self._places(placement),
+            tenant_rho=row.key.tenant_rho,
+            job_rho=row.key.job_rho,
+            note=row.key.note,
+            own=row.own,
+            borrowed=row.borrowed,
+            price=to_credits(row.price_micro),
+            job=self.jobs.get(row.job),
+            lost=self.lost.get(item, ""),
+        )
+
+    def _skips(self) -> tuple[SkipGroup, ...]:
+        """Groups by reason, most jobs first."""
+        groups: dict[Reason, list[Skip]] = {}
+        for skip in self.decision.skips:
+            groups.setdefault(skip.reason, []).append(skip)
+        found = [
+            SkipGroup(
+                reason=reason,
+                jobs=sum(len(skip.jobs) for skip in skips),
+                gpus=sum(skip.gpus for skip in skips),
+                rows=tuple(
+                    self._skip(skip, seen)
+                    for skip in skips
+                    if (seen := self.sight.of(skip.tenant))
+                ),
+            )
+            for reason, skips in groups.items()
+        ]
+        return tuple(sorted(found, key=lambda group: (-group.jobs, group.reason.value)))
+
+    def _skip(self, skip: Skip, seen: Seen) -> SkipRow:
+        # What a tenant would pay at most, and what it has left, is its own affair.
+        private = skip.reason in PRIVATE and not self.sight.jobs_of(skip.tenant)
+        numbers = {} if private else skip.numbers
+        return SkipRow(seen, len(skip.jobs), skip.gpus, numbers, self._named(skip.jobs))
+
+    def _named(self, jobs: Sequence[int]) -> tuple[JobRef, ...]:
+        return tuple(self.jobs[job] for job in jobs[:NAMED_JOBS] if job in self.jobs)
+
+    def _prices(self) -> tuple[PriceRow, ...]:
+        valid = {row.gpu_type: row.price_micro for row in self.snapshot.prices}
+        return tuple(
+            PriceRow(
+                gpu_type=row.gpu_type,
+                valid=to_credits(valid.get(row.gpu_type, 0)),
+                posted=to_credits(row.price_micro),
+                used=row.used,
+                capacity=row.capacity,
+                base=to_credits(row.base_micro),
+                theta=Decimal(row.theta_milli) / 1000,
+            )
+            for row in self.decision.prices
+        )
+
+    def _largest_hole(self) -> int:
+        """The most GPUs that are free on one node after the round."""
+        free = {node.id: node.gpus for node in self.snapshot.nodes}
+        ended = {end.lease for end in self.decision.ends}
+        kept = [lease.placement for lease in self.snapshot.leases if lease.id not in ended]
+        for placement in (*kept, *(grant.placement for grant in self.decision.grants)):
+            for node, gpus in placement:
+                free[node] = free.get(node, 0) - gpus
+        return max(free.values(), default=0)
+
+    def _smallest_gang(self) -> int | None:
+        """The fewest GPUs that a waiting job needs."""
+        told = {job for skip in self.decision.skips for job in skip.jobs}
+        return min((job.gpus for job in self.snapshot.jobs if job.id in told), default=None)
