@@ -1,0 +1,122 @@
+"""`make run` shows a live, fair, paid-for cluster: the whole product on real jobs, and its faults.
+
+One real process tree with the demo pool; the tests below follow it in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from redis import Redis
+
+from tests.integration.tree import ROOT, RunningTree, free_port
+from tests.tools import eventually
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTree]:
+    tree = RunningTree(tmp_path_factory.mktemp("demo") / "data", free_port())
+    tree.wait_until_ready()
+    yield tree
+    tree.end()
+
+
+def one(demo: RunningTree, query: str) -> Any:
+    """The first value of a query on the demo's database."""
+    socket = (demo.data / "run").resolve() / "pg"
+    with psycopg.connect(
+        host=str(socket), user="evenshare_app", dbname="evenshare", connect_timeout=5
+    ) as connection:
+        row = connection.execute(query).fetchone()  # type: ignore[arg-type]  # our own text
+    assert row is not None
+    return row[0]
+
+
+def rounds(demo: RunningTree) -> int:
+    return int(one(demo, "SELECT count(*) FROM scheduling_round"))
+
+
+def wait_for_rounds(demo: RunningTree, more: int, *, within_s: float = 60) -> None:
+    """Wait until so many further rounds are committed."""
+    wanted = rounds(demo) + more
+    eventually(lambda: rounds(demo) >= wanted, within_s=within_s, every_s=0.5)
+
+
+def manage(demo: RunningTree, *words: str, **environment: str) -> str:
+    """Run a management command on the demo's database, in a process of its own."""
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**inherited, "EVENSHARE_DATA_DIR": str(demo.data), **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class TestTheDemo:
+    def test_grants_more_than_100_leases_over_several_rounds_in_a_minute(
+        self, demo: RunningTree
+    ) -> None:
+        granting = "SELECT count(DISTINCT round) FROM scheduling_leaseevent WHERE kind = 'granted'"
+        leases = "SELECT count(*) FROM scheduling_lease"
+        eventually(
+            lambda: one(demo, leases) > 100 and one(demo, granting) >= 3, within_s=60, every_s=0.5
+        )
+
+    def test_renews_leases_and_charges_for_what_was_borrowed(self, demo: RunningTree) -> None:
+        renewed = "SELECT count(*) FROM scheduling_leaseevent WHERE kind = 'renewed'"
+        charged = "SELECT count(*) FROM billing_usageline WHERE amount > 0"
+        eventually(
+            lambda: one(demo, renewed) > 0 and one(demo, charged) > 0, within_s=60, every_s=0.5
+        )
+
+    def test_goes_on_after_the_broker_was_emptied(self, demo: RunningTree) -> None:
+        Redis(unix_socket_path=str((demo.data / "run").resolve() / "valkey.sock")).flushall()
+        wait_for_rounds(demo, 2)
+
+    def test_goes_on_after_beat_was_killed(self, demo: RunningTree) -> None:
+        os.kill(demo.find("celery -A portal.celery beat"), signal.SIGKILL)
+        wait_for_rounds(demo, 2)
+
+    def test_goes_on_after_the_worker_of_rounds_was_killed(self, demo: RunningTree) -> None:
+        os.kill(demo.find("--queues rounds"), signal.SIGKILL)
+        wait_for_rounds(demo, 2, within_s=90)
+        assert one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding") <= 480
+
+    def test_settles_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
+        eventually(
+            lambda: one(demo, "SELECT count(*) FROM billing_transfer") > 0,
+            within_s=120,
+            every_s=0.5,
+        )
+        assert one(demo, "SELECT sum(amount) FROM billing_entry") == 0
+
+    def test_keeps_books_that_add_up_while_it_runs(self, demo: RunningTree) -> None:
+        manage(demo, "check_ledger")
+
+    def test_replays_every_stored_round_to_the_same_bytes_elsewhere(
+        self, demo: RunningTree
+    ) -> None:
+        printed = manage(demo, "replay_round", "--all", PYTHONHASHSEED="4242")
+        last = printed.strip().splitlines()[-1]
+        count = int(last.split()[0])
+        assert last == f"{count} of {count} rounds gave the same bytes"
+        assert count >= 12
