@@ -107,6 +107,22 @@ def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
     return facts
 
 
+def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFacts | None:
+    """Return one of a tenant's pools, by name or its first; None where it has none.
+
+    Raises:
+        Http404: the named pool is not one of the tenant's.
+    """
+    with site_scope():
+        pools = pools_of(tenant.pk)
+        wanted = pool_id_named(name) if name else next(iter(pools), None)
+        if name and wanted not in pools:
+            raise Http404
+        facts = pool_facts(wanted) if wanted is not None else None
+    about(request).pool = facts
+    return facts
+
+
 def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     """Return the pool that the frame speaks of: the page's, else the tenant's first, else any.
 

@@ -1,0 +1,337 @@
+"""The tenant dashboard in words and marks: have, use, deserve, owe; the last day; what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from billing.selectors.accounts import AccountSummary
+from portal.marks.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.marks.figures import coarse, credits_text, gpu_hours, plural, ratio, thousands
+from portal.marks.notes import Addend, Link, Note, Stat, count_note, credit_note
+from scheduling.domain.entitlements import Mode
+from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
+from scheduling.selectors.sight import Sight
+
+SHOWN = 12
+NAMED = 3
+CHART_WIDTH = 340
+MODES = {
+    Mode.RESERVE: "kept, not lent",
+    Mode.LEND: "may be lent",
+    Mode.LEND_AND_BORROW: "may lend and borrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything that was read for one dashboard. `number` and `round_url` are the last round's."""
+
+    name: str
+    you: bool
+    now: datetime
+    sight: Sight
+    last: LastRound | None
+    quotas: Sequence[QuotaNow]
+    runs: Sequence[Run]
+    waits: Sequence[Wait]
+    days: Sequence[Day]
+    money: AccountSummary
+    round_url: str
+    ledger_url: str
+
+    @property
+    def has(self) -> int:
+        """GPUs of effective quota; before the first round, of quota."""
+        claims = self.last.claims if self.last else ()
+        return sum(row.quota for row in claims) if claims else sum(q.gpus for q in self.quotas)
+
+    @property
+    def own(self) -> int:
+        """GPUs in use within quota."""
+        return sum(run.own for run in self.runs)
+
+    @property
+    def borrowed(self) -> int:
+        """GPUs in use above quota."""
+        return sum(run.borrowed for run in self.runs)
+
+    @property
+    def uses(self) -> int:
+        """GPUs in use."""
+        return self.own + self.borrowed
+
+    @property
+    def hourly(self) -> Decimal:
+        """Credits an hour at the present prices of the running terms."""
+        return sum((run.hourly for run in self.runs), Decimal(0))
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Where the figures of the last round come from."""
+        if self.last is None:
+            return ()
+        return (Link(f"Round {thousands(self.last.number)}", self.round_url),)
+
+
+def board_context(board: Board) -> dict[str, Any]:
+    """Return what templates/portal/dashboard.html reads."""
+    shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
+    return {
+        "subject": "You" if board.you else board.name,
+        "have_word": "have" if board.you else "has",
+        "use_word": "use" if board.you else "uses",
+        "have_note": have_note(board),
+        "use_note": use_note(board),
+        "lenders": lenders_words(board),
+        "hourly_note": hourly_note(board),
+        "stats": stats(board),
+        "day_title": day_title(board.days, board.now),
+        "figures": figures(board),
+        "wait_title": wait_title(board.waits),
+        "runs_title": f"{plural(len(board.runs), 'job runs', 'jobs run')} on"
+        f" {plural(board.uses, 'GPU')}",
+        "several_types": len({run.gpu_type for run in board.runs}) > 1,
+        "shown": [(run, where(run), (run.expires_at - board.now).total_seconds()) for run in shown],
+        "rest": rest,
+        "rest_gpus": sum(run.gpus for run in rest),
+        "rest_own": sum(run.own for run in rest),
+        "rest_borrowed": sum(run.borrowed for run in rest),
+        "rest_hourly": sum((run.hourly for run in rest), Decimal(0)),
+        "idle": max(0, board.has - board.uses),
+    }
+
+
+def stats(board: Board) -> list[Stat]:
+    """The four accounts."""
+    who = "You" if board.you else "It"
+    verbs = ("have", "use", "deserve") if board.you else ("has", "uses", "deserves")
+    have, use, deserve = (f"{who} {verb}" for verb in verbs)
+    return [
+        Stat(have, thousands(board.has), "GPUs quota", *_have_lines(board), have_note(board)),
+        Stat(
+            use,
+            thousands(board.uses),
+            "GPUs",
+            (
+                Addend("within quota", thousands(board.own)),
+                Addend("borrowed", thousands(board.borrowed)),
+            ),
+            Addend(f"in {plural(len(board.runs), 'job')}", thousands(board.uses)),
+            use_note(board),
+        ),
+        _deserve(board, deserve),
+        _owe(board, who),
+    ]
+
+
+def _have_lines(board: Board) -> tuple[tuple[Addend, ...], Addend]:
+    mode = MODES[board.quotas[0].mode] if board.quotas else "no quota in force"
+    total = Addend(mode, thousands(board.has))
+    claims = board.last.claims if board.last else ()
+    if len(claims) > 1:
+        return tuple(Addend(row.gpu_type, thousands(row.quota)) for row in claims), total
+    within = min(board.own, board.has)
+    return (
+        Addend("in use", thousands(within)),
+        Addend("free for others", thousands(board.has - within)),
+    ), total
+
+
+def have_note(board: Board) -> Note:
+    """Where the quota comes from, and whether capacity cut it."""
+    nominal = sum(quota.gpus for quota in board.quotas)
+    words = "GPUs that are guaranteed while jobs ask for them."
+    if nominal > board.has:
+        words = (
+            f"The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
+            " are scaled down alike."
+        )
+    types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
+    if len(types) < 2:
+        return Note("Quota", words=words, links=board.links)
+    return count_note("Quota", types, words=words, links=board.links)
+
+
+def use_note(board: Board) -> Note:
+    """Own and borrowed GPUs."""
+    return count_note(
+        "GPUs in use",
+        [("within quota", board.own), ("borrowed", board.borrowed)],
+        total=f"in {plural(len(board.runs), 'job')}",
+        words="Own quota is filled first, in the order in which leases began; the rest is"
+        " borrowed at the price of its term.",
+        links=board.links,
+    )
+
+
+def _deserve(board: Board, label: str) -> Stat:
+    claims = board.last.claims if board.last else ()
+    received = sum(row.received_gpu_s for row in claims)
+    deserved = sum(row.deserved_gpu_s for row in claims)
+    rho = received / deserved if deserved else None
+    lines: tuple[Addend, ...] = (
+        Addend("received", f"{gpu_hours(received)} GPU-h"),
+        Addend("deserved", f"{gpu_hours(deserved)} GPU-h"),
+    )
+    if len(claims) > 1:
+        lines = (*lines, *(Addend(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
+    note = Note(
+        "rho: received over deserved",
+        lines,
+        Addend("received \N{DIVISION SIGN} deserved", ratio(rho)),
+        "Deserved is the smaller of demand and quota, added up over time since the pool began."
+        " At 1.00 or above nobody was short-changed; whoever has the least goes first.",
+        board.links,
+    )
+    total = Addend("received \N{DIVISION SIGN} deserved", ratio(rho))
+    return Stat(label, ratio(rho), "rho", lines, total, note, _fair(rho))
+
+
+def _fair(rho: float | None) -> tuple[str, str]:
+    if rho is None:
+        return ("unclaimed", "nothing asked yet")
+    if rho >= 0.995:
+        return ("ok", "fair") if rho < 1.005 else ("ok", "at least fair")
+    return ("note", "behind")
+
+
+def _owe(board: Board, who: str) -> Stat:
+    money = board.money
+    verb = ("owe" if money.net < 0 else "earned") if who == "You" else "owes"
+    if who != "You" and money.net >= 0:
+        verb = "earned"
+    lines = (
+        Addend(
+            f"earned by lending {thousands(money.lent_gpu_h, 1)} GPU-h",
+            credits_text(money.earned, signed=True),
+        ),
+        Addend(
+            f"paid for borrowing {thousands(money.borrowed_gpu_h, 1)} GPU-h",
+            credits_text(-money.paid, signed=True),
+        ),
+    )
+    note = credit_note(
+        "Net of the last 24 h of pool time, by whole hours",
+        [("settled", money.net - money.open_net), ("not settled yet", money.open_net)],
+        links=(Link("Ledger", board.ledger_url),),
+    )
+    figure = credits_text(money.net, signed=True)
+    total = Addend("net", figure)
+    return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
+
+
+def lenders_words(board: Board) -> str:
+    """Whom the borrowed GPUs come from, as far as the viewer may know."""
+    lenders = board.last.lenders if board.last else ()
+    seen = [board.sight.of(lender.tenant) for lender in lenders]
+    names = [row.name for row in seen if row is not None][:NAMED]
+    if not names or len(seen) != len([row for row in seen if row]):
+        return "tenants that do not use all of theirs"
+    if len(lenders) > len(names):
+        return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def hourly_note(board: Board) -> Note | None:
+    """Borrowed GPUs x price, by price."""
+    by_price: dict[Decimal, int] = {}
+    for run in board.runs:
+        if run.borrowed:
+            by_price[run.price] = by_price.get(run.price, 0) + run.borrowed
+    if not by_price:
+        return None
+    return credit_note(
+        "Credits an hour, at the price of each term",
+        [
+            (f"{plural(gpus, 'GPU')} \N{MULTIPLICATION SIGN} {credits_text(price)}", gpus * price)
+            for price, gpus in sorted(by_price.items())
+        ],
+        links=board.links,
+    )
+
+
+def day_title(days: Sequence[Day], now: datetime) -> str:
+    """The finding of the use chart."""
+    if not days:
+        return "No round has counted this tenant yet"
+    over, span = timedelta(0), now - days[0].at
+    use, quota = _summed(days)
+    instants = [*sorted(use), now]
+    for at, until in pairwise(instants):
+        if use[at] > quota[at]:
+            over += until - at
+    share = over / span if span else 0.0
+    length = coarse(span.total_seconds())
+    if share > 0.97:
+        return f"Above quota for all of the last {length}"
+    if share < 0.03:
+        return f"Within quota for the last {length}"
+    return f"Above quota for {coarse(over.total_seconds())} of the last {length}"
+
+
+def _summed(days: Sequence[Day]) -> tuple[dict[datetime, int], dict[datetime, int]]:
+    """Use and quota over all GPU types, by instant."""
+    use: dict[datetime, int] = {}
+    quota: dict[datetime, int] = {}
+    for day in days:
+        use[day.at] = use.get(day.at, 0) + day.use
+        quota[day.at] = quota.get(day.at, 0) + day.quota
+    return use, quota
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A small chart with its finding."""
+
+    title: str
+    words: str
+    svg: str
+
+
+def figures(board: Board) -> list[Figure]:
+    """Use against quota, and rho; per GPU type where there are several."""
+    types = list(dict.fromkeys(day.gpu_type for day in board.days))
+    found = []
+    for gpu_type in types:
+        days = [day for day in board.days if day.gpu_type == gpu_type]
+        prefix = f"{gpu_type}: " if len(types) > 1 else ""
+        found += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
+    return found
+
+
+def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:
+    last = days[-1]
+    points = [UsePoint(day.at, day.use, day.quota) for day in days]
+    title = f"{prefix}{thousands(last.use)} in use, quota {thousands(last.quota)}"
+    svg = use_chart(points, board.now, label=f"{title}; over the last day", width=CHART_WIDTH)
+    return Figure(title, "GPUs. Hatched: borrowed", svg)
+
+
+def _rho_figure(days: Sequence[Day], prefix: str) -> Figure:
+    known = [day.rho for day in days if day.rho is not None]
+    if not known:
+        return Figure(f"{prefix}no rho yet", "Nothing was deserved so far", "")
+    title = f"{prefix}rho {ratio(known[-1])}, between {ratio(min(known))} and {ratio(max(known))}"
+    points = [RhoPoint(day.at, day.rho) for day in days]
+    svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
+    return Figure(title, "Dotted zone: less than deserved", svg)
+
+
+def wait_title(waits: Sequence[Wait]) -> str:
+    """How many wait, as a finding."""
+    jobs = sum(wait.jobs for wait in waits)
+    if not jobs:
+        return "Nothing waits"
+    return f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}, and why"
+
+
+def where(run: Run) -> str:
+    """The nodes of a lease, short."""
+    if len(run.nodes) <= 2:
+        return ", ".join(run.nodes)
+    return f"{run.nodes[0]} and {len(run.nodes) - 1} more"

@@ -1,0 +1,311 @@
+"""What a tenant has, uses and deserves in a pool, what runs and what waits, and its last day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from scheduling.domain.entitlements import Mode
+from scheduling.models import Job, Lease, Node, Round
+from scheduling.selectors.reasons import Why, why
+from scheduling.selectors.replay import ReplayError, round_decision
+from tenants.models import Quota
+
+POINTS = 200
+ZERO = Decimal("0.000000")
+HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever."""
+
+    gpu_type: str
+    quota: int
+    demand: int
+    received_gpu_s: float
+    deserved_gpu_s: float
+    rho: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """A tenant that does not use all of its quota."""
+
+    tenant: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastRound:
+    """The last round as one tenant's dashboard reads it."""
+
+    number: int
+    at: datetime
+    claims: tuple[Claim, ...]
+    lenders: tuple[Lender, ...]
+    borrowed: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Jobs that wait for one reason, with the numbers of the last round."""
+
+    jobs: int
+    gpus: int
+    gpu_type: str
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job that holds GPUs, or will as soon as those before it let go. Times are pool time."""
+
+    job: UUID
+    name: str
+    state: str
+    gpus: int
+    gpu_type: str
+    nodes: tuple[str, ...]
+    own: int
+    borrowed: int
+    price: Decimal
+    term: int
+    since: datetime
+    expires_at: datetime
+    protected_s: float
+
+    @property
+    def hourly(self) -> Decimal:
+        """Credits an hour at the term's price."""
+        return self.borrowed * self.price
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One round of the history of a claim."""
+
+    number: int
+    at: datetime
+    wall_at: datetime
+    scale: int
+    gpu_type: str
+    use: int
+    quota: int
+    rho: float | None
+    received_gpu_s: float
+    deserved_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNow:
+    """A quota in force, before it is scaled to the capacity that lives."""
+
+    gpu_type: str
+    gpus: int
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs of a tenant are in a pool, by what they do."""
+
+    pending: int
+    active: int
+    ever: bool
+
+
+def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
+    """Return the last round's rows for a tenant, or None before the first. One query."""
+    row = Round.objects.filter(pool_id=pool_id).order_by("-number").first()
+    if row is None:
+        return None
+    shares: list[dict[str, Any]] = row.shares
+    return LastRound(
+        number=row.number,
+        at=row.at,
+        claims=tuple(
+            Claim(
+                gpu_type=share["gpu_type"],
+                quota=share["quota"],
+                demand=share["demand"],
+                received_gpu_s=share["alloc_gpu_us"] / 1e6,
+                deserved_gpu_s=share["fair_gpu_us"] / 1e6,
+                rho=share["rho_before"],
+            )
+            for share in shares
+            if share["tenant"] == tenant_id
+        ),
+        lenders=_lenders(shares, tenant_id),
+        borrowed=sum(share["borrowed"] for share in shares),
+        idle=row.summary.get("idle", 0),
+    )
+
+
+def _lenders(shares: list[dict[str, Any]], but: int) -> tuple[Lender, ...]:
+    idle: dict[int, int] = {}
+    for share in shares:
+        left = share["quota"] - share["own"]
+        if left > 0 and share["tenant"] != but:
+            idle[share["tenant"]] = idle.get(share["tenant"], 0) + left
+    return tuple(Lender(*item) for item in sorted(idle.items(), key=lambda i: (-i[1], i[0])))
+
+
+def waits(pool_id: int, number: int, tenant_id: int) -> list[Wait]:
+    """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
+
+    Empty where the round's bytes are no longer kept.
+    """
+    round_ = Round.objects.only("pool_id", "number", "decision_sha256")
+    row = round_.filter(pool_id=pool_id, number=number).first()
+    if row is None:
+        return []
+    found = [
+        Wait(jobs, gpus, numbers.get("gpu_type", ""), why(reason, numbers))
+        for tenant, reason, jobs, gpus, numbers in _skips(_Kept(row))
+        if tenant == tenant_id
+    ]
+    return sorted(found, key=lambda wait: (-wait.jobs, wait.why.code, wait.gpu_type))
+
+
+class _Kept:
+    """A round as a key of the cache: equal where the decision has the same bytes."""
+
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
+
+    def __hash__(self) -> int:
+        return hash(self.round.decision_sha256)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Kept) and self.round.decision_sha256 == other.round.decision_sha256
+        )
+
+
+SkipRow = tuple[int, str, int, int, dict[str, Any]]
+
+
+@lru_cache(maxsize=4)
+def _skips(kept: _Kept) -> tuple[SkipRow, ...]:
+    """(tenant, reason, jobs, GPUs, numbers) of a decision, without its lists of jobs.
+
+    Every open dashboard asks for the same round at once, and decoding one with 10,000 waiting
+    jobs takes a while; a few hundred of these rows take no room.
+    """
+    try:
+        decision = round_decision(kept.round)
+    except ReplayError:
+        return ()
+    return tuple(
+        (skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, skip.numbers)
+        for skip in decision.skips
+    )
+
+
+def runs(pool_id: int, tenant_id: int) -> list[Run]:
+    """Return the tenant's leases that hold or are about to, largest first. Two queries."""
+    leases = list(
+        Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
+        .select_related("job", "gpu_type")
+        .order_by("-gpus", "id")
+    )
+    names = node_names(place[0] for lease in leases for place in lease.placement)
+    return [run_of(lease, names) for lease in leases]
+
+
+def run_of(lease: Lease, names: dict[int, str]) -> Run:
+    """Return a lease as pages show it; `names` holds at least its nodes."""
+    since = lease.started_at or lease.granted_at
+    protected = lease.protected_until
+    return Run(
+        job=lease.job.uid,
+        name=lease.job.name,
+        state=lease.state,
+        gpus=lease.gpus,
+        gpu_type=lease.gpu_type.name,
+        nodes=tuple(sorted(names.get(place[0], "?") for place in lease.placement)),
+        own=lease.own,
+        borrowed=lease.borrowed,
+        price=lease.price,
+        term=lease.term,
+        since=since,
+        expires_at=lease.expires_at,
+        protected_s=(protected - since).total_seconds() if protected else 0,
+    )
+
+
+def node_names(ids: Iterable[int]) -> dict[int, str]:
+    """Return names of nodes by id. One query, none where there are no ids."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    return dict(Node.objects.filter(id__in=wanted).values_list("id", "name"))
+
+
+def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
+    """Return the quotas of a tenant in force at an instant of pool time. One query."""
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .order_by("gpu_type__rank", "gpu_type__name")
+        .values_list("gpu_type__name", "gpus", "mode")
+    )
+    return [QuotaNow(name, gpus, Mode(mode)) for name, gpus, mode in rows]
+
+
+def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
+    """Return how many of a tenant's jobs wait and are active. Two queries on indexes."""
+    jobs = Job.objects.filter(tenant_id=tenant_id, pool_id=pool_id)
+    states = list(jobs.filter(state__in=Job.ACTIVE_STATES).values_list("state", flat=True))
+    return JobCounts(
+        pending=states.count(Job.State.PENDING),
+        active=len(states),
+        ever=bool(states) or jobs.exists(),
+    )
+
+
+# At most POINTS rounds are read, each by its number: a day of a pool at scale 1 has 8,640, and
+# to unfold the shares of all of them takes a second. LIMIT keeps the planner from trying.
+_HISTORY = """
+WITH span AS MATERIALIZED (
+    SELECT (SELECT number FROM scheduling_round
+            WHERE pool_id = %(pool)s AND at >= %(since)s ORDER BY at LIMIT 1) AS first,
+           (SELECT max(number) FROM scheduling_round WHERE pool_id = %(pool)s) AS last
+), step AS MATERIALIZED (
+    SELECT first, last, greatest(1, ceil((last - first + 1) / %(points)s::numeric)::bigint) AS by
+    FROM span WHERE first IS NOT NULL
+)
+SELECT r.number, r.at, r.wall_at, r.scale, s.gpu_type, s.own + s.borrowed, s.quota, s.rho_before,
+       s.alloc_gpu_us / 1e6, s.fair_gpu_us / 1e6
+FROM step
+CROSS JOIN LATERAL generate_series(first + (last - first) %% by, last, by) wanted(number)
+CROSS JOIN LATERAL (
+    SELECT * FROM scheduling_round
+    WHERE pool_id = %(pool)s AND number = wanted.number LIMIT 1
+) r
+CROSS JOIN LATERAL jsonb_to_recordset(r.shares) AS s(
+    tenant bigint, gpu_type text, own int, borrowed int, quota int, rho_before float,
+    alloc_gpu_us float, fair_gpu_us float
+)
+WHERE s.tenant = %(tenant)s
+ORDER BY r.number, s.gpu_type
+"""
+
+
+def history(pool_id: int, tenant_id: int, *, since: datetime) -> list[Day]:
+    """Return a tenant's claims over the rounds since an instant, oldest first. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _HISTORY,
+            {"pool": pool_id, "tenant": tenant_id, "since": since, "points": POINTS},
+        )
+        return [Day(*row) for row in cursor.fetchall()]

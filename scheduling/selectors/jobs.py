@@ -1,0 +1,239 @@
+"""A tenant's jobs page by page, and one job with all that happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Q
+
+from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.selectors.dashboard import HOLDING, node_names
+from scheduling.selectors.reasons import Why, why
+from scheduling.selectors.replay import ReplayError, round_decision
+
+PAGE = 50
+TEXT_MAX = 80
+# A job of months has thousands of terms; its page tells of the last ones.
+EVENTS, LEASES = 600, 200
+# Rounds whose stored decision is read to say why a past wait was.
+LOOKED_UP = 4
+
+# What the filter offers -> the states behind it.
+STATES: dict[str, tuple[str, ...]] = {
+    "pending": (Job.State.PENDING,),
+    "running": (Job.State.RUNNING, Job.State.STOPPING),
+    "succeeded": (Job.State.SUCCEEDED,),
+    "failed": (Job.State.FAILED,),
+    "cancelled": (Job.State.CANCELLED,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key."""
+
+    state: str = ""
+    text: str = ""
+    pool: str = ""
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a list. `own` and `borrowed` are None while it holds nothing."""
+
+    uid: UUID
+    name: str
+    state: str
+    reason: Why | None
+    gpus: int
+    pool: str
+    submitted_at: datetime
+    first_started_at: datetime | None
+    ended_at: datetime | None
+    terms: int
+    own: int | None
+    borrowed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Rows, newest first, and the key that the next page begins after (None: no more)."""
+
+    rows: tuple[JobRow, ...]
+    next_before: int | None
+
+
+def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobPage:
+    """Return a page of a tenant's jobs, newest first. Two queries, never an offset."""
+    jobs = Job.objects.filter(tenant_id=tenant_id).select_related("pool").order_by("-id")
+    if wanted.state in STATES:
+        jobs = jobs.filter(state__in=STATES[wanted.state])
+    if wanted.pool:
+        jobs = jobs.filter(pool__name=wanted.pool)
+    if wanted.text:
+        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
+    if wanted.before is not None:
+        jobs = jobs.filter(id__lt=wanted.before)
+    found = list(jobs[: limit + 1])
+    shown = found[:limit]
+    held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
+    holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
+    return JobPage(
+        tuple(_row(job, holds.get(job.pk)) for job in shown),
+        shown[-1].pk if len(found) > limit else None,
+    )
+
+
+def _row(job: Job, hold: tuple[int, int] | None) -> JobRow:
+    waits = job.state == Job.State.PENDING and job.reason_code
+    return JobRow(
+        uid=job.uid,
+        name=job.name,
+        state=job.state,
+        reason=why(job.reason_code) if waits else None,
+        gpus=job.gpus,
+        pool=job.pool.name,
+        submitted_at=job.submitted_at,
+        first_started_at=job.first_started_at,
+        ended_at=job.ended_at,
+        terms=job.terms,
+        own=hold[0] if hold else None,
+        borrowed=hold[1] if hold else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCounts:
+    """How many jobs of a tenant wait and run, over all pools."""
+
+    waiting: int
+    running: int
+
+
+def active_counts(tenant_id: int) -> ActiveCounts:
+    """Return how many of a tenant's jobs wait and run. One query on an index."""
+    counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
+        waiting=Count("id", filter=Q(state=Job.State.PENDING)),
+        running=Count("id", filter=~Q(state=Job.State.PENDING)),
+    )
+    return ActiveCounts(counts["waiting"], counts["running"])
+
+
+def pool_names(ids: Iterable[int]) -> list[str]:
+    """Return names of pools, for the filter of a list."""
+    pools = Pool.objects.filter(id__in=list(ids)).order_by("name")
+    return list(pools.values_list("name", flat=True))
+
+
+def job_find(uid: UUID) -> Job | None:
+    """Return a job with its tenant, pool and submitter, or None. One query."""
+    return Job.objects.select_related("tenant", "pool", "submitted_by").filter(uid=uid).first()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term of a lease: what it fixed, from when on."""
+
+    number: int
+    round: int
+    starts_at: datetime
+    own: int
+    borrowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One lease of a job with its terms; `places` are (node, GPUs) by name."""
+
+    lease: Lease
+    places: tuple[tuple[str, int], ...]
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStory:
+    """One job and what happened to it, oldest first.
+
+    `reasons`: why it waited before the lease of that number, as far as it was looked up.
+    `waits_for`: (round, reason with its numbers, jobs that share it) while it waits.
+    `cut`: there is more than was read.
+    """
+
+    job: Job
+    holds: tuple[Hold, ...]
+    events: tuple[LeaseEvent, ...]
+    rounds: tuple[tuple[datetime, datetime, int], ...]
+    reasons: dict[int, Why]
+    waits_for: tuple[int, Why, int] | None
+    cut: bool
+
+
+def job_story(job: Job) -> JobStory:
+    """Return a job's leases, terms, events and reasons.
+
+    Five queries, and the stored decision of at most `LOOKED_UP` + 1 rounds.
+    """
+    leases = list(job.leases.select_related("gpu_type").order_by("-number")[:LEASES])[::-1]
+    events = list(job.events.order_by("-id")[:EVENTS])[::-1]
+    names = node_names(place[0] for lease in leases for place in lease.placement)
+    terms: dict[int, list[Term]] = {}
+    rows = LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number")
+    for row in rows.values_list("lease_id", "number", "round", "starts_at", "own", "borrowed"):
+        terms.setdefault(row[0], []).append(Term(*row[1:]))
+    numbers = {event.round for event in events if event.round is not None}
+    anchors = Round.objects.filter(pool_id=job.pool_id, number__in=numbers).order_by("at")
+    return JobStory(
+        job=job,
+        holds=tuple(
+            Hold(
+                lease,
+                tuple(sorted((names.get(node, "?"), gpus) for node, gpus in lease.placement)),
+                tuple(terms.get(lease.pk, ())),
+            )
+            for lease in leases
+        ),
+        events=tuple(events),
+        rounds=tuple(anchors.values_list("at", "wall_at", "scale")),
+        reasons=_past_reasons(job, leases),
+        waits_for=_waits_for(job),
+        cut=len(leases) == LEASES or len(events) == EVENTS,
+    )
+
+
+def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, Why]:
+    """Why the job waited right before its last leases: by the round before each grant."""
+    asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
+    found: dict[int, Why] = {}
+    for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
+        skip = _skip_of(round_, job.pk)
+        if skip is not None:
+            found[asked[round_.number].number] = skip[0]
+    return found
+
+
+def _waits_for(job: Job) -> tuple[int, Why, int] | None:
+    """Why the job waits now, by the last round; None when it does not, or nothing is known."""
+    if job.state != Job.State.PENDING:
+        return None
+    last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
+    skip = _skip_of(last, job.pk) if last else None
+    if last is None or skip is None:
+        return None
+    return last.number, *skip
+
+
+def _skip_of(round_: Round, job_id: int) -> tuple[Why, int] | None:
+    try:
+        skips = round_decision(round_).skips
+    except ReplayError:
+        return None
+    for skip in skips:
+        if job_id in skip.jobs:
+            numbers: dict[str, Any] = skip.numbers
+            return why(skip.reason.value, numbers), len(skip.jobs)
+    return None

@@ -1,0 +1,171 @@
+"""Why jobs wait and why leases end, in words: the one table for every page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.domain.reasons import EndReason, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a reason reads.
+
+    `words` is its name. `sentence` is a format string over the skip's numbers, `plain` what
+    stands where they are not known. `next_step` is what helps. `kind` is how a timeline draws
+    the wait: turn, price or blocked.
+    """
+
+    words: str
+    sentence: str
+    plain: str
+    next_step: str
+    kind: str = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A reason with its numbers, ready to read."""
+
+    code: str
+    words: str
+    sentence: str
+    next_step: str
+
+
+WORDINGS: dict[Reason, Wording] = {
+    Reason.LEASE_TURN: Wording(
+        "lease turn",
+        "Others that had received less went first: rho {own_rho} here, up to {served_rho} served.",
+        "Others that had received less of what they deserve went first.",
+        "Its turn comes as leases end; each round decides anew.",
+        "turn",
+    ),
+    Reason.TENANT_PASSED_OVER: Wording(
+        "behind the first job",
+        "The first job of the queue did not fit, so the queue stood still this round.",
+        "The first job of the queue did not fit, so the queue stood still this round.",
+        "It moves when the first job starts or is cancelled.",
+        "turn",
+    ),
+    Reason.NO_FREE_GPUS: Wording(
+        "no free GPUs",
+        "It needs {needed} GPUs at once; {free} were free.",
+        "Fewer GPUs were free than it needs at once.",
+        "It starts when leases end; a smaller job fits sooner.",
+    ),
+    Reason.FRAGMENTED: Wording(
+        "no node with enough room",
+        "It needs {needed} GPUs side by side; {free} were free, at most {largest_hole} on one"
+        " node.",
+        "Enough GPUs were free, but not side by side.",
+        "It starts when a whole node frees up; {largest_hole} GPUs or fewer fit now.",
+    ),
+    Reason.RESERVED_FOR_GANG: Wording(
+        "kept for a larger job",
+        "{free} GPUs were free, {held_back} more are kept for a job that has waited too long.",
+        "Free GPUs are kept for a larger job that has waited too long.",
+        "It starts after that job, or elsewhere as leases end.",
+    ),
+    Reason.RESERVED_QUOTA: Wording(
+        "quota that is not lent",
+        "{unused} GPUs were free, but their owners do not lend {kept} of them.",
+        "The free GPUs belong to tenants that do not lend them.",
+        "It starts when own quota or lent quota is free.",
+    ),
+    Reason.QUOTA_LIMIT: Wording(
+        "borrowing limit",
+        "{own} of {quota} GPUs of the quota are in use and {borrowed} borrowed; at most"
+        " {may_borrow} may be.",
+        "The tenant may not borrow more.",
+        "It starts when a job of the tenant ends, or with a higher limit.",
+    ),
+    Reason.PRICE_ABOVE_MAX: Wording(
+        "price above the maximum",
+        "A GPU-hour costs {price} credits; the job pays at most {max_price}.",
+        "A borrowed GPU-hour costs more than the job may pay.",
+        "It starts when the price falls or own quota is free.",
+        "price",
+    ),
+    Reason.BUDGET: Wording(
+        "budget",
+        "A term would cost up to {needed} credits; {spendable} may still be spent.",
+        "The tenant's credit does not cover a term of it.",
+        "It starts with more credit, or when own quota is free.",
+        "price",
+    ),
+    Reason.TOO_LARGE: Wording(
+        "larger than the pool",
+        "It needs {needed} GPUs; the pool has {capacity}.",
+        "It needs more GPUs than the pool has.",
+        "It cannot start as it is: submit it with fewer GPUs.",
+    ),
+    Reason.QUARANTINED: Wording(
+        "set aside",
+        "It made the policy fail and is set aside.",
+        "It made the policy fail and is set aside.",
+        "An operator looks at it.",
+    ),
+}
+
+# Why a lease ended, as the end of the sentence "The lease ended: ...".
+ENDINGS: dict[str, str] = {
+    EndReason.NOT_RENEWED.value: "its term was over, and the GPUs went to others further behind",
+    EndReason.FINISHED.value: "the job finished",
+    EndReason.FAILED.value: "the job failed",
+    EndReason.CANCELLED.value: "the job was cancelled",
+    EndReason.NODE_LOST.value: "its node was lost",
+    EndReason.DRAINED.value: "its node is being drained",
+    EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
+    EndReason.BUDGET.value: "the tenant's credit did not cover another term",
+    EndReason.LOST.value: "the executor no longer knew it",
+}
+
+
+class _Shown(dict[str, str]):
+    """Numbers that are missing read as a dash."""
+
+    def __missing__(self, key: str) -> str:
+        return "\N{EN DASH}"
+
+
+def why(code: str, numbers: Mapping[str, Any] | None = None) -> Why:
+    """Return a reason in words; with its numbers if they are known, an unknown code as it is."""
+    try:
+        wording = WORDINGS[Reason(code)]
+    except ValueError:
+        return Why(code, code.replace("_", " "), "", "")
+    if not numbers:
+        step = "" if "{" in wording.next_step else wording.next_step
+        return Why(code, wording.words, wording.plain, step)
+    shown = _Shown({name: _show(value) for name, value in _credits(numbers).items()})
+    return Why(
+        code,
+        wording.words,
+        wording.sentence.format_map(shown),
+        wording.next_step.format_map(shown),
+    )
+
+
+def wait_kind(code: str) -> str:
+    """Return how a timeline draws a wait for this reason."""
+    try:
+        return WORDINGS[Reason(code)].kind
+    except ValueError:
+        return "turn"
+
+
+def _credits(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Micro-credits as credits, under the name without its unit."""
+    return {
+        name.removesuffix("_micro"): value / 1_000_000 if name.endswith("_micro") else value
+        for name, value in numbers.items()
+    }
+
+
+def _show(value: object) -> str:
+    if value is None:
+        return "none yet"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
