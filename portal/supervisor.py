@@ -11,6 +11,7 @@ A child that dies is started again, later each time. Nothing here imports Django
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -42,10 +43,12 @@ def main() -> int:
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
         with Watchdog([held]) as watchdog:
-            return asyncio.run(Tree(place, listener, watchdog).run(begun))
+            status = asyncio.run(Tree(place, listener, watchdog).run(begun))
+        shutil.rmtree(place.run, ignore_errors=True)
     except StartError as error:
         say(str(error))
         return 1
+    return status
 
 
 class Tree:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -84,6 +85,8 @@ class RunningTree:
             self.process.kill()
         self.process.wait(STOP_S)
         eventually(lambda: not self.processes(), within_s=STOP_S)
+        if (self.data / "run").is_symlink():
+            shutil.rmtree((self.data / "run").readlink(), ignore_errors=True)
 
 
 def processes_of(data: Path) -> dict[int, str]:
