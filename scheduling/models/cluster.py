@@ -48,6 +48,12 @@ class Pool(models.Model):
     visibility = models.CharField(
         max_length=16, choices=Visibility.choices, default=Visibility.FULL
     )
+    on_demand = models.BooleanField(
+        default=False, help_text="A submission may wake a round between two grid instants."
+    )
+    source_dir = models.CharField(
+        max_length=400, default="", blank=True, help_text="Folder in which local jobs start."
+    )
     pause_unwatched_s = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:

@@ -50,6 +50,7 @@ class Job(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     source = models.CharField(max_length=31, default="web")
     command = models.JSONField(default=list, blank=True)
+    environment = models.JSONField(default=dict, blank=True)
 
     gpus = models.PositiveIntegerField()
     gpus_min = models.PositiveIntegerField()
@@ -75,6 +76,11 @@ class Job(models.Model):
     first_started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
+    cancel_asked_at = models.DateTimeField(null=True, blank=True)
+    quarantine = models.CharField(
+        max_length=400, default="", blank=True, help_text="Why it is set aside; empty: it is not."
+    )
+    progress = models.JSONField(null=True, blank=True, help_text="What the job reports itself.")
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
