@@ -44,6 +44,12 @@ def access_of(user: User) -> Access:
     )
 
 
+def home_of(username: str) -> Seat | None:
+    """Return the tenant that a person sees first, by their login name."""
+    user = User.objects.filter(username=username).first()
+    return access_of(user).home if user else None
+
+
 def tenant_find(slug: str) -> Tenant | None:
     """Return the tenant of that slug, or None."""
     return Tenant.objects.filter(slug=slug).first()

@@ -17,7 +17,7 @@ from scheduling.domain.entitlements import Mode
 from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
 from scheduling.selectors.sight import Sight
 
-SHOWN = 12
+SHOWN = 10
 NAMED = 3
 CHART_WIDTH = 340
 MODES = {

@@ -11,13 +11,15 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from billing.selectors.totals import Moved, book_moved
 from portal.access import access, pool_of_page
 from portal.context import replay_command
-from portal.marks.figures import ratio, thousands
-from portal.marks.notes import Addend, Note, Stat
+from portal.marks.figures import credits_text, gpu_hours, ratio, thousands
+from portal.marks.notes import Addend, Link, Note, Stat
+from portal.views.session import DEMO_PEOPLE
 from scheduling.selectors.lines import PoolFacts, PoolSoFar, pool_so_far
 from tenants.scopes import site_scope
-from tenants.selectors import Access
+from tenants.selectors import Access, home_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,15 @@ DOORS = (
     Door(
         "researcher",
         "Rosa, researcher",
-        "Your team's GPUs at a glance: what you have, use, deserve and owe. Each waiting job"
-        " says why it waits, each running one until when.",
+        "A team that borrows much: what it has, uses, deserves and owes, in one glance. Each"
+        " waiting job says why, each running one until when.",
         "Look as Rosa",
     ),
     Door(
         "manager",
         "Mara, manager",
-        "The largest borrower: what the quota earned while it was idle, what borrowing cost,"
-        " and who was paid for it, to the last digit.",
+        "A team that often lends: what its quota earned while it was idle, who pays for it, and"
+        " how soon it is back when a job asks.",
         "Look as Mara",
     ),
     Door(
@@ -79,10 +81,12 @@ def front(request: HttpRequest) -> HttpResponse:
     if pool is not None:
         with site_scope():
             so_far = pool_so_far(pool.id)
+            moved = book_moved(pool.book)
+            seat = home_of(DEMO_PEOPLE["researcher"])
         context |= {
             "so_far": so_far,
-            "stats": _stats(pool, so_far),
-            "steps": _tour(pool),
+            "stats": _stats(pool, so_far, moved),
+            "steps": _tour(pool, reverse("job-list", args=[seat.slug]) if seat else ""),
             "command": replay_command(pool),
         }
     return render(request, "portal/front.html", context)
@@ -97,7 +101,7 @@ def _home(request: HttpRequest, who: Access) -> str:
     return reverse("ledger")
 
 
-def _stats(pool: PoolFacts, so_far: PoolSoFar) -> list[Stat]:
+def _stats(pool: PoolFacts, so_far: PoolSoFar, moved: Moved) -> list[Stat]:
     renewals = so_far.terms - so_far.leases
     return [
         Stat(
@@ -124,20 +128,39 @@ def _stats(pool: PoolFacts, so_far: PoolSoFar) -> list[Stat]:
         ),
         Stat(
             "Furthest behind",
-            ratio(so_far.lowest_rho),
+            ratio(so_far.least_rho),
             "rho",
-            (Addend("jobs done", thousands(so_far.jobs_done)),),
-            Addend("jobs waiting, each with its reason", thousands(so_far.waiting)),
+            (
+                Addend("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
+                Addend("deserved", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
+            ),
+            Addend("received \N{DIVISION SIGN} deserved", ratio(so_far.least_rho)),
             Note(
-                "rho, of the tenant that is furthest behind",
+                "rho of the tenant that is furthest behind",
                 words="GPU-time received over GPU-time deserved, since the pool began. Whoever"
                 " has the lowest is served first, so that it comes back to 1.00.",
+            ),
+        ),
+        Stat(
+            "Moved so far",
+            credits_text(moved.total),
+            "credits",
+            (
+                Addend("to tenants that lent", credits_text(moved.to_tenants)),
+                Addend("to the operator", credits_text(moved.to_operator)),
+            ),
+            Addend("paid by borrowers", credits_text(moved.total)),
+            Note(
+                "Settled payments for borrowed GPU-time",
+                words="Once an hour of pool time, what borrowers owe for the hour is paid to those"
+                " whose quota stood idle, to the last digit.",
+                links=(Link("Ledger", reverse("ledger")),),
             ),
         ),
     ]
 
 
-def _tour(pool: PoolFacts) -> tuple[Step, ...]:
+def _tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
     rounds = reverse("round-list", args=[pool.name])
     last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
     return (
@@ -160,16 +183,16 @@ def _tour(pool: PoolFacts) -> tuple[Step, ...]:
         Step(
             "Be a tenant that waits",
             "Four questions in one glance, and the jobs that wait with what would help them.",
-            "manager",
-            "Mara's overview",
+            "researcher",
+            "Rosa's overview",
             reverse("front"),
         ),
         Step(
             "Follow one job",
             "Its leases, own and borrowed GPUs, price and charge, on one clock.",
-            "manager",
-            "Mara's jobs",
-            reverse("front"),
+            "researcher",
+            "Rosa's jobs",
+            jobs,
         ),
         Step(
             "Follow the money",

@@ -91,7 +91,15 @@ class PoolSoFar:
     idle: int
     waiting: int
     tenants: int
-    lowest_rho: float | None
+    least_received_gpu_s: float | None
+    least_deserved_gpu_s: float | None
+
+    @property
+    def least_rho(self) -> float | None:
+        """rho of the tenant that is furthest behind; None while nobody deserved anything."""
+        if not self.least_deserved_gpu_s or self.least_received_gpu_s is None:
+            return None
+        return self.least_received_gpu_s / self.least_deserved_gpu_s
 
 
 _SO_FAR = """
@@ -101,13 +109,19 @@ SELECT (SELECT count(*) FROM scheduling_lease WHERE pool_id = %(pool)s),
        coalesce((r.summary->>'used')::int, 0), coalesce((r.summary->>'idle')::int, 0),
        coalesce((r.summary->>'waiting')::int, 0),
        (SELECT count(DISTINCT tenant_id) FROM tenants_quota WHERE pool_id = %(pool)s),
-       (SELECT min((s->>'rho_before')::float) FROM jsonb_array_elements(r.shares) s
-        WHERE (s->>'demand')::int > 0)
+       least.alloc_gpu_us / 1e6, least.fair_gpu_us / 1e6
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
     SELECT summary, shares FROM scheduling_round
     WHERE pool_id = %(pool)s ORDER BY number DESC LIMIT 1
 ) r ON true
+LEFT JOIN LATERAL (
+    SELECT s.alloc_gpu_us, s.fair_gpu_us
+    FROM jsonb_to_recordset(r.shares) s(
+        tenant bigint, rho_before float, alloc_gpu_us float, fair_gpu_us float
+    )
+    WHERE s.rho_before IS NOT NULL ORDER BY s.rho_before, s.tenant LIMIT 1
+) least ON true
 """
 
 

@@ -38,8 +38,11 @@ class Why:
 WORDINGS: dict[Reason, Wording] = {
     Reason.LEASE_TURN: Wording(
         "lease turn",
-        "Others that had received less went first: rho {own_rho} here, up to {served_rho} served.",
-        "Others that had received less of what they deserve went first.",
+        # Not "others had received less": a smaller job of a tenant with more may have fitted
+        # where this one no longer did.
+        "There was room for it when the round began, and others were served first: rho here"
+        " {own_rho}, the highest served {served_rho}.",
+        "There was room for it when the round began, and others were served first.",
         "Its turn comes as leases end; each round decides anew.",
         "turn",
     ),

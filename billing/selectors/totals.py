@@ -1,0 +1,36 @@
+"""Sums over a whole book, for the front door. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from django.db.models import Q, Sum
+
+from billing.models import Account, Entry, Transfer
+from billing.selectors.accounts import ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Credits that settlements of usage moved so far, by who received them."""
+
+    to_tenants: Decimal
+    to_operator: Decimal
+
+    @property
+    def total(self) -> Decimal:
+        """What borrowers paid."""
+        return self.to_tenants + self.to_operator
+
+
+def book_moved(book: str) -> Moved:
+    """Return what settled usage moved in a book since it began. One query over its entries."""
+    entries = Entry.objects.filter(
+        transfer__book__slug=book, transfer__code=Transfer.Code.USAGE, amount__gt=0
+    )
+    operator = Q(account__kind=Account.Kind.OPERATOR)
+    sums = entries.aggregate(
+        tenants=Sum("amount", filter=~operator), operator=Sum("amount", filter=operator)
+    )
+    return Moved(sums["tenants"] or ZERO, sums["operator"] or ZERO)
