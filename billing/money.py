@@ -42,12 +42,21 @@ def to_credits(micro: int) -> Decimal:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
+    # From text, because arithmetic would round to the decimal context's precision.
+    return Decimal(to_text(micro))
+
+
+def to_text(micro: int) -> str:
+    """Return whole micro-credits as decimal text with six places, as the database reads it.
+
+    Raises:
+        TypeError: it is not an int.
+        ValueError: it does not fit numeric(20,6).
+    """
     if type(micro) is not int:
         raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
-    # By digits, because arithmetic would round to the decimal context's precision.
-    sign = 1 if micro < 0 else 0
-    digits = tuple(int(digit) for digit in str(abs(_fits(micro))))
-    return Decimal((sign, digits, -6))
+    whole, part = divmod(abs(_fits(micro)), MICRO)
+    return f"{'-' if micro < 0 else ''}{whole}.{part:06d}"
 
 
 def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from billing.checks.base import Finding, count, finding_of, rows
-from billing.models import MeterCursor, UsageLine
+from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.money import charge_micro, to_credits, to_micro
 from billing.revenue import ClosedTerm, Sweep, split_charge
 from billing.selectors.events import EventGapError, events_read
 from scheduling.domain.instants import to_us
+from scheduling.models import Pool
 
 BATCH = 5000
 # (gpus, price, starts, ends, amount, event) of a line; lender -> (weight, amount, lent).
@@ -92,7 +93,7 @@ def lines_match_events() -> Finding:
     return finding
 
 
-def _swept(cursor: MeterCursor, finding: Finding | None = None) -> Iterator[list[ClosedTerm]]:
+def _swept(cursor: MeterCursor, finding: Finding) -> Iterator[list[ClosedTerm]]:
     """Yield closed terms, batch by batch, as the meter must have seen them."""
     sweep = Sweep()
     rests: dict[int, list[int]] = defaultdict(list)
@@ -109,8 +110,7 @@ def _swept(cursor: MeterCursor, finding: Finding | None = None) -> Iterator[list
                 closed += sweep.rest(until_us)
         yield closed
     for number, what in sweep.anomalies:
-        if finding is not None:
-            finding.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
+        finding.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
 
 
 def _compare(terms: Iterable[ClosedTerm], finding: Finding) -> int:
@@ -144,28 +144,23 @@ def _expected(term: ClosedTerm) -> Iterator[tuple[str, Line, Shares]]:
 
 
 def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]:
-    lines = UsageLine.objects.filter(lease_id__in=leases).prefetch_related("shares__account")
-    return {
-        (line.lease_id, line.term, line.meter): (
-            (
-                line.gpus,
-                to_micro(line.price),
-                to_us(line.starts_at),
-                to_us(line.ends_at),
-                to_micro(line.amount),
-                line.event_number,
-            ),
-            {
-                share.account.tenant_id or 0: (
-                    share.weight,
-                    to_micro(share.amount),
-                    share.lent_gpu_us,
-                )
-                for share in line.shares.all()
-            },
-        )
-        for line in lines
-    }
+    found: dict[tuple[int, int, str], tuple[Line, Shares]] = {}
+    shares_of: dict[int, Shares] = {}
+    lines = UsageLine.objects.filter(lease_id__in=leases).values_list(
+        *("pk", "lease_id", "term", "meter", "gpus", "price", "starts_at", "ends_at"),
+        *("amount", "event_number"),
+    )
+    for key, lease, term, meter, gpus, price, starts_at, ends_at, amount, event in lines:
+        times = (to_us(starts_at), to_us(ends_at))
+        shares_of[key] = {}
+        line = (gpus, to_micro(price), *times, to_micro(amount), event)
+        found[lease, term, meter] = (line, shares_of[key])
+    shares = UsageShare.objects.filter(line__lease_id__in=leases).values_list(
+        "line_id", "account__tenant_id", "weight", "amount", "lent_gpu_us"
+    )
+    for key, tenant, weight, amount, lent in shares:
+        shares_of[key][tenant or 0] = (weight, to_micro(amount), lent)
+    return found
 
 
 def lines_match_terms() -> Finding:
@@ -206,22 +201,11 @@ def _line_wrong(row: tuple[Any, ...]) -> str:
 
 def reserved_covers_open_terms() -> Finding:
     """Reserved = worst case of the terms that are not closed + charges not settled yet."""
-    closed: set[tuple[int, int]] = set()
-    for cursor in MeterCursor.objects.all():
-        for terms in _swept(cursor):
-            closed |= {(term.lease, term.term) for term in terms}
     due: dict[tuple[int, str], int] = defaultdict(int)
-    for lease, number, tenant, book, gpus, price, starts_at, expires_at in rows(
-        """
-        SELECT lease.id, term.number, lease.tenant_id, pool.book, term.borrowed, term.price,
-               term.starts_at, term.expires_at
-        FROM scheduling_leaseterm term
-        JOIN scheduling_lease lease ON lease.id = term.lease_id
-        JOIN scheduling_pool pool ON pool.id = lease.pool_id
-        WHERE term.borrowed > 0 AND term.price > 0
-        """
-    ):
-        if (lease, number) not in closed:
+    cursors = {cursor.pool_id: cursor for cursor in MeterCursor.objects.all()}
+    for pool in Pool.objects.values_list("pk", flat=True):
+        cursor = cursors.get(pool) or MeterCursor(pool_id=pool)
+        for tenant, book, gpus, price, starts_at, expires_at in _open_terms(cursor):
             held_us = to_us(expires_at) - to_us(starts_at)
             due[tenant, book] += charge_micro(gpus, to_micro(price), held_us)
     for tenant, book, amount in rows(
@@ -229,7 +213,7 @@ def reserved_covers_open_terms() -> Finding:
         SELECT line.tenant_id, book.slug, sum(line.amount)
         FROM billing_usageline line
         JOIN billing_book book ON book.id = line.book_id
-        LEFT JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
+        JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
         WHERE line.hour >= coalesce(cursor.settled_until, '-infinity')
         GROUP BY 1, 2
         """
@@ -243,4 +227,32 @@ def reserved_covers_open_terms() -> Finding:
             for tenant, book, reserved in budgets
             if to_micro(reserved) != due[tenant, book]
         ],
+    )
+
+
+def _open_terms(cursor: MeterCursor) -> list[tuple[Any, ...]]:
+    """Return the priced terms that the meter has not closed: those of leases that its sweep
+    holds open, from their present term on, and those of leases it has not read yet."""
+    sweep = Sweep.from_state(cursor.state.get("sweep", {}))
+    first_open = dict(sweep.running.keys())
+    first_open |= dict.fromkeys(sweep.awaited, 1)
+    return rows(
+        """
+        WITH opened AS (
+            SELECT lease_id, first_open FROM unnest(%s::bigint[], %s::int[])
+                AS held (lease_id, first_open)
+            UNION
+            SELECT lease_id, 1 FROM scheduling_leaseevent
+            WHERE pool_id = %s AND number > %s AND kind = 'granted'
+        )
+        SELECT lease.tenant_id, pool.book, term.borrowed, term.price, term.starts_at,
+               term.expires_at
+        FROM opened
+        JOIN scheduling_leaseterm term
+             ON term.lease_id = opened.lease_id AND term.number >= opened.first_open
+        JOIN scheduling_lease lease ON lease.id = term.lease_id
+        JOIN scheduling_pool pool ON pool.id = lease.pool_id
+        WHERE term.borrowed > 0 AND term.price > 0
+        """,
+        [list(first_open), list(first_open.values()), cursor.pool_id, cursor.event_number],
     )

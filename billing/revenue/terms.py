@@ -132,6 +132,11 @@ class Sweep:
         """Terms that are not closed: (lease, term) -> its figures."""
         return {(lease, term.term): term for lease, term in self._open.items()}
 
+    @property
+    def awaited(self) -> list[int]:
+        """Leases whose grant is pending."""
+        return [event.lease for _, _, event in self._pending if event.kind == "granted"]
+
     def _take(self, event: Event, at_us: int) -> ClosedTerm | None:
         if event.kind == "entitled":
             self._entitle(event, at_us)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 from hypothesis import HealthCheck, settings
@@ -295,7 +296,7 @@ class TestAtOnce:
         story.meter()
         before = lines_and_shares()
         MeterCursor.objects.update(event_number=0, state={})
-        with pytest.raises(DatabaseError, match=r"price_once_per_round|usage_once_per_term"):
+        with pytest.raises(psycopg.Error, match=r"price_once_per_round|usage_once_per_term"):
             meter_pool(story.pool.pk)
         assert lines_and_shares() == before
         assert LeaseEvent.objects.exists()

@@ -1,0 +1,12 @@
+"""From lease events to usage lines, and from usage lines to hourly settlements.
+
+`meter_pool` reads a pool's events by cursor and writes a line for every term that closed;
+`settle_pool` posts one balanced transfer per borrower and hour that is over. Both begin by
+locking the pool's cursor row, so that two workers never write the same line twice, and both
+may be called at any time, any number of times.
+"""
+
+from billing.metering.meter import Metered, meter_pool
+from billing.metering.settle import Settled, settle_pool
+
+__all__ = ["Metered", "Settled", "meter_pool", "settle_pool"]

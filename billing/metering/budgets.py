@@ -1,0 +1,69 @@
+"""What rounds reserved from budgets, replaced by charges, released by settlements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from django.db import connection
+
+from billing.ledger import Posting
+from billing.models import Book
+from billing.money import charge_micro, to_credits, to_micro
+from billing.revenue import ClosedTerm
+from scheduling.domain.instants import to_us
+from scheduling.models import LeaseTerm
+
+
+def reserved_replace(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> None:
+    """Replace the worst case that a round reserved for each term by what it cost."""
+    priced = {
+        (term.lease, term.term): (term.tenant, amount)
+        for term, amount in charged
+        if term.borrowed and term.price_micro
+    }
+    rows = LeaseTerm.objects.filter(lease_id__in={lease for lease, _ in priced}).values_list(
+        "lease_id", "number", "borrowed", "price", "starts_at", "expires_at"
+    )
+    change: dict[int, int] = defaultdict(int)
+    for lease, number, gpus, price, starts_at, expires_at in rows:
+        if (lease, number) in priced:
+            tenant, amount = priced[lease, number]
+            worst = charge_micro(gpus, to_micro(price), to_us(expires_at) - to_us(starts_at))
+            change[tenant] += amount - worst
+    _change_reserved(book, change)
+
+
+def reserved_release(book: Book, postings: Sequence[Posting]) -> None:
+    """What is settled is no longer reserved: the ledger took it from `spendable`."""
+    change: dict[int, int] = defaultdict(int)
+    for posting in postings:
+        if posting.tenant_id is not None:
+            change[posting.tenant_id] += sum(min(micro, 0) for _, micro in posting.entries)
+    _change_reserved(book, change)
+
+
+def _change_reserved(book: Book, change: dict[int, int]) -> None:
+    rows = sorted((tenant, micro) for tenant, micro in change.items() if micro)
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH locked AS (
+                SELECT budget.id, change.amount
+                FROM tenants_budget budget
+                JOIN unnest(%s::bigint[], %s::numeric[]) AS change (tenant_id, amount)
+                  USING (tenant_id)
+                WHERE budget.book = %s
+                ORDER BY budget.tenant_id FOR UPDATE OF budget
+            )
+            UPDATE tenants_budget budget SET reserved = budget.reserved + locked.amount
+            FROM locked WHERE budget.id = locked.id
+            """,
+            [
+                [tenant for tenant, _ in rows],
+                [to_credits(micro) for _, micro in rows],
+                book.slug,
+            ],
+        )

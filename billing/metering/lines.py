@@ -1,0 +1,135 @@
+"""Writes usage lines, their lenders' shares, and posted prices.
+
+By COPY: a round of a large pool closes a thousand terms with dozens of lenders each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from billing.ledger import accounts_open, book_open
+from billing.metering.budgets import reserved_replace
+from billing.models import Book, MeterCursor, UsageLine
+from billing.money import charge_micro, to_text
+from billing.revenue import ClosedTerm, Event, price_to_micro, split_charge
+from billing.selectors.events import hour_of
+from scheduling.domain.instants import from_us
+from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.models import GpuType, LeaseEvent, Pool
+
+PRICE_COLUMNS = (
+    *("pool_id", "gpu_type_id", "valid_from_round", "price", "used", "capacity", "base"),
+    *("theta", "posted_at", "event_number"),
+)
+LINE_COLUMNS = (
+    *("id", "pool_id", "book_id", "tenant_id", "job_id", "lease_id", "term", "meter"),
+    *("gpu_type_id", "gpus", "price", "starts_at", "ends_at", "amount", "event_number", "hour"),
+)
+SHARE_COLUMNS = ("line_id", "account_id", "weight", "amount", "lent_gpu_us", "hour")
+
+OWN, BORROWED = UsageLine.Meter.OWN.value, UsageLine.Meter.BORROWED.value
+
+
+def terms_write(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[ClosedTerm]) -> int:
+    """Write what a batch of events closed and posted; return the number of lines."""
+    book = book_open(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
+    types = dict(GpuType.objects.values_list("name", "id"))
+    copy_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
+    charged = [
+        (term, charge_micro(term.borrowed, term.price_micro, term.held_us)) for term in closed
+    ]
+    written = _write_lines(cursor, book, types, charged)
+    reserved_replace(book, charged)
+    return written
+
+
+def _prices(
+    pool_id: int, events: Sequence[Event], types: dict[str, int]
+) -> Iterator[tuple[object, ...]]:
+    for event in events:
+        if event.kind != LeaseEvent.Kind.PRICED:
+            continue
+        for row in event.data["prices"]:
+            yield (
+                pool_id,
+                types[row["gpu_type"]],
+                event.data["valid_from_round"],
+                to_text(price_to_micro(row["price"])),
+                row["used"],
+                row["capacity"],
+                to_text(price_to_micro(row["base"])),
+                row["theta"],
+                from_us(event.at_us),
+                event.number,
+            )
+
+
+def _write_lines(
+    cursor: MeterCursor,
+    book: Book,
+    types: dict[str, int],
+    charged: Sequence[tuple[ClosedTerm, int]],
+) -> int:
+    """One line for own GPUs (free) and one for borrowed ones, where there are any."""
+    used = [
+        (term, meter, gpus, price, amount)
+        for term, charge in charged
+        for meter, gpus, price, amount in (
+            (OWN, term.own, 0, 0),
+            (BORROWED, term.borrowed, term.price_micro, charge),
+        )
+        if gpus and term.starts_us is not None
+    ]
+    ids = next_ids("billing_usageline", len(used))
+    hours = [_hour(cursor, term) for term, *_ in used]
+    copy_rows(
+        "billing_usageline",
+        LINE_COLUMNS,
+        (
+            (
+                *(line, cursor.pool_id, book.pk, term.tenant, term.job, term.lease, term.term),
+                *(meter, types[term.gpu_type], gpus, to_text(price)),
+                *(from_us(term.starts_us or 0), from_us(term.ends_us), to_text(amount)),
+                *(term.event, hour),
+            )
+            for line, hour, (term, meter, gpus, price, amount) in zip(ids, hours, used, strict=True)
+        ),
+    )
+    _write_shares(
+        book,
+        [
+            (line, hour, term, amount)
+            for line, hour, (term, meter, _, _, amount) in zip(ids, hours, used, strict=True)
+            if meter == BORROWED
+        ],
+    )
+    return len(used)
+
+
+def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
+    """Return the hour a term belongs to: late usage goes to the first one that is open."""
+    hour = hour_of(from_us(term.ends_us))
+    return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
+
+
+def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm, int]]) -> None:
+    """Split every borrowed line over the tenants whose quota was idle meanwhile."""
+    parties = {lender for _, _, term, _ in borrowed for lender in term.weights}
+    accounts = accounts_open(book, parties | {term.tenant for _, _, term, _ in borrowed})
+    copy_rows(
+        "billing_usageshare",
+        SHARE_COLUMNS,
+        (
+            (
+                line,
+                accounts[share.lender],
+                share.weight_gpu_us,
+                to_text(share.amount_micro),
+                share.lent_gpu_us,
+                hour,
+            )
+            for line, hour, term, amount in borrowed
+            for share in split_charge(amount, term.borrowed * term.held_us, term.weights)
+        ),
+    )

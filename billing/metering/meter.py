@@ -1,0 +1,72 @@
+"""Reads lease events by cursor and lets the sweep close terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from billing.metering.cursor import cursor_lock
+from billing.metering.lines import terms_write
+from billing.revenue import Sweep
+from billing.selectors.events import events_read
+from scheduling.domain.instants import to_us
+from scheduling.models import PoolFence
+from tenants.scopes import engine_scope
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What one call read and wrote. `busy`: another worker holds the pool; nothing was done."""
+
+    events: int = 0
+    lines: int = 0
+    busy: bool = False
+
+
+def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
+    """Read up to `limit` events after the cursor and write what they close, in one transaction.
+
+    Raises:
+        EventGapError: an event number is missing.
+    """
+    with engine_scope(pool_id):
+        cursor = cursor_lock(pool_id)
+        if cursor is None:
+            return Metered(busy=True)
+        # Before the events: what was checked by then has written all its events.
+        fence = PoolFence.objects.filter(pool_id=pool_id).first()
+        events = events_read(pool_id, after=cursor.event_number, limit=limit)
+        sweep = Sweep.from_state(cursor.state.get("sweep", {}))
+        closed = [term for event in events for term in sweep.feed(event)]
+        last = events[-1].number if events else cursor.event_number
+        rests: list[list[int]] = cursor.state.get("rests", [])
+        rested = _rest(sweep, fence, last)
+        if rested is not None:
+            rests.append([last, to_us(rested)])
+            closed += sweep.rest(to_us(rested))
+        if not events and rested is None:
+            return Metered()
+        for number, what in sweep.anomalies:
+            log.error("meter.anomaly", pool=pool_id, number=number, what=what)
+        lines = terms_write(cursor, events, closed)
+        cursor.event_number = last
+        cursor.state = {"sweep": sweep.to_state(), "rests": rests}
+        cursor.save(update_fields=["event_number", "state", "updated_at"])
+    return Metered(events=len(events), lines=lines)
+
+
+def _rest(sweep: Sweep, fence: PoolFence | None, last: int) -> datetime | None:
+    """Return the instant to bring a resting pool up to date to, where an event waits for it.
+
+    A quiet pool writes no rounds, so no later event would release those that wait.
+    """
+    if fence is None or fence.last_checked_at is None or last < fence.next_event - 1:
+        return None
+    waits_until_us = sweep.pending_us
+    if waits_until_us is None or waits_until_us > to_us(fence.last_checked_at):
+        return None
+    return fence.last_checked_at

@@ -1,0 +1,127 @@
+"""Posts one balanced transfer per borrower and hour that is over."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from billing.ledger import Posting, accounts_open, book_open, transfer_id, transfers_post
+from billing.metering.budgets import reserved_release
+from billing.metering.cursor import cursor_lock
+from billing.models import Book, MeterCursor, Transfer, UsageLine
+from billing.money import HOUR_US, to_micro
+from billing.selectors.events import hour_of
+from scheduling.domain.instants import from_us, to_us
+from scheduling.models import Pool, PoolFence
+from tenants.scopes import engine_scope
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Transfers that one call posted, and the instant before which all hours are closed."""
+
+    transfers: int = 0
+    until: datetime | None = None
+    busy: bool = False
+
+
+def settle_pool(pool_id: int) -> Settled:
+    """Post one transfer per borrower for every pool-time hour that is over.
+
+    An hour is over when a round, or a look at the pool that found nothing to do, came at or
+    after its end and all events until then were metered.
+    """
+    with engine_scope(pool_id):
+        cursor = cursor_lock(pool_id)
+        if cursor is None:
+            return Settled(busy=True)
+        until = _closed_until(pool_id, cursor)
+        if until is None or (cursor.settled_until is not None and until <= cursor.settled_until):
+            return Settled(until=cursor.settled_until)
+        book = book_open(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
+        postings = _settlements(pool_id, book, cursor.settled_until, until)
+        posted = transfers_post(postings)
+        reserved_release(book, postings)
+        cursor.settled_until = until
+        cursor.save(update_fields=["settled_until", "updated_at"])
+    return Settled(transfers=posted, until=until)
+
+
+def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
+    """Return the end of the last hour that is over and completely metered."""
+    sweep = cursor.state.get("sweep")
+    if not sweep or not sweep["watermark_us"]:
+        return None
+    known_us: int = sweep["watermark_us"]
+    fence = PoolFence.objects.filter(pool_id=pool_id).first()
+    if fence is not None and fence.last_checked_at and cursor.event_number >= fence.next_event - 1:
+        known_us = max(known_us, to_us(fence.last_checked_at))
+    if sweep["pending"]:
+        known_us = min(known_us, sweep["pending"][0][0])
+    return from_us(known_us // HOUR_US * HOUR_US)
+
+
+def _settlements(
+    pool_id: int, book: Book, since: datetime | None, until: datetime
+) -> list[Posting]:
+    """Return the transfers of all hours in [since, until): who pays, who earns."""
+    lines = UsageLine.objects.filter(
+        pool_id=pool_id, meter=UsageLine.Meter.BORROWED, amount__gt=0, hour__lt=until
+    )
+    if since is not None:
+        lines = lines.filter(hour__gte=since)
+    paid: dict[tuple[datetime, int], list[Any]] = defaultdict(lambda: [0, 0, 0, 0])
+    for line in lines.values_list(
+        "hour", "tenant_id", "amount", "gpus", "starts_at", "ends_at"
+    ).iterator(chunk_size=5000):
+        hour, tenant, amount, gpus, starts_at, ends_at = line
+        sums = paid[hour, tenant]
+        sums[0] += to_micro(amount)
+        sums[1] += 1
+        sums[2] += gpus * (to_us(ends_at) - to_us(starts_at))
+        sums[3] += hour_of(ends_at) < hour
+    earned = _earned(pool_id, since, until)
+    accounts = accounts_open(book, {tenant for _, tenant in paid})
+    return [
+        Posting(
+            id=transfer_id(book.slug, pool_id, tenant, hour.isoformat(), Transfer.Code.USAGE.value),
+            book_id=book.pk,
+            code=Transfer.Code.USAGE,
+            effective_at=hour + HOUR,
+            entries=[(accounts[tenant], -amount_micro), *earned[hour, tenant]],
+            pool_id=pool_id,
+            tenant_id=tenant,
+            hour=hour,
+            data={"lines": count, "borrowed_gpu_us": gpu_us, "late_lines": late},
+        )
+        for (hour, tenant), (amount_micro, count, gpu_us, late) in sorted(paid.items())
+    ]
+
+
+def _earned(
+    pool_id: int, since: datetime | None, until: datetime
+) -> dict[tuple[datetime, int], list[tuple[int, int]]]:
+    """Return what each lender earns of each (hour, borrower): [(account, micro-credits)]."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT line.hour, line.tenant_id, share.account_id, sum(share.amount)
+            FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
+            WHERE line.pool_id = %s AND share.amount > 0
+              AND line.hour < %s AND line.hour >= coalesce(%s::timestamptz, '-infinity')
+            GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+            """,
+            [pool_id, until, since],
+        )
+        rows = cursor.fetchall()
+    return {
+        key: [(account, to_micro(amount)) for _, _, account, amount in group]
+        for key, group in itertools.groupby(rows, key=lambda row: (row[0], row[1]))
+    }
