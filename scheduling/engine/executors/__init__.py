@@ -3,6 +3,7 @@
 from scheduling.engine.executors.base import (
     Executor,
     ExecutorError,
+    Extension,
     Launch,
     Report,
     ReportState,
@@ -15,6 +16,7 @@ from scheduling.engine.executors.base import (
 __all__ = [
     "Executor",
     "ExecutorError",
+    "Extension",
     "Launch",
     "Report",
     "ReportState",

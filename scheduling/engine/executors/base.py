@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class ExecutorError(Exception):
@@ -41,14 +41,28 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Extension:
+    """A live lease's process may run until `until_us`; past it and the pool's outage grace,
+    it checkpoints and ends by itself."""
+
+    token: str
+    job_id: int
+    until_us: int
+
+
+@dataclass(frozen=True)
 class Report:
-    """What the engine says of one token, in microseconds of pool time."""
+    """What the engine says of one token, in microseconds of pool time.
+
+    `progress` is what the job says of itself: a JSON object, bounded and checked, or None.
+    """
 
     token: str
     state: ReportState
     started_us: int
     ended_us: int | None = None
     exit_code: int | None = None
+    progress: dict[str, Any] | None = None
 
 
 class Executor(Protocol):
@@ -60,6 +74,9 @@ class Executor(Protocol):
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask processes to stop; report those that have ended already."""
 
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Move the dead man's limits of live leases; called after each round with all of them."""
+
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report every process of the pool that runs, and those that ended by `at_us` and
         were not forgotten yet."""
@@ -68,7 +85,10 @@ class Executor(Protocol):
         """Drop what is kept about ended processes, once their end is recorded."""
 
 
-_EXECUTORS = {"virtual": "scheduling.engine.executors.virtual:VirtualExecutor"}
+_EXECUTORS = {
+    "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
+    "local": "scheduling.engine.executors.local:LocalExecutor",
+}
 
 
 def executor_for(name: str) -> Executor:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from scheduling.engine.executors.base import Launch, Report, ReportState, Stop
+from scheduling.engine.executors.base import Extension, Launch, Report, ReportState, Stop
 from scheduling.models import VirtualWork
 
 
@@ -54,6 +54,9 @@ class VirtualExecutor:
             if stop.token not in found
         ]
         return reports
+
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Nothing runs that could outlive the portal, so nothing needs a dead man's limit."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""
