@@ -1,0 +1,37 @@
+"""docs/money.md tells the truth: its examples run, its names exist, its checks are all."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from billing.checks import CHECKS
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "money.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+DOTTED = sorted(set(re.findall(r"`((?:billing|scheduling|tenants)\.[\w.]+)`", TEXT)))
+PATHS = sorted(set(re.findall(r"`((?:billing|tests)/[\w/.]+)`", TEXT)))
+
+
+class TestThePage:
+    def test_has_examples_that_run(self) -> None:
+        result = doctest.testfile(str(PAGE), module_relative=False)
+        assert (result.failed, result.attempted > 4) == (0, True)
+
+    @pytest.mark.parametrize("name", DOTTED)
+    def test_names_what_exists(self, name: str) -> None:
+        module, _, symbol = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), symbol)
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_names_files_that_exist(self, path: str) -> None:
+        assert (ROOT / path).is_file()
+
+    def test_names_every_check(self) -> None:
+        table = TEXT[TEXT.index("| check |") :]
+        assert set(re.findall(r"`(\w+)`", table)) == set(CHECKS)
