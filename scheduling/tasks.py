@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import structlog
 from celery import current_app, shared_task
+from django.db.models import Q
 
 from scheduling.engine.clock import clock_read, clock_tick, grid_instant
 from scheduling.engine.housekeeping import old_rows_drop
 from scheduling.engine.rounds import round_run
-from scheduling.models import Pool, PoolFence
+from scheduling.models import Job, Pool, PoolFence
 
 log = structlog.get_logger(__name__)
 
@@ -27,18 +29,33 @@ def tick(**_: Any) -> int:
             now = clock_tick(pool.pk)
             checked = PoolFence.objects.values_list("last_checked_at", flat=True).get(pool=pool)
             due = checked is None or grid_instant(now, pool.round_s) > checked
-            if due and not now.paused:
-                current_app.send_task("scheduling.run_round", args=[pool.pk], expires=pool.round_s)
+            wanted = not due and pool.on_demand and _wanted(pool, checked)
+            if (due or wanted) and not now.paused:
+                current_app.send_task(
+                    "scheduling.run_round",
+                    args=[pool.pk],
+                    kwargs={"on_demand": wanted},
+                    expires=pool.round_s,
+                )
                 woken += 1
         except Exception:
             log.exception("tick.failed", pool=pool.name)
     return woken
 
 
+def _wanted(pool: Pool, checked: datetime | None) -> bool:
+    """Whether something came in since the last look that a round on demand would act on.
+
+    The submission wakes a round itself; this finds it again should that message be lost.
+    """
+    jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)
+    return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
+
+
 @shared_task(name="scheduling.run_round", ignore_result=True, acks_late=True)
-def run_round(pool_id: int, **_: Any) -> str:
-    """Run the pool's round if it is due; return the outcome."""
-    return round_run(pool_id, now=clock_read(pool_id)).outcome.value
+def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
+    """Run the pool's round if it is due or wanted between grid instants; return the outcome."""
+    return round_run(pool_id, now=clock_read(pool_id), on_demand=on_demand).outcome.value
 
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)

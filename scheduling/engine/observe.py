@@ -6,6 +6,7 @@ Reports are worked through in the order of their instants; rows are then written
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -69,6 +70,7 @@ def observe(
             if ended:
                 over.append(report.token)  # recorded now, or already
         _write(observed)
+        _write_progress(reports)
         _activate(pool_id, at)
         if observed.events.drafts:
             observed.events.write(fence)
@@ -122,8 +124,12 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     ended_at = from_us(report.ended_us)
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
-        _close(observed, lease, ended_at, EndReason(lease.end_reason or EndReason.LOST), None)
-        if successor is None:  # otherwise it was moved, and its next lease waits already
+        reason = EndReason(lease.end_reason or EndReason.LOST)
+        _close(observed, lease, ended_at, reason, None)
+        if reason is EndReason.CANCELLED:
+            cancelled = Job.State.CANCELLED.value
+            observed.jobs.append((lease.job_id, cancelled, lease.ended_at, report.exit_code))
+        elif successor is None:  # otherwise it was moved, and its next lease waits already
             observed.jobs.append((lease.job_id, Job.State.PENDING.value, None, None))
         return
     _started(observed, lease, report)
@@ -216,6 +222,18 @@ def _write_jobs(observed: _Observed) -> None:
         " WHERE j.id = x.id AND j.state IN ('running', 'stopping')",
         [list(jobs), list(states), list(ends), list(codes)],
     )
+
+
+def _write_progress(reports: Sequence[Report]) -> None:
+    """Keep what jobs report of themselves, where it changed."""
+    told = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
+    if told:
+        run(
+            "UPDATE scheduling_job j SET progress = x.progress::jsonb"
+            " FROM unnest(%s::bigint[], %s::text[]) x(id, progress)"
+            " WHERE j.id = x.id AND j.progress IS DISTINCT FROM x.progress::jsonb",
+            [[job for job, _ in told], [json.dumps(progress) for _, progress in told]],
+        )
 
 
 def _activate(pool_id: int, at: datetime) -> None:

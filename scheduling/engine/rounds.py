@@ -6,17 +6,19 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import structlog
 from django.conf import settings
 
+from scheduling.domain.decision import Decision
+from scheduling.domain.instants import to_us
 from scheduling.domain.snapshot import Snapshot
 from scheduling.engine.apply import RoundPlan, round_apply
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import Executor, executor_for
+from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
 from scheduling.engine.feeder import feed
 from scheduling.engine.fence import (
     HOLD_S,
@@ -25,13 +27,19 @@ from scheduling.engine.fence import (
     fence_release,
     fence_take,
 )
+from scheduling.engine.quarantine import culprit_find, job_set_aside
 from scheduling.engine.reconcile import reconcile
+from scheduling.engine.revoke import cancelled_revoke
 from scheduling.engine.snapshots import next_number, snapshot_read
-from scheduling.models import Pool, PoolFence, Round
-from scheduling.policies.base import decide_round
+from scheduling.models import Lease, Pool, PoolFence, Round
+from scheduling.policies.base import InvariantViolation, decide_round
 from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
+
+ON_DEMAND_GAP = timedelta(seconds=1)
+# A round sets aside at most so many jobs that make its policy fail.
+MAX_CULPRITS = 8
 
 
 class Outcome(StrEnum):
@@ -51,8 +59,12 @@ class RoundResult:
     round: Round | None = None
 
 
-def round_run(pool_id: int, *, now: PoolNow, hold_s: float = HOLD_S) -> RoundResult:
+def round_run(
+    pool_id: int, *, now: PoolNow, on_demand: bool = False, hold_s: float = HOLD_S
+) -> RoundResult:
     """Run the pool's round if one is due at `now`, under its fence for at most `hold_s`.
+
+    `on_demand`: a round between two grid instants is wanted, where the pool allows it.
 
     Safe to call at any time, from any number of processes: at most one round is committed per
     grid instant.
@@ -62,6 +74,8 @@ def round_run(pool_id: int, *, now: PoolNow, hold_s: float = HOLD_S) -> RoundRes
     """
     pool = Pool.objects.get(pk=pool_id)
     at = grid_instant(now, pool.round_s)
+    if on_demand and pool.on_demand and not _due(pool_id, at):
+        at = _instant_on_demand(pool_id, now)
     if now.paused or not _due(pool_id, at):
         return RoundResult(Outcome.NOT_DUE)
     token = fence_take(pool_id, holder=_holder(), hold_s=hold_s)
@@ -79,6 +93,14 @@ def round_run(pool_id: int, *, now: PoolNow, hold_s: float = HOLD_S) -> RoundRes
         fence_release(pool_id, token)
 
 
+def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
+    """Now, if the last round is a second of wall time ago; otherwise that round's instant."""
+    last = PoolFence.objects.values_list("last_checked_at", flat=True).get(pool_id=pool_id)
+    if last is not None and now.pool_at - last < ON_DEMAND_GAP * now.scale:
+        return last
+    return now.pool_at
+
+
 def _due(pool_id: int, at: datetime) -> bool:
     fence = PoolFence.objects.get(pool_id=pool_id)
     return fence.last_checked_at is None or at > fence.last_checked_at
@@ -91,17 +113,18 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     # 2. What arrived and what ended until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
-    # A reconcile frees GPUs that leases may wait for.
+    cancelled_revoke(pool.pk, token, at=at)
+    # That frees GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)
     # 3. One consistent view.
     began = time.perf_counter_ns()
-    snapshot = snapshot_read(pool.pk, number=next_number(pool.pk), at=at)
+    snapshot = _read(pool, at)
     read = time.perf_counter_ns()
     if _quiet(snapshot):
         _note_checked(pool.pk, token, at)
         return RoundResult(Outcome.QUIET)
     # 4. Decide and check: the same call as in a simulation or a replay.
-    decision = decide_round(snapshot)
+    snapshot, decision = _decide(pool, snapshot, at)
     decided = time.perf_counter_ns()
     # 5. Apply in one transaction, at our token.
     round_ = round_apply(
@@ -119,6 +142,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     applied = time.perf_counter_ns()
     # 6. Carry it out.
     _dispatch(pool, executor, token, at)
+    executor.extend(pool.pk, _extensions(pool.pk))
     log.info(
         "round.committed",
         pool=pool.name,
@@ -130,6 +154,37 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         apply_ms=(applied - decided) // 1_000_000,
     )
     return RoundResult(Outcome.COMMITTED, round_)
+
+
+def _read(pool: Pool, at: datetime) -> Snapshot:
+    return snapshot_read(pool.pk, number=next_number(pool.pk), at=at)
+
+
+def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Decision]:
+    """Decide; a job that makes the policy fail is set aside and the snapshot read again."""
+    for _ in range(MAX_CULPRITS):
+        try:
+            return snapshot, decide_round(snapshot)
+        except InvariantViolation:
+            raise
+        except Exception as error:
+            culprit = culprit_find(snapshot, decide_round)
+            if culprit is None:
+                raise
+            job_set_aside(culprit, error)
+            snapshot = _read(pool, at)
+    return snapshot, decide_round(snapshot)
+
+
+def _extensions(pool_id: int) -> list[Extension]:
+    """Until when each live lease's process may run, as of this round."""
+    leases = Lease.objects.filter(
+        pool_id=pool_id, state__in=(Lease.State.LAUNCHING, Lease.State.RUNNING)
+    )
+    return [
+        Extension(lease_token(job, number, settings.INSTALLATION), job, to_us(expires_at))
+        for job, number, expires_at in leases.values_list("job_id", "number", "expires_at")
+    ]
 
 
 def _dispatch(pool: Pool, executor: Executor, token: int, at: datetime) -> None:

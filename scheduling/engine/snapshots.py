@@ -38,6 +38,7 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        (extract(epoch FROM deadline_at) * 1000000)::bigint, state
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
+  AND quarantine = ''
 ORDER BY id
 """
 
@@ -62,7 +63,7 @@ ORDER BY job_id, number
 
 _GONE = """
 SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
-       weight, (extract(epoch FROM ended_at) * 1000000)::bigint
+       weight, (extract(epoch FROM coalesce(ended_at, %s)) * 1000000)::bigint
 FROM scheduling_job
 WHERE (pool_id = %s AND ended_at > %s AND submitted_at <= %s) OR id = ANY(%s)
 ORDER BY id
@@ -266,11 +267,12 @@ def _changes(
     facts = [
         JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], None) for row in job_rows
     ]
+    # One that is set aside has not ended, but claims nothing any more.
     vanished = [job.job for job in service.jobs if job.job not in active]
-    since = from_us(service.at_us)
+    since, at = from_us(service.at_us), from_us(at_us)
     facts += [
         JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6])
-        for row in _rows(_GONE, [pool_id, since, from_us(at_us), vanished])
+        for row in _rows(_GONE, [at, pool_id, since, at, vanished])
         if row[0] not in active
     ]
     holds = [Hold(*row) for row in _rows(_HOLDS, [pool_id, since])]

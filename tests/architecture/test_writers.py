@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITERS = {"scheduling/engine/apply.py", "scheduling/engine/observe.py"}
+WRITERS = {
+    "scheduling/engine/apply.py",
+    "scheduling/engine/observe.py",
+    "scheduling/engine/revoke.py",
+}
 # Numbers and inserts drafts for the writers; called by nobody else.
 HELPERS = {"scheduling/engine/events.py"}
 MODELS = {"Lease", "LeaseSlot", "LeaseTerm", "LeaseEvent", "Round", "RoundBlob"}

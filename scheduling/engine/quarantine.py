@@ -1,0 +1,68 @@
+"""Finds the job that makes a policy fail, and sets it aside, so that the round goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+from django.db import connection
+
+from scheduling.domain.decision import Decision
+from scheduling.domain.jobs import Job, arrival_order
+from scheduling.domain.reasons import Reason
+from scheduling.domain.snapshot import Snapshot
+from scheduling.policies.base import InvariantViolation
+
+log = structlog.get_logger(__name__)
+
+Decide = Callable[[Snapshot], Decision]
+
+
+def culprit_find(snapshot: Snapshot, decide: Decide) -> Job | None:
+    """Return a waiting job without which the policy would get on, by bisection; None if the
+    policy fails with no waiting job at all: then it is no job's fault.
+
+    Takes about 2 log2(jobs) decisions. Of several culprits it finds one; the next call finds
+    the next.
+    """
+    held = {lease.job for lease in snapshot.leases}
+    waiting = sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
+    if not waiting or _fails(snapshot, [], decide):
+        return None
+    suspects: Sequence[Job] = waiting
+    while len(suspects) > 1:
+        half = len(suspects) // 2
+        older, newer = suspects[:half], suspects[half:]
+        if _fails(snapshot, older, decide):
+            suspects = older
+        elif _fails(snapshot, newer, decide):
+            suspects = newer
+        else:
+            return suspects[-1]  # they fail only together: the newest gives way
+    return suspects[0]
+
+
+def job_set_aside(job: Job, error: Exception) -> None:
+    """Take a job out of all rounds until somebody releases it, and say why on the job."""
+    why = f"{type(error).__name__}: {error}"[:400]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE scheduling_job SET quarantine = %s, reason_code = %s, version = version + 1"
+            " WHERE id = %s AND state = 'pending'",
+            [why, Reason.QUARANTINED.value, job.id],
+        )
+    log.error("job.set_aside", job=job.id, why=why)
+
+
+def _fails(snapshot: Snapshot, waiting: Sequence[Job], decide: Decide) -> bool:
+    held = {lease.job for lease in snapshot.leases}
+    kept = {job.id for job in waiting} | held
+    jobs = tuple(job for job in snapshot.jobs if job.id in kept)
+    try:
+        decide(msgspec.structs.replace(snapshot, jobs=jobs))
+    except InvariantViolation:
+        return False  # a policy that breaks an invariant is not a job's fault
+    except Exception:  # noqa: BLE001 - whatever it raises is what is looked for
+        return True
+    return False

@@ -1,0 +1,101 @@
+"""Takes leases back outside a decision: of jobs whose cancellation was asked.
+
+Part of the one writer, beside `apply` and `observe`: it locks the pool's fence first.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import connection
+
+from scheduling.domain.reasons import EndReason
+from scheduling.engine.bulk import copy_rows, run
+from scheduling.engine.clock import wall_now
+from scheduling.engine.events import EventLog
+from scheduling.engine.fence import fence_lock
+from scheduling.models import Intent, LeaseEvent
+from tenants.scopes import engine_scope
+
+_REASON = EndReason.CANCELLED.value
+
+
+def cancelled_revoke(pool_id: int, token: int, *, at: datetime) -> int:
+    """Ask the executor to stop cancelled jobs; end those that hold nothing. Return how many.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    with engine_scope(pool_id), connection.cursor() as cursor:
+        fence = fence_lock(pool_id, token)
+        cursor.execute(
+            """
+            UPDATE scheduling_lease l
+            SET state = CASE WHEN l.state = 'waiting' THEN 'ended' ELSE 'stopping' END,
+                ended_at = CASE WHEN l.state = 'waiting' THEN greatest(%s, l.granted_at) END,
+                end_reason = %s
+            FROM scheduling_job j
+            WHERE l.pool_id = %s AND j.id = l.job_id AND j.cancel_asked_at IS NOT NULL
+              AND l.state IN ('waiting', 'launching', 'running')
+            RETURNING l.id, l.job_id, l.tenant_id, l.term, l.state, l.ended_at
+            """,
+            [at, _REASON, pool_id],
+        )
+        rows = cursor.fetchall()
+        events = EventLog(pool_id, fence.next_round - 1, wall_now())
+        for lease, job, tenant, term, state, ended_at in sorted(rows):
+            who = {"lease": lease, "job": job, "tenant": tenant, "term": term}
+            if state == "ended":
+                data = {"reason": _REASON, "exit_code": None, "started": False}
+                events.add(LeaseEvent.Kind.ENDED, ended_at, data, **who)
+            else:
+                events.add(LeaseEvent.Kind.STOP_ASKED, at, {"reason": _REASON}, **who)
+        _free([row[0] for row in rows if row[4] == "ended"])
+        _stop(pool_id, [(row[0], row[1], row[3]) for row in rows if row[4] != "ended"], at)
+        ended = _end_idle(pool_id, at)
+        if events.drafts:
+            events.write(fence)
+            fence.save(update_fields=["next_event"])
+    return len(rows) + ended
+
+
+def _free(leases: list[int]) -> None:
+    if leases:
+        run("UPDATE scheduling_leaseslot SET planned = false WHERE lease_id = ANY(%s)", [leases])
+
+
+def _stop(pool_id: int, leases: list[tuple[int, int, int]], at: datetime) -> None:
+    """One STOP intent per lease, and the jobs shown as stopping."""
+    if not leases:
+        return
+    run(
+        "UPDATE scheduling_job SET state = 'stopping', version = version + 1"
+        " WHERE id = ANY(%s) AND state = 'running'",
+        [[job for _, job, _ in leases]],
+    )
+    copy_rows(
+        "scheduling_intent",
+        ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
+        (
+            (pool_id, lease, Intent.Kind.STOP.value, term, at, "open", 0, "")
+            for lease, _, term in leases
+        ),
+    )
+
+
+def _end_idle(pool_id: int, at: datetime) -> int:
+    """End cancelled jobs that hold nothing (any more)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_job j
+            SET state = 'cancelled', ended_at = greatest(%s, submitted_at), reason_code = '',
+                version = version + 1
+            WHERE pool_id = %s AND cancel_asked_at IS NOT NULL
+              AND state IN ('pending', 'running', 'stopping')
+              AND NOT EXISTS (SELECT FROM scheduling_lease l
+                              WHERE l.job_id = j.id AND l.state <> 'ended')
+            """,
+            [at, pool_id],
+        )
+        return int(cursor.rowcount)

@@ -1,0 +1,175 @@
+"""What people and faults do to rounds: cancellations, rounds on demand, a job that breaks the
+policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.domain.decision import Decision
+from scheduling.domain.snapshot import Snapshot
+from scheduling.engine import rounds as engine
+from scheduling.engine.quarantine import culprit_find
+from scheduling.engine.rounds import Outcome, round_run
+from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
+from scheduling.policies.base import decide_round
+from scheduling.selectors.replay import round_find, round_replay
+from tests.factories import BEGIN, Cluster, cluster
+
+
+def cancel(lab: Cluster, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestACancellation:
+    def test_of_a_running_job_takes_its_lease_back_and_charges_until_then(self) -> None:
+        lab = cluster({"a": 8})
+        job = lab.submit("a", 4, 1000)
+        lab.round()
+        lab.at += timedelta(seconds=7)
+        cancel(lab, job)
+        lab.round(after_s=3)
+        job.refresh_from_db()
+        lease = Lease.objects.get(job=job)
+        assert (job.state, job.ended_at) == ("cancelled", BEGIN + timedelta(seconds=10))
+        assert (lease.state, lease.end_reason) == ("ended", "cancelled")
+        assert not LeaseSlot.objects.filter(holding=True).exists()
+        kinds = LeaseEvent.objects.filter(job=job).order_by("number").values_list("kind", flat=True)
+        assert list(kinds) == ["granted", "started", "stop_asked", "ended"]
+
+    def test_of_a_job_that_was_preempted_meanwhile_ends_it(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        hog = lab.submit("a", 8, 1000)
+        lab.round()
+        lab.submit("b", 8, 1000)
+        lab.round(after_s=20)
+        hog.refresh_from_db()
+        assert hog.state == "pending"
+        cancel(lab, hog)
+        lab.round(after_s=10)
+        hog.refresh_from_db()
+        assert hog.state == "cancelled"
+
+    def test_twice_changes_nothing_more(self) -> None:
+        lab = cluster({"a": 8})
+        job = lab.submit("a", 4, 1000)
+        lab.round()
+        cancel(lab, job)
+        lab.round(after_s=10)
+        cancel(lab, job)
+        lab.rounds(3, every_s=10)
+        assert LeaseEvent.objects.filter(job=job, kind="stop_asked").count() == 1
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestARoundOnDemand:
+    def test_starts_a_job_between_two_grid_instants(self) -> None:
+        lab = cluster({"a": 8}, on_demand=True)
+        lab.submit("a", 1, 1000)
+        lab.round()
+        lab.at += timedelta(seconds=3)
+        late = lab.submit("a", 1, 1000)
+        result = round_run(lab.pool.pk, now=lab.now(), on_demand=True)
+        assert result.outcome is Outcome.COMMITTED
+        assert Lease.objects.get(job=late).started_at == BEGIN + timedelta(seconds=3)
+
+    def test_comes_at_most_once_a_second(self) -> None:
+        lab = cluster({"a": 8}, on_demand=True)
+        lab.submit("a", 1, 1000)
+        lab.round()
+        outcomes = []
+        for _ in range(8):
+            lab.at += timedelta(milliseconds=250)
+            lab.submit("a", 1, 1000)
+            outcomes.append(round_run(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
+        assert outcomes.count(Outcome.COMMITTED) == 2
+
+    def test_is_not_had_where_the_pool_does_not_allow_it(self) -> None:
+        lab = cluster({"a": 8})
+        lab.submit("a", 1, 1000)
+        lab.round()
+        lab.at += timedelta(seconds=3)
+        assert round_run(lab.pool.pk, now=lab.now(), on_demand=True).outcome is Outcome.NOT_DUE
+
+
+class BadJobError(Exception):
+    """What the broken policy of these tests raises."""
+
+
+def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
+    """decide_round, but it fails as soon as it sees one of these jobs."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        for job in snapshot.jobs:
+            if job.id in names:
+                raise BadJobError(f"cannot digest job {job.id}")
+        return decide_round(snapshot)
+
+    return decide
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestAJobThatBreaksThePolicy:
+    def test_is_set_aside_with_its_reason_and_the_round_goes_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8})
+        jobs = [lab.submit("a", 1, 1000) for _ in range(6)]
+        bad = jobs[2]
+        monkeypatch.setattr(engine, "decide_round", breaking_on(bad.pk))
+        result = lab.round()
+        bad.refresh_from_db()
+        assert result.outcome is Outcome.COMMITTED
+        assert (bad.state, bad.reason_code) == ("pending", "quarantined")
+        assert bad.quarantine == f"BadJobError: cannot digest job {bad.pk}"
+        assert Lease.objects.count() == 5
+        lab.rounds(2, every_s=10)
+        assert all(round_replay(r).same for r in round_find(lab.pool.name, [], every=True))
+
+    def test_runs_when_it_is_released(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        lab = cluster({"a": 8})
+        bad = lab.submit("a", 1, 1000)
+        with monkeypatch.context() as broken:
+            broken.setattr(engine, "decide_round", breaking_on(bad.pk))
+            lab.round()
+        Job.objects.filter(pk=bad.pk).update(quarantine="")
+        lab.round(after_s=10)
+        bad.refresh_from_db()
+        assert bad.state == "running"
+
+    def test_is_told_from_a_policy_that_fails_by_itself(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8})
+        lab.submit("a", 1, 1000)
+
+        def broken(_: Snapshot) -> Decision:
+            raise BadJobError("always")
+
+        monkeypatch.setattr(engine, "decide_round", broken)
+        with pytest.raises(BadJobError):
+            lab.round()
+        assert not Job.objects.exclude(quarantine="").exists()
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_each_of_several_culprits_is_found() -> None:
+    lab = cluster({"a": 8})
+    ids = [lab.submit("a", 1, 1000).pk for _ in range(12)]
+    from scheduling.engine.snapshots import snapshot_read
+
+    snapshot = snapshot_read(lab.pool.pk, number=1, at=BEGIN)
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.sets(st.sampled_from(ids), min_size=1, max_size=4))
+    def finds(bad: set[int]) -> None:
+        culprit = culprit_find(snapshot, breaking_on(*bad))
+        assert culprit is not None
+        assert culprit.id in bad
+
+    finds()
