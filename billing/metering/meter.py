@@ -10,8 +10,8 @@ import structlog
 from billing.metering.cursor import cursor_lock
 from billing.metering.lines import terms_write
 from billing.revenue import Sweep
-from billing.selectors.events import events_read
-from scheduling.domain.instants import to_us
+from billing.selectors.events import events_read, hour_of
+from scheduling.domain.instants import from_us, to_us
 from scheduling.models import PoolFence
 from tenants.scopes import engine_scope
 
@@ -52,10 +52,13 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
             return Metered()
         for number, what in sweep.anomalies:
             log.error("meter.anomaly", pool=pool_id, number=number, what=what)
+        if cursor.settled_until is None and events:
+            # There is nothing to settle before the pool's first event.
+            cursor.settled_until = hour_of(from_us(events[0].at_us))
         lines = terms_write(cursor, events, closed)
         cursor.event_number = last
         cursor.state = {"sweep": sweep.to_state(), "rests": rests}
-        cursor.save(update_fields=["event_number", "state", "updated_at"])
+        cursor.save(update_fields=["event_number", "settled_until", "state", "updated_at"])
     return Metered(events=len(events), lines=lines)
 
 

@@ -58,8 +58,8 @@ ENTRIES = """
 CREATE FUNCTION billing_admit_entries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (
-        SELECT FROM added JOIN billing_transfer t ON t.id = added.transfer_id
-        WHERE t.xact <> pg_current_xact_id()::text::bigint
+        SELECT FROM added LEFT JOIN billing_transfer t ON t.id = added.transfer_id
+        WHERE t.xact IS DISTINCT FROM pg_current_xact_id()::text::bigint
     ) THEN
         RAISE EXCEPTION 'entries join only in the transaction that made their transfer'
             USING ERRCODE = 'restrict_violation', CONSTRAINT = 'entry_with_its_transfer';
@@ -100,12 +100,17 @@ CREATE CONSTRAINT TRIGGER billing_entry_balanced AFTER INSERT ON billing_entry
 CREATE FUNCTION billing_move_balances() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
+    IF TG_RELID <> 'public.billing_entry'::regclass THEN
+        RAISE EXCEPTION 'balances follow entries alone' USING ERRCODE = 'restrict_violation';
+    END IF;
     UPDATE billing_account a SET balance = a.balance + moved.amount
     FROM (SELECT account_id, sum(amount) AS amount FROM added GROUP BY account_id) moved
     WHERE a.id = moved.account_id AND moved.amount <> 0;
     RETURN NULL;
 END
 $$;
+-- Else anyone could hang it on a table of their own and move balances as the owner.
+REVOKE EXECUTE ON FUNCTION billing_move_balances() FROM PUBLIC;
 CREATE TRIGGER billing_entry_move AFTER INSERT ON billing_entry
     REFERENCING NEW TABLE AS added
     FOR EACH STATEMENT EXECUTE FUNCTION billing_move_balances();

@@ -100,7 +100,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
     lent_us, earned, open_earned = (
-        _sums(_LENT, [hour, hour, account.pk, hour]) if account else (0, ZERO, ZERO)
+        _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
     )
     return AccountSummary(
         balance=account.balance if account else ZERO,
@@ -130,12 +130,12 @@ _USED = """
     FROM (
         SELECT line.hour, line.meter, line.amount,
                line.gpus * extract(epoch FROM line.ends_at - line.starts_at) * 1000000 AS gpu_us,
-               cursor.settled_until IS NULL OR line.hour >= cursor.settled_until AS is_open
+               line.hour >= cursor.settled_until AS is_open
         FROM billing_usageline line
         JOIN scheduling_pool pool ON pool.id = line.pool_id
         JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
         WHERE line.tenant_id = %s AND pool.book = %s
-          AND line.hour >= least(%s, coalesce(cursor.settled_until, '-infinity'))
+          AND line.hour >= least(%s, cursor.settled_until)
     ) used
 """
 _LENT = """
@@ -144,14 +144,16 @@ _LENT = """
            coalesce(sum(amount) FILTER (WHERE is_open), 0.000000)
     FROM (
         SELECT share.hour, share.lent_gpu_us, share.amount,
-               cursor.settled_until IS NULL OR share.hour >= cursor.settled_until AS is_open
+               share.hour >= cursor.settled_until AS is_open
         FROM billing_usageshare share
         JOIN billing_usageline line ON line.id = share.line_id
         JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
         WHERE share.account_id = %s
-          AND share.hour >= least(%s, coalesce(
-                  (SELECT min(coalesce(settled_until, '-infinity')) FROM billing_metercursor),
-                  '-infinity'))
+          AND share.hour >= least(%s, (
+                  SELECT min(cursor.settled_until)
+                  FROM billing_metercursor cursor
+                  JOIN scheduling_pool pool ON pool.id = cursor.pool_id
+                  WHERE pool.book = %s))
     ) lent
 """
 

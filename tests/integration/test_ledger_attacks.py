@@ -112,6 +112,15 @@ class TestRawSql:
             )
         assert shop.balance(shop.a) == -5
 
+    def test_adds_no_entry_before_its_transfer(self, shop: Shop) -> None:
+        with pytest.raises(DatabaseError, match="transaction that made"), transaction.atomic():
+            insert_entry(uuid.uuid4(), shop.a, "5")
+
+    def test_hangs_the_owners_function_on_no_table_of_its_own(self, shop: Shop) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT has_function_privilege('billing_move_balances()', 'EXECUTE')")
+            assert cursor.fetchone() == (False,)
+
     @pytest.mark.parametrize("amount", ["NaN", "0", "1e14", "-1e14"])
     def test_adds_no_amount_that_is_none(self, shop: Shop, amount: str) -> None:
         with pytest.raises(DatabaseError), transaction.atomic():

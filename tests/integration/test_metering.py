@@ -9,6 +9,8 @@ from billing.metering import meter_pool
 from billing.models import Entry, PostedPrice, Transfer, UsageLine, UsageShare
 from billing.money import to_micro
 from billing.selectors.events import EventGapError
+from billing.tasks import meter
+from scheduling.models import LeaseEvent, Pool
 from tests.integration.metering_story import Story, at, lines_and_shares, swept_at_once
 
 pytestmark = pytest.mark.django_db
@@ -198,6 +200,35 @@ class TestEvents:
         story.post_round(5)
         with pytest.raises(EventGapError):
             meter_pool(story.pool.pk)
+
+
+class TestTheTask:
+    def test_goes_on_with_other_pools_when_one_fails(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", borrowed=2, price="3.000000")
+        story.end(10, lease)
+        story.post_round(15)
+        broken = Pool.objects.create(name="another", book="demo")
+        Pool.objects.filter(pk=broken.pk).update(id=0)  # the first in turn
+        LeaseEvent.objects.create(pool_id=0, number=7, kind="priced", at=at(0))
+        assert meter("a later version's argument", another=1) == 1
+
+    def test_settles_what_is_over(self) -> None:
+        story = full_hours()
+        meter()
+        assert Transfer.objects.count() == 2
+        assert story.balances() == {"a": "-4.000000", "b": "4.000000"}
+
+
+def full_hours() -> Story:
+    """Two hours of a that borrows 2 GPUs of b at 1 credit, and a look at the third."""
+    story = Story({"a": 0, "b": 8})
+    lease = story.run(0, "a", borrowed=2, price="1.000000")
+    story.post_round(59)
+    story.renew(59, lease)
+    story.end(120, lease)
+    story.post_round(180)
+    return story
 
 
 class TestPrices:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
+from django.db import connection
 from django.db.models import F
 
 from billing.checks import checks_run
@@ -15,15 +17,15 @@ from scheduling.engine.rounds import Outcome, round_run
 from scheduling.models import Pool, PoolClock, PoolState
 
 ROUNDS = 30
+STEP = timedelta(seconds=300)
 
 
 class TestTheDemo:
     def test_keeps_its_books_over_hours_of_rounds(self, committed_db: str) -> None:
         demo_seed()
         pool = Pool.objects.get(name="philly")
-        step = timedelta(seconds=300)
         for number in range(ROUNDS):
-            PoolClock.objects.update(anchor_pool=F("anchor_pool") + step)
+            PoolClock.objects.update(anchor_pool=F("anchor_pool") + STEP)
             assert round_run(pool.pk, now=clock_read(pool.pk)).outcome is Outcome.COMMITTED
             if number % 3 == 0:
                 meter("unknown", argument=True)
@@ -35,3 +37,28 @@ class TestTheDemo:
         assert UsageLine.objects.filter(meter="borrowed", amount__gt=0).count() > 50
         assert Transfer.objects.count() > 5
         assert Entry.objects.filter(amount__gt=0).count() > 20
+
+    def test_is_checked_while_rounds_and_meters_go_on(self, committed_db: str) -> None:
+        demo_seed()
+        pool = Pool.objects.get(name="philly")
+        done = threading.Event()
+
+        def live() -> None:
+            try:
+                for _ in range(16):
+                    PoolClock.objects.update(anchor_pool=F("anchor_pool") + STEP)
+                    round_run(pool.pk, now=clock_read(pool.pk))
+                    meter()
+            finally:
+                done.set()
+                connection.close()
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        violations: list[str] = []
+        checked = 0
+        while not done.is_set() and not violations:
+            violations = [v for result in checks_run() for v in result.violations]
+            checked += 1
+        thread.join()
+        assert (violations, checked > 3) == ([], True)
