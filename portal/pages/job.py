@@ -29,6 +29,8 @@ STATE_MARKS: dict[str, tuple[str, str]] = {
 # Ends of a lease that the job itself did not bring about.
 ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
 
+WORDED_CUTS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:
@@ -142,17 +144,24 @@ def job_timeline(story: JobStory, posted: list[Posted], now: datetime) -> JobTim
         end=end,
         now=min(now, end),
         segments=tuple(_segments(story, start, now)),
-        cuts=tuple(
-            Cut(hold.lease.ended_at)
-            for hold in story.holds
-            if hold.lease.ended_at and hold.lease.started_at and hold.lease.end_reason in ASKED_BACK
-        ),
+        cuts=tuple(_cuts(story)),
         gpus=tuple(_gpu_spans(story, now)),
         gpus_of=job.gpus,
         prices=tuple(PricePoint(max(p.posted_at, start), p.price) for p in posted),
         max_price=job.max_price,
         label=f"What {job.name} did, over time",
     )
+
+
+def _cuts(story: JobStory) -> list[Cut]:
+    ends = [
+        hold.lease.ended_at
+        for hold in story.holds
+        if hold.lease.ended_at and hold.lease.started_at and hold.lease.end_reason in ASKED_BACK
+    ]
+    # Where there are many, the word would stand in its own way; the log says it of each.
+    label = "preempted" if len(ends) <= WORDED_CUTS else ""
+    return [Cut(at, label) for at in ends]
 
 
 def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:

@@ -26,7 +26,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors import pools_of
 
-CHARGE_ROWS = 24
+CHARGE_ROWS, LOG_ROWS = 24, 20
 
 
 @signed_in
@@ -124,6 +124,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     names: dict[int | None, str] = {seen.tenant: seen.name for seen in sight.known.values()}
     rows = charge_rows(charges, names={**names, None: "the operator"})
     shown = rows[-CHARGE_ROWS:]
+    log = job_log(story, clock)
     context = job_context(story, clock, posted)
     context |= {
         "job": job,
@@ -132,7 +133,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "nav_key": "jobs",
         "live": job.is_active,
         "story": story,
-        "log": job_log(story, clock),
+        "log": log[:LOG_ROWS],
+        "older_log": log[LOG_ROWS:],
         "spec": spec_lines(story),
         "submitted": clock.instant(job.submitted_at),
         "charges": shown,

@@ -1,0 +1,51 @@
+"""The dashboard in a real browser: it follows the rounds by itself, on a phone too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from portal.demo import demo_seed
+from scheduling.engine.clock import clock_read
+from scheduling.engine.rounds import round_run
+from scheduling.models import Pool
+from tests.tools import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def run_round() -> int:
+    """Run the demo's next round as soon as it is due; return its number."""
+    pool = Pool.objects.get()
+    numbers: list[int] = []
+
+    def due() -> bool:
+        result = round_run(pool.pk, now=clock_read(pool.pk))
+        if result.round is not None:
+            numbers.append(result.round.number)
+        return bool(numbers)
+
+    eventually(due, within_s=20, every_s=0.3)
+    return numbers[0]
+
+
+class TestTheDashboard:
+    def test_follows_the_rounds_without_a_complaint(self, site: str, browser: Browser) -> None:
+        demo_seed()
+        run_round()
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(site)
+        page.click("form[action='/demo/researcher/'] button >> nth=0")
+        page.wait_for_url("**/t/vc-7f04ca/")
+        shown = page.get_attribute("#round-line", "data-round")
+        assert shown == "1"
+        run_round()
+        page.wait_for_selector("#round-line[data-round='2']", timeout=10_000)
+        page.wait_for_selector("text=round 2", timeout=10_000)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0
+        assert complaints == []
+        page.close()

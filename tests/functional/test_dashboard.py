@@ -1,0 +1,114 @@
+"""A tenant's dashboard: who may see it, and that what it says adds up."""
+
+from __future__ import annotations
+
+import pytest
+
+from billing.tasks import meter
+from portal.pages.dashboard import Board
+from scheduling.selectors import dashboard as read
+from tenants.models import Quota
+from tests.functional.visitors import Town, reads, town
+
+PAGE = "/t/north/"
+
+
+@pytest.mark.django_db
+class TestWhoMaySeeIt:
+    def test_is_its_people_and_the_operators(self) -> None:
+        place = town()
+        for client in (place.owner, place.mate, place.operator):
+            assert client.get(PAGE).status_code == 200
+
+    def test_is_nobody_else(self) -> None:
+        place = town()
+        for client in (place.neighbour, place.outsider):
+            assert client.get(PAGE).status_code == 404
+        assert place.owner.get("/t/nowhere/").status_code == 404
+        assert place.nobody.get(PAGE).headers["Location"] == "/login/?next=/t/north/"
+
+    def test_is_not_of_a_pool_where_the_tenant_has_nothing(self) -> None:
+        place = town()
+        assert place.owner.get(f"{PAGE}?pool={place.cluster.pool.name}").status_code == 200
+        assert place.owner.get(f"{PAGE}?pool={place.elsewhere.pool.name}").status_code == 404
+
+
+@pytest.mark.django_db
+class TestBeforeAnythingHappened:
+    def test_says_what_there_is(self) -> None:
+        page = town().owner.get(PAGE).content
+        assert b"has never had a job in this pool" in page
+        assert b"No job waits" in page
+
+    def test_says_that_there_is_no_quota(self) -> None:
+        place = town()
+        Quota.objects.filter(tenant=place.tenant).delete()
+        assert b"has no quota yet" in place.owner.get(PAGE).content
+
+
+@pytest.fixture
+def busy(committed_db: str) -> Town:
+    """North runs 6 of its 4 GPUs on two jobs, and three more jobs of it wait."""
+    assert committed_db
+    place = town()
+    for gpus in (4, 2, 4, 4, 4):
+        place.submit(gpus)
+    place.submit(2, tenant="south")
+    place.play(2)
+    return place
+
+
+def board_of(place: Town) -> Board:
+    page = place.owner.get(PAGE)
+    assert page.status_code == 200
+    board: Board = page.context["board"]
+    return board
+
+
+class TestWhatItSays:
+    def test_adds_up(self, busy: Town) -> None:
+        board = board_of(busy)
+        assert (board.has, board.own, board.borrowed) == (4, 4, 2)
+        assert sum(run.gpus for run in board.runs) == board.uses == 6
+        assert board.hourly == sum(run.hourly for run in board.runs)
+
+    def test_names_whom_it_borrows_from_and_no_job_of_theirs(self, busy: Town) -> None:
+        page = busy.owner.get(PAGE).content.decode()
+        assert "borrowed from south" in page
+        assert "south-2" not in page
+
+    def test_groups_what_waits_by_reason_with_its_numbers(self, busy: Town) -> None:
+        board = board_of(busy)
+        assert [(wait.jobs, wait.gpus) for wait in board.waits] == [(3, 12)]
+        assert "{" not in board.waits[0].why.sentence
+        assert b"3 jobs wait, and why" in busy.owner.get(PAGE).content
+
+    def test_speaks_of_the_tenant_to_an_operator(self, busy: Town) -> None:
+        page = busy.operator.get(PAGE).content
+        assert b"north has" in page
+        assert b"You have" not in page
+
+    def test_shows_what_was_paid_and_earned(self, busy: Town) -> None:
+        # The first term was granted before a price was posted; the second one costs.
+        busy.play(3, every_s=900)
+        meter()
+        money = board_of(busy).money
+        assert money.paid > 0
+        assert money.net == money.earned - money.paid
+
+    def test_asks_as_often_for_more_jobs(self, busy: Town) -> None:
+        few = len(reads(busy.owner, PAGE))
+        for _ in range(20):
+            busy.submit(1)
+        busy.play(5)
+        assert len(reads(busy.owner, PAGE)) <= few
+
+    def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:
+        busy.play(12)
+        pool, tenant = busy.cluster.pool.pk, busy.tenant.pk
+        days = read.history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+        assert [day.number for day in days] == list(range(1, 15))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(read, "POINTS", 5)
+            thin = read.history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+        assert [day.number for day in thin] == [2, 5, 8, 11, 14]

@@ -1,0 +1,129 @@
+"""The front door, coming and going, and the round line."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from portal.demo import demo_seed
+from scheduling.engine.clock import wall_now
+from scheduling.models import Pool, PoolClock, PoolFence
+from tests.functional.visitors import town
+
+
+@pytest.mark.django_db
+class TestTheFrontDoor:
+    def test_shows_three_doors_and_the_pool(self, client: Client) -> None:
+        demo_seed()
+        page = client.get("/")
+        assert page.status_code == 200
+        for role in ("researcher", "manager", "operator"):
+            assert f'action="/demo/{role}/"'.encode() in page.content
+        assert b"480 GPUs" in page.content
+        assert b"first round has not run yet" in page.content
+
+    def test_teaches_where_there_is_no_pool(self, client: Client) -> None:
+        page = client.get("/")
+        assert page.status_code == 200
+        assert b"manage.py seed_demo" in page.content
+
+    def test_is_the_login_page_in_production(self, client: Client, settings: Settings) -> None:
+        settings.PRODUCTION = True
+        assert client.get("/").headers["Location"] == "/login/"
+
+    def test_sends_people_to_their_own_first_page(self) -> None:
+        place = town()
+        assert place.owner.get("/").headers["Location"] == "/t/north/"
+        assert place.operator.get("/").headers["Location"] == "/pools/pool-1/"
+
+
+@pytest.mark.django_db
+class TestADoorOfTheDemo:
+    def test_signs_in_as_its_person(self, client: Client) -> None:
+        demo_seed()
+        assert client.post("/demo/researcher/").headers["Location"] == "/"
+        assert client.get("/").headers["Location"] == "/t/vc-7f04ca/"
+
+    def test_goes_where_the_tour_says_but_nowhere_else(self, client: Client) -> None:
+        demo_seed()
+        there = client.post("/demo/operator/", {"next": "/pools/philly/"})
+        assert there.headers["Location"] == "/pools/philly/"
+        away = client.post("/demo/operator/", {"next": "https://elsewhere.test/"})
+        assert away.headers["Location"] == "/"
+
+    def test_opens_only_when_it_is_pushed(self, client: Client) -> None:
+        demo_seed()
+        assert client.get("/demo/researcher/").status_code == 405
+        assert client.post("/demo/nobody/").status_code == 404
+
+    def test_is_not_there_in_production(self, client: Client, settings: Settings) -> None:
+        demo_seed()
+        settings.PRODUCTION = True
+        assert client.post("/demo/operator/").status_code == 404
+
+
+@pytest.mark.django_db
+class TestTheSession:
+    def test_begins_with_the_password_and_ends_with_a_post(self, client: Client) -> None:
+        demo_seed()
+        known = {"username": "rosa", "password": "evenshare-demo"}
+        assert client.post("/login/", known).headers["Location"] == "/"
+        assert client.get("/logout/").status_code == 405
+        assert client.post("/logout/").status_code == 302
+        assert client.get("/t/vc-7f04ca/").headers["Location"].startswith("/login/")
+
+    def test_says_what_was_wrong(self, client: Client) -> None:
+        page = client.post("/login/", {"username": "rosa", "password": "no"})
+        assert b"do not belong together" in page.content
+
+
+@pytest.mark.django_db
+class TestTheRoundLine:
+    def test_is_there_for_those_who_may_see_the_pool(self, settings: Settings) -> None:
+        place = town()
+        line = "/pools/pool-1/line/"
+        for client in (place.owner, place.mate, place.neighbour, place.operator):
+            assert client.get(line).status_code == 200
+        assert place.outsider.get(line).status_code == 404
+        assert place.operator.get("/pools/nowhere/line/").status_code == 404
+        assert place.nobody.get(line).status_code == 200
+        settings.PRODUCTION = True
+        assert place.nobody.get(line).status_code == 404
+
+    def test_is_sent_once(self, client: Client) -> None:
+        demo_seed()
+        first = client.get("/pools/philly/line/")
+        assert first.headers["Cache-Control"] == "no-cache"
+        asked = {"If-None-Match": first.headers["ETag"]}
+        again = client.get("/pools/philly/line/", headers=asked)
+        assert again.status_code == 304
+        assert again.content == b""
+
+    def test_says_that_rounds_are_late(self, client: Client) -> None:
+        demo_seed()
+        clock = PoolClock.objects.get()
+        PoolFence.objects.update(last_checked_at=clock.anchor_pool - timedelta(hours=1))
+        assert b'data-state="late"' in client.get("/pools/philly/line/").content
+
+    def test_says_that_the_pool_pauses_and_wakes_it(self, client: Client) -> None:
+        demo_seed()
+        PoolClock.objects.update(paused=True, pause_reason="unwatched")
+        assert b'data-state="paused"' in client.get("/pools/philly/line/").content
+        assert not PoolClock.objects.get().paused
+        assert b'data-state="paused"' not in client.get("/pools/philly/line/").content
+
+    def test_wakes_no_pool_that_somebody_paused(self, client: Client) -> None:
+        demo_seed()
+        PoolClock.objects.update(paused=True, pause_reason="maintenance", anchor_wall=wall_now())
+        client.get("/pools/philly/line/")
+        assert PoolClock.objects.get(pool=Pool.objects.get()).paused
+
+
+@pytest.mark.django_db
+def test_a_page_that_is_not_there_asks_for_nothing_more(client: Client) -> None:
+    page = client.get("/nothing/here/")
+    assert page.status_code == 404
+    assert b"Evenshare" in page.content

@@ -1,0 +1,175 @@
+"""The job list and the job page: who may see them, what they say, how they page."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+
+from billing.tasks import meter
+from scheduling.domain.reasons import EndReason, Reason
+from scheduling.models import Job, Lease
+from scheduling.selectors import jobs as read
+from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
+from tests.functional.visitors import Town, reads, town
+
+LIST = "/t/north/jobs/"
+
+
+@pytest.mark.django_db
+class TestWhoMaySeeThem:
+    def test_is_the_tenants_people_and_the_operators(self) -> None:
+        place = town()
+        job = f"/jobs/{place.submit().uid}/"
+        for client in (place.owner, place.mate, place.operator):
+            assert client.get(LIST).status_code == 200
+            assert client.get(job).status_code == 200
+
+    def test_is_nobody_else_and_nobody_learns_that_it_exists(self) -> None:
+        place = town()
+        job = f"/jobs/{place.submit().uid}/"
+        for client in (place.neighbour, place.outsider):
+            assert client.get(LIST).status_code == 404
+            theirs, nothing = client.get(job), client.get(f"/jobs/{uuid.uuid4()}/")
+            assert theirs.status_code == nothing.status_code == 404
+            assert _plain(theirs.content) == _plain(nothing.content)
+        for page in (LIST, job):
+            assert place.nobody.get(page).headers["Location"] == f"/login/?next={page}"
+
+
+def _plain(page: bytes) -> bytes:
+    """A page without the token of its form, which is masked anew each time."""
+    return re.sub(rb'name="csrfmiddlewaretoken" value="\w+"', b"", page)
+
+
+@pytest.mark.django_db
+class TestTheList:
+    def test_pages_by_key_and_shows_each_job_once(self) -> None:
+        place = town()
+        made = [place.submit().pk for _ in range(7)]
+        place.submit(tenant="south")
+        seen, before = [], None
+        while True:
+            page = read.jobs_page(place.tenant.pk, read.JobFilter(before=before), limit=3)
+            seen += [row.uid for row in page.rows]
+            before = page.next_before
+            if before is None:
+                break
+            place.submit()  # what arrives meanwhile moves no row to another page
+        uids = dict(Job.objects.values_list("pk", "uid"))
+        assert seen == [uids[pk] for pk in reversed(made)]
+
+    def test_is_narrowed_by_its_address(self) -> None:
+        place = town()
+        place.submit(1)
+        Job.objects.filter(pk=place.submit(2).pk).update(state=Job.State.SUCCEEDED)
+        names = {
+            query: [row["job"].name for row in place.owner.get(f"{LIST}{query}").context["rows"]]
+            for query in ("", "?state=pending", "?state=succeeded", "?q=NORTH-2", "?state=odd")
+        }
+        assert names == {
+            "": ["north-2", "north-1"],
+            "?state=pending": ["north-1"],
+            "?state=succeeded": ["north-2"],
+            "?q=NORTH-2": ["north-2"],
+            "?state=odd": ["north-2", "north-1"],
+        }
+
+    @pytest.mark.parametrize(
+        "query", ["before=x", "before=" + "9" * 30, "q=%00", "q=%25_", "pool="]
+    )
+    def test_takes_any_address(self, query: str) -> None:
+        assert town().owner.get(f"{LIST}?{query}").status_code == 200
+
+    def test_teaches_where_there_is_nothing(self) -> None:
+        place = town()
+        assert b"would stand here" in place.owner.get(LIST).content
+        assert b"fits all of that" in place.owner.get(f"{LIST}?q=zzz").content
+
+    def test_asks_as_often_for_more_jobs(self) -> None:
+        place = town()
+        place.submit()
+        few = len(reads(place.owner, LIST))
+        for _ in range(30):
+            place.submit()
+        assert len(reads(place.owner, LIST)) == few <= 12
+
+
+@pytest.fixture
+def busy(committed_db: str) -> Town:
+    """North holds the pool with two jobs, and a third of it waits."""
+    assert committed_db
+    place = town()
+    for gpus in (4, 4, 4):
+        place.submit(gpus, duration_s=2000)
+    place.play(2)
+    return place
+
+
+def text_of(place: Town, job: Job) -> str:
+    page = place.owner.get(f"/jobs/{job.uid}/")
+    assert page.status_code == 200
+    return page.content.decode()
+
+
+class TestTheJobPage:
+    def test_says_where_it_runs_and_until_when(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        page = text_of(busy, job)
+        assert "Running on " in page
+        assert "until 00:15 at least." in page
+        assert "This lease" in page
+        assert "First lease" in page
+
+    def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
+        job = Job.objects.get(state=Job.State.PENDING)
+        page = text_of(busy, job)
+        assert "Waiting for " in page
+        assert why(job.reason_code).words in page
+        assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
+
+    def test_tells_of_a_preemption_and_what_its_terms_cost(self, busy: Town) -> None:
+        for _ in range(3):
+            busy.play(2, every_s=450)
+            meter()
+        ended = Lease.objects.filter(end_reason=EndReason.NOT_RENEWED).earliest("id")
+        page = text_of(busy, ended.job)
+        assert "Preempted:" in page
+        assert "All closed terms" in page
+
+    def test_sums_its_charges(self, busy: Town) -> None:
+        busy.play(6, every_s=450)
+        meter()
+        for job in Job.objects.all():
+            page = busy.owner.get(f"/jobs/{job.uid}/")
+            rows = [*page.context["charges"], *page.context["earlier"]]
+            assert sum(row.charge for row in rows) == page.context["charged"]
+            assert sum(row.own_gpu_h for row in rows) == page.context["own_total"]
+
+    def test_says_how_it_ended(self, busy: Town) -> None:
+        busy.play(8, every_s=900)
+        job = Job.objects.filter(state=Job.State.SUCCEEDED).earliest("id")
+        page = text_of(busy, job)
+        assert "Done after " in page
+        assert "Finished." in page
+        assert 'hx-get="/jobs/' not in page  # nothing about it changes any more
+
+
+class TestTheReasons:
+    @pytest.mark.parametrize("reason", list(Reason))
+    def test_all_have_words(self, reason: Reason) -> None:
+        assert reason in WORDINGS
+        bare = why(reason.value)
+        assert bare.words
+        assert bare.sentence
+        assert "{" not in bare.sentence + bare.next_step
+        full = why(reason.value, {"needed": 8, "spendable_micro": 1_500_000, "own_rho": None})
+        assert "{" not in full.sentence + full.next_step
+
+    @pytest.mark.parametrize("reason", list(EndReason))
+    def test_of_an_end_have_words(self, reason: EndReason) -> None:
+        assert ENDINGS[reason.value]
+
+    def test_that_is_unknown_is_shown_as_it_is(self) -> None:
+        assert why("brand_new").words == "brand new"

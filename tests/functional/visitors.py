@@ -1,0 +1,88 @@
+"""Everybody who may ask for a page: owner, team-mate, outsider, operator, auditor, nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import Job, PoolClock
+from tenants.models import Membership, Tenant, User
+from tests.factories import Cluster, cluster
+
+Role = Membership.Role
+
+
+@dataclass
+class Town:
+    """Two tenants that share a pool, a third with a pool of its own, and a client for each."""
+
+    cluster: Cluster
+    elsewhere: Cluster
+    owner: Client
+    mate: Client
+    neighbour: Client
+    outsider: Client
+    operator: Client
+    nobody: Client
+
+    @property
+    def tenant(self) -> Tenant:
+        """The owner's and the team-mate's tenant."""
+        return self.cluster.tenants["north"]
+
+    def submit(self, gpus: int = 1, duration_s: int = 3600, tenant: str = "north") -> Job:
+        """Submit a job as that tenant."""
+        return self.cluster.submit(tenant, gpus, duration_s)
+
+    def play(self, rounds: int = 1, *, every_s: int = 10) -> None:
+        """Run rounds, and let the pool's clock show the instant of the last one."""
+        for _ in range(rounds):
+            self.cluster.round(after_s=every_s)
+        PoolClock.objects.filter(pool=self.cluster.pool).update(
+            anchor_pool=self.cluster.at, anchor_wall=wall_now()
+        )
+
+
+def town() -> Town:
+    """Make the tenants and the people; no job is there yet."""
+    here = cluster({"north": 4, "south": 4})
+    elsewhere = cluster({"island": 4})
+    north, south, island = here.tenants["north"], here.tenants["south"], elsewhere.tenants["island"]
+    return Town(
+        cluster=here,
+        elsewhere=elsewhere,
+        owner=visitor("ada", north, Role.MEMBER),
+        mate=visitor("bea", north, Role.VIEWER),
+        neighbour=visitor("cem", south, Role.MANAGER),
+        outsider=visitor("dag", island, Role.MANAGER),
+        operator=visitor("eve", site_role=User.SiteRole.OPERATOR),
+        nobody=Client(),
+    )
+
+
+def visitor(
+    name: str,
+    tenant: Tenant | None = None,
+    role: Role = Role.MEMBER,
+    site_role: User.SiteRole = User.SiteRole.NONE,
+) -> Client:
+    """Return a client that is signed in as a new person."""
+    user = User.objects.create(username=name, site_role=site_role)
+    if tenant is not None:
+        Membership.objects.create(user=user, tenant=tenant, role=role)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def reads(client: Client, path: str) -> list[str]:
+    """Return the reading queries of a page that was asked for before, but for its scopes."""
+    assert client.get(path).status_code == 200
+    with CaptureQueriesContext(connection) as queries:
+        client.get(path)
+    found = [query["sql"].lstrip() for query in queries]
+    return [sql for sql in found if sql.startswith(("SELECT", "WITH")) and "set_config" not in sql]
