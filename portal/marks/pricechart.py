@@ -23,7 +23,7 @@ class PriceStep:
 
 
 def price_chart(
-    steps: Sequence[PriceStep], now: datetime, *, label: str, width: int = 640
+    steps: Sequence[PriceStep], now: datetime, *, label: str, width: int = 900
 ) -> Markup:
     """Steps in time order, the last one until `now`; lowest and highest are named."""
     if not steps:
@@ -32,14 +32,15 @@ def price_chart(
         return _chart([frame, blank], label, width)
     # Coordinates are floats; no amount that is written comes from them.
     values = [float(step.price) for step in steps]
-    room = max(max(values) - min(values), 0.02) * 0.15
+    room = max((max(values) - min(values)) * 0.15, 0.05)
     levels = ticks(max(min(values) - room, 0), max(values) + room, 4)
     y = Scale(levels[0], levels[-1], BASE, TOP)
     x = Scale(steps[0].at.timestamp(), now.timestamp(), LEFT, width - 4)
     parts: list[object] = []
+    places = 2 if all(abs(level * 100 - round(level * 100)) < 1e-6 for level in levels) else 3
     for level in levels:
         parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
-        words = credits_text(Decimal(str(round(level, 6))))
+        words = credits_text(Decimal(str(round(level, 6))), places)
         parts.append(text(LEFT - 6, y(level) + 4, words, anchor="end"))
     ends = [step.at for step in steps[1:]] + [now]
     line = [

@@ -29,6 +29,7 @@ from billing.selectors.balances import balances
 from billing.selectors.usage import Addend as UsageAddend
 from portal.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.clocks import Clocks, clocks, pool_now
+from portal.marks.bars import hash_groups
 from portal.marks.figures import credits_text, thousands
 from portal.marks.notes import Addend, Note, Stat, credit_note
 from scheduling.selectors.lines import pool_id_named
@@ -82,6 +83,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "pool": facts,
         "summary": summary,
         "balance": abs(summary.balance),
+        "net": abs(summary.net),
         "stats": _stats(summary),
         "rows": [_row(row, sights, tenant.pk, times) for row in page.rows],
         "sums": {key: sum((getattr(r, key) for r in page.rows), ZERO) for key in SUMMED},
@@ -113,6 +115,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "tenant": tenant,
         "row": row,
         "transfer": found,
+        "body": hash_groups(found.body_sha256),
         "effective": clocks(facts).instant(found.effective_at),
         "until": row.hour + timedelta(hours=1) if row.hour else None,
         "entries": entries_seen(row, sights.get(row.pool), tenant.pk),
@@ -191,24 +194,27 @@ def _stats(found: AccountSummary) -> list[Stat]:
             "Balance, all settled",
             credits_text(found.balance, signed=True),
             "credits",
-            (Addend("credit limit", limit),),
-            Addend("set aside for running terms", credits_text(found.reserved)),
+            (
+                Addend("set aside for running terms", credits_text(found.reserved)),
+                Addend("credit limit", limit),
+            ),
         ),
         Stat(
             "Earned, last 24 h",
             credits_text(found.earned),
             "credits",
-            (Addend("lent to others", f"{thousands(found.lent_gpu_h, 1)} GPU-h"),),
+            (Addend(f"lent: {_hours(found.lent_gpu_h)}", credits_text(found.earned)),),
+            Addend("earned", credits_text(found.earned)),
         ),
         Stat(
             "Paid, last 24 h",
             credits_text(found.paid),
             "credits",
             (
-                Addend("own quota, free", f"{thousands(found.own_gpu_h, 1)} GPU-h"),
-                Addend("borrowed", f"{thousands(found.borrowed_gpu_h, 1)} GPU-h"),
+                Addend(f"own quota: {_hours(found.own_gpu_h)}", credits_text(ZERO)),
+                Addend(f"borrowed: {_hours(found.borrowed_gpu_h)}", credits_text(found.paid)),
             ),
-            Addend("net of the day", credits_text(found.net, signed=True)),
+            Addend("paid", credits_text(found.paid)),
             net,
         ),
         Stat(
@@ -223,6 +229,10 @@ def _stats(found: AccountSummary) -> list[Stat]:
             coming,
         ),
     ]
+
+
+def _hours(gpu_h: Decimal) -> str:
+    return f"{thousands(gpu_h, 1)} GPU-h"
 
 
 def _row(row: LedgerRow, sights: dict[str, Sight], tenant: int, times: Clocks) -> dict[str, Any]:

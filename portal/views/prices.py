@@ -39,7 +39,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
         "pool": facts,
         "board": [_type(point, history, now) for point, history in board],
         "headline": _headline(present),
-        "nav_key": "prices",
+        "nav_key": "pool",
         "live": True,
     }
     return render(request, "portal/prices.html", context)
@@ -85,8 +85,12 @@ def _note(point: PricePoint) -> Note:
 def _hours(history: Sequence[PricePoint]) -> list[dict[str, Any]]:
     """The last price of each hour, newest first, with the cheapest and the dearest marked."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
-    amounts = {row.price for row in by_hour.values()}
-    marks = {min(amounts): "cheapest", max(amounts): "dearest"} if len(amounts) > 1 else {}
+    amounts = [row.price for row in by_hour.values()]
+    ends = {min(amounts): "cheapest", max(amounts): "dearest"} if len(set(amounts)) > 1 else {}
+    # What most hours have is no finding.
+    marks = {
+        price: word for price, word in ends.items() if 3 * amounts.count(price) <= len(amounts)
+    }
     return [
         {
             "hour": hour,

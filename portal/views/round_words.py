@@ -33,8 +33,11 @@ def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | Non
         return None
     lost = sum(row["item"] == item for row in view.round.superseded)
     decided = view.decision.counts[key]
-    gpus = view.decision.gpus[key]
-    rows = [("decided", decided)]
+    gpus = {
+        "grants": view.decision.granted.gpus,
+        "renewals": view.decision.renewed.gpus,
+        "ends": view.decision.ended_gpus,
+    }[key]
     if not lost:
         return Note(
             f"Leases {words}",
@@ -47,7 +50,7 @@ def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | Non
     return Note(
         f"Leases {words}",
         (
-            *(Addend(label, thousands(value)) for label, value in rows),
+            Addend("decided", thousands(decided)),
             Addend("superseded", thousands(-lost)),
         ),
         Addend("applied", thousands(decided - lost)),
@@ -153,7 +156,7 @@ def ended_words(code: str) -> str:
 # ---- the certificate ----
 
 
-def certificate(pool: str, view: RoundView) -> Certificate:
+def certificate(view: RoundView) -> Certificate:
     """What was checked on this round's own numbers, and what is not claimed."""
     round_ = view.round
     unclaimed = tuple(Promise(name, "unclaimed", words) for name, words in UNCLAIMED)
@@ -168,8 +171,9 @@ def certificate(pool: str, view: RoundView) -> Certificate:
     return Certificate(
         title=f"Certificate of round {thousands(round_.number)}",
         promises=(*promises, *unclaimed),
-        sha256=round_.decision_sha256,
-        command=replay_command(pool, round_.number) if checked is not None else "",
+        # Both hashes and the command stand on the page themselves.
+        sha256="",
+        command="",
         words=words,
         issued=f"Issued by policy {round_.policy} {round_.policy_version}.",
     )

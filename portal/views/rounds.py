@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from portal.access import access, pool_or_404, signed_in
 from portal.clocks import Clocks, clocks, pool_now
+from portal.marks.bars import hash_bars, hash_groups
 from portal.marks.figures import plural, thousands
 from portal.marks.notes import Note, count_note
 from portal.views import round_words as words
@@ -101,9 +102,12 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
 def _list_title(page: RoundsPage) -> str:
     if not page.rows:
         return "No round has been decided here."
-    which = plural(len(page.rows), "round")
-    granted = page.total("granted")
-    return f"{which} granted {plural(granted, 'lease')}."
+    count = len(page.rows)
+    if page.newer is not None:
+        which = f"Rounds {thousands(page.rows[-1].number)} to {thousands(page.rows[0].number)}"
+    else:
+        which = "The only round" if count == 1 else f"The last {count} rounds"
+    return f"{which} granted {plural(page.total('granted'), 'lease')}."
 
 
 # ---- one round ----
@@ -123,7 +127,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **_head(facts, view),
         **_body(view),
         "sight": sight,
-        "certificate": words.certificate(name, view),
+        "certificate": words.certificate(view),
         "command": words.replay_command(name, number),
         "nav_key": "rounds",
     }
@@ -162,6 +166,13 @@ def _body(view: RoundView) -> dict[str, Any]:
         },
         "share_title": _share_title(view.shares),
         "types": len({row.gpu_type for row in view.shares}),
+        "hashes": [
+            (label, hash_bars(sha256), hash_groups(sha256))
+            for label, sha256 in (
+                ("Snapshot", view.round.snapshot_sha256),
+                ("Decision", view.round.decision_sha256),
+            )
+        ],
         "superseded": [
             {"what": ITEMS.get(row["item"], row["item"]), "why": row["why"]}
             for row in view.round.superseded

@@ -174,9 +174,21 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """GPUs of all grants, or of all renewals."""
+
+    own: int
+    borrowed: int
+
+    @property
+    def gpus(self) -> int:
+        """Own and borrowed."""
+        return self.own + self.borrowed
+
+
+@dataclass(frozen=True, slots=True)
 class RoundDecision:
-    """What the stored bytes say. `gpus` per kind of pick, and `largest_hole`, are over all rows,
-    also those out of sight."""
+    """What the stored bytes say; sums, counts and `largest_hole` count rows out of sight too."""
 
     grants: tuple[PickRow, ...]
     renewals: tuple[PickRow, ...]
@@ -185,7 +197,9 @@ class RoundDecision:
     prices: tuple[PriceRow, ...]
     checked: Checked
     counts: dict[str, int]
-    gpus: dict[str, int]
+    granted: Sum
+    renewed: Sum
+    ended_gpus: int
     largest_hole: int
     smallest_gang: int | None
     size: int
@@ -229,6 +243,11 @@ def round_view(pool_id: int, number: int, sight: Sight) -> RoundView | None:
         decision=decision,
         why_not=why_not,
     )
+
+
+def _sum(terms: Iterable[Grant | Renew]) -> Sum:
+    rows = tuple(terms)
+    return Sum(sum(row.own for row in rows), sum(row.borrowed for row in rows))
 
 
 _SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
@@ -306,11 +325,9 @@ class _Reader:
                 "renewals": len(decision.renewals),
                 "ends": len(decision.ends),
             },
-            gpus={
-                "grants": sum(row.own + row.borrowed for row in decision.grants),
-                "renewals": sum(row.gpus for row in decision.renewals),
-                "ends": sum(leases[row.lease].gpus for row in decision.ends),
-            },
+            granted=_sum(decision.grants),
+            renewed=_sum(decision.renewals),
+            ended_gpus=sum(leases[row.lease].gpus for row in decision.ends),
             largest_hole=self._largest_hole(),
             smallest_gang=self._smallest_gang(),
             size=size,
@@ -367,9 +384,7 @@ class _Reader:
                 jobs=sum(len(skip.jobs) for skip in skips),
                 gpus=sum(skip.gpus for skip in skips),
                 rows=tuple(
-                    self._skip(skip, seen)
-                    for skip in skips
-                    if (seen := self.sight.of(skip.tenant))
+                    self._skip(skip, seen) for skip in skips if (seen := self.sight.of(skip.tenant))
                 ),
             )
             for reason, skips in groups.items()

@@ -1,0 +1,92 @@
+"""The pool page in a real browser: no complaint, no sideways scroll, rows point at their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from tenants.models import User
+from tests.functional.pool_stage import Stage, stage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+WIDTHS = (1440, 390)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return stage()
+
+
+@pytest.fixture
+def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
+    assert there
+    client = Client()
+    client.force_login(User.objects.get(username="owner"))
+    context = browser.new_context(base_url=site)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    opened = context.new_page()
+    yield opened
+    context.close()
+
+
+class TestThePages:
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_load_without_a_complaint_and_fit_the_window(
+        self, there: Stage, page: Page, width: int
+    ) -> None:
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/"):
+            page.goto(there.url(path))
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, f"{path}: {wide}"
+        page.goto("/t/alpha/ledger/")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert complaints == []
+
+    def test_have_every_id_once(self, there: Stage, page: Page) -> None:
+        for path in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/"):
+            page.goto(there.url(path))
+            twice = page.evaluate(
+                "[...document.querySelectorAll('[id]')].map(e => e.id)"
+                ".filter((id, n, all) => all.indexOf(id) !== n)"
+            )
+            assert twice == [], path
+
+
+class TestTheNodeMap:
+    def test_dims_the_others_when_a_row_is_pointed_at(self, there: Stage, page: Page) -> None:
+        page.goto(there.url())
+        row = page.locator("#t-claims tr.here")
+        mark = row.get_attribute("data-t")
+        row.hover()
+        opacity = "e => getComputedStyle(e).opacity"
+        mine = page.locator(f".nodes .lease-box[data-t={mark}]").first.evaluate(opacity)
+        other = page.locator(f".nodes .lease-box:not([data-t={mark}])").first.evaluate(opacity)
+        assert float(mine) == 1
+        assert float(other) < 0.5
+
+    def test_leads_to_own_jobs_alone(self, there: Stage, page: Page) -> None:
+        page.goto(there.url())
+        links = page.locator(".nodes a[href^='/jobs/']")
+        # The gang of 4 on one node and the single GPU on the other.
+        assert links.count() == 2
+
+
+class TestAHeadline:
+    def test_opens_its_number_to_the_addends(self, there: Stage, page: Page) -> None:
+        page.goto(there.url())
+        page.locator("h1 button.x").first.click()
+        note = page.locator("h1 [popover]").first
+        assert note.is_visible()
+        assert "within own quota" in note.inner_text()

@@ -1,0 +1,27 @@
+"""A round's page in a real browser: where it leads, and what it shows on a phone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.browser.test_pools_pages import page, there
+from tests.functional.pool_stage import Stage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["page", "there"]  # pytest finds the fixtures by these names
+
+
+class TestARound:
+    def test_leads_to_the_next_and_back(self, there: Stage, page: Page) -> None:
+        page.goto(there.url("rounds/1/"))
+        page.locator(".crumb a[rel=next]").click()
+        page.wait_for_url("**/rounds/2/")
+        page.locator(".crumb a[rel=prev]").click()
+        page.wait_for_url("**/rounds/1/")
+
+    def test_opens_a_key_to_the_numbers_that_decided(self, there: Stage, page: Page) -> None:
+        page.goto(there.url("rounds/2/"))
+        page.locator("#t-grants tbody button.x").first.click()
+        assert "rho then" in page.locator("#t-grants tbody [popover]").first.inner_text()

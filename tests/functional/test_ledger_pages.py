@@ -1,0 +1,111 @@
+"""A tenant's ledger: for its members and operators alone, summing to zero, by key."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from decimal import Decimal
+
+import pytest
+
+from billing.models import Transfer
+from billing.selectors import ledger_row
+from portal.views.ledger import entries_seen
+from scheduling.selectors.sight import sight_read
+from tenants.models import User
+from tenants.selectors import access_of
+from tests.functional.pool_stage import Stage, settled_stage, stage
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return settled_stage()
+
+
+def first_transfer() -> Transfer:
+    """What alpha pays for its first hour."""
+    found = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
+    assert found is not None
+    return found
+
+
+class TestWhoMayLook:
+    def test_is_the_tenant_and_the_operator(self, there: Stage) -> None:
+        transfer = first_transfer()
+        people = ("owner", "mate", "operator", "neighbour", "stranger", "nobody")
+        for page in ("/t/alpha/ledger/", f"/t/alpha/ledger/{transfer.pk}/"):
+            answers = [there.get(who, page).status_code for who in people]
+            assert answers == [200, 200, 200, 404, 404, 404]
+            assert there.get(None, page).status_code == 302
+
+    def test_sends_members_to_their_own_and_shows_operators_all(self, there: Stage) -> None:
+        answer = there.get("owner", "/ledger/")
+        assert (answer.status_code, answer["Location"]) == (302, "/t/alpha/ledger/")
+        assert there.get("nobody", "/ledger/").status_code == 404
+        assert there.get(None, "/ledger/").status_code == 302
+
+    def test_shows_operators_a_book_that_sums_to_zero(self, there: Stage) -> None:
+        page = there.page("operator", "/ledger/")
+        assert "sum to 0.00 credits" in page
+        assert "operator, for quota of nobody" in page
+
+    def test_finds_no_transfer_that_does_not_touch_the_tenant(self, there: Stage) -> None:
+        page = f"/t/alpha/ledger/{uuid.uuid4()}/"
+        assert there.get("owner", page).status_code == 404
+
+
+class TestTheLedger:
+    def test_says_what_is_owed(self, there: Stage) -> None:
+        assert "alpha owes" in there.page("owner", "/t/alpha/ledger/")
+        assert "beta has" in there.page("neighbour", "/t/beta/ledger/")
+
+    def test_names_the_other_side_as_far_as_the_pool_lets(self, there: Stage) -> None:
+        assert "lent to alpha" in there.page("neighbour", "/t/beta/ledger/")
+        there.see("pseudonyms")
+        page = there.page("neighbour", "/t/beta/ledger/")
+        assert "lent to tenant 1" in page
+        assert "alpha" not in page
+        there.see("own")
+        page = there.page("neighbour", "/t/beta/ledger/")
+        assert "lent to another tenant" in page
+        assert "alpha" not in page
+
+    def test_teaches_before_the_first_settlement(self, committed_db: str) -> None:
+        assert "Nothing has been settled yet" in stage().page("owner", "/t/alpha/ledger/")
+
+    def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
+        assert there.reads("owner", "/t/alpha/ledger/") == 17
+
+    def test_refuses_a_key_that_is_none(self, there: Stage) -> None:
+        assert there.get("owner", "/t/alpha/ledger/?before=x").status_code == 404
+
+
+class TestATransfer:
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_sums_to_zero_whoever_looks(self, there: Stage, visibility: str) -> None:
+        there.see(visibility)
+        transfer = first_transfer()
+        for who, slug in (("owner", "alpha"), ("neighbour", "beta")):
+            tenant = there.tenant(slug).pk
+            row = ledger_row(transfer.pk, tenant_id=tenant)
+            assert row is not None
+            sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+            sides = entries_seen(row, sight, tenant)
+            assert sum((side.amount for side in sides), Decimal(0)) == 0
+
+    def test_opens_to_the_lines_that_were_charged(self, there: Stage) -> None:
+        transfer = first_transfer()
+        page = there.page("owner", f"/t/alpha/ledger/{transfer.pk}/")
+        row = ledger_row(transfer.pk, tenant_id=there.tenant("alpha").pk)
+        assert row is not None
+        assert "What was borrowed" in page
+        charged = re.search(r"Charged</th>.*?credits\">([\d.]+)<", page)
+        assert charged is not None
+        assert Decimal(charged[1]) == row.paid
+        assert "alpha-" in page
+
+    def test_shows_a_lender_its_shares_but_no_job_of_the_borrower(self, there: Stage) -> None:
+        page = there.page("neighbour", f"/t/beta/ledger/{first_transfer().pk}/")
+        assert "What was earned" in page
+        assert "alpha-4" not in page

@@ -1,0 +1,161 @@
+"""The pool page and the price board: who may look, what they see, what it costs to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduling.models import Node
+from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.sight import sight_read
+from tenants.models import Quota, Tenant, User
+from tenants.selectors import Access, access_of
+from tests.functional.pool_stage import Stage, headline, settled_stage, stage
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return stage()
+
+
+def access(name: str) -> Access:
+    return access_of(User.objects.get(username=name))
+
+
+class TestWhoMayLook:
+    @pytest.mark.parametrize("page", ["", "prices/"])
+    def test_is_everybody_of_the_pool_and_the_operator(self, there: Stage, page: str) -> None:
+        answers = {
+            who: there.get(who, there.url(page)).status_code
+            for who in ("owner", "mate", "neighbour", "operator", "stranger", "nobody")
+        }
+        assert answers == {
+            "owner": 200,
+            "mate": 200,
+            "neighbour": 200,
+            "operator": 200,
+            "stranger": 404,
+            "nobody": 404,
+        }
+        answer = there.get(None, there.url(page))
+        assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/login/")
+
+    def test_finds_no_pool_of_another_name(self, there: Stage) -> None:
+        assert there.get("operator", "/pools/none/").status_code == 404
+
+
+class TestThePoolPage:
+    def test_says_how_many_gpus_work_and_how_many_idle(self, there: Stage) -> None:
+        words = headline(there.page("owner", there.url()))
+        assert words == "6 of 8 GPUs work. 2 are idle."
+
+    def test_names_tenants_but_never_the_jobs_of_others(self, there: Stage) -> None:
+        page = there.page("owner", there.url())
+        assert "beta" in page
+        assert "alpha-4" in page
+        assert "beta-1" not in page
+
+    def test_shows_all_jobs_to_the_operator(self, there: Stage) -> None:
+        assert "beta-1" in there.page("operator", there.url())
+
+    def test_gives_others_pseudonyms_where_the_pool_says_so(self, there: Stage) -> None:
+        there.see("pseudonyms")
+        page = there.page("owner", there.url())
+        assert "alpha" in page
+        assert "beta" not in page
+        assert "gamma" not in page
+        assert "tenant 2" in page
+        assert "beta" in there.page("operator", there.url())
+
+    def test_shows_own_rows_and_totals_where_the_pool_says_so(self, there: Stage) -> None:
+        there.see("own")
+        page = there.page("owner", there.url())
+        assert "beta" not in page
+        assert "tenant 2" not in page
+        assert "other tenants" in page
+
+    def test_says_which_node_is_drained(self, there: Stage) -> None:
+        Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
+        page = there.page("owner", there.url())
+        assert "Drained" in page
+        assert "blocked" in page
+
+    def test_reads_no_more_rows_by_query_when_there_are_more_nodes(self, there: Stage) -> None:
+        counts = []
+        for extra in (0, 30):
+            Node.objects.bulk_create(
+                [
+                    Node(pool=there.lab.pool, name=f"x{i}", gpu_type=there.lab.gpu_type, gpus=8)
+                    for i in range(extra)
+                ]
+            )
+            counts.append(there.reads("owner", there.url()))
+        assert counts == [14, 14]
+
+    def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
+        Node.objects.bulk_create(
+            [
+                Node(pool=there.lab.pool, name=f"x{i}", gpu_type=there.lab.gpu_type, gpus=8)
+                for i in range(1000)
+            ]
+        )
+        page = there.page("owner", there.url())
+        assert "nodes small" in page
+        assert len(page) < 2_500_000
+
+
+class TestThePoolsSums:
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_add_up_whoever_looks(self, there: Stage, visibility: str) -> None:
+        there.see(visibility)
+        Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.LOST)
+        for who in ("owner", "neighbour", "operator"):
+            sight = sight_read(there.lab.pool.pk, access(who))
+            view = pool_overview(there.lab.pool.pk, sight)
+            (kind,) = view.types
+            assert kind.own + kind.borrowed == kind.used == sum(c.uses for c in kind.claims)
+            assert kind.used + kind.idle + kind.blocked == kind.gpus == 8
+            assert kind.unassigned is not None
+            assert kind.out is not None
+            assert kind.quota + kind.unassigned + kind.out == kind.gpus
+            assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
+
+    def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
+        there.see("own")
+        view = pool_overview(there.lab.pool.pk, sight_read(there.lab.pool.pk, access("owner")))
+        names = [claim.seen.name for claim in view.types[0].claims if claim.seen]
+        assert names == ["alpha"]
+
+
+class TestAPseudonym:
+    def test_stays_when_another_tenant_joins(self, there: Stage) -> None:
+        there.see("pseudonyms")
+        before = {k: v.name for k, v in sight_of(there).known.items()}
+        tenant = Tenant.objects.create(slug="a0", name="a0", initials="A0")
+        Quota.objects.create(
+            tenant=tenant,
+            pool=there.lab.pool,
+            gpu_type=there.lab.gpu_type,
+            gpus=1,
+            valid_from=there.lab.at,
+        )
+        after = {k: v.name for k, v in sight_of(there).known.items()}
+        assert before == {k: after[k] for k in before}
+        assert after[tenant.pk] == "tenant 4"
+
+
+def sight_of(there: Stage) -> Any:
+    return sight_read(there.lab.pool.pk, access("owner"))
+
+
+class TestThePriceBoard:
+    def test_shows_the_present_price_with_its_formula(self, committed_db: str) -> None:
+        there = settled_stage()
+        page = there.page("owner", there.url("prices/"))
+        assert "A borrowed GPU costs" in page
+        assert "theta" in page
+
+    def test_teaches_before_the_first_price(self, there: Stage) -> None:
+        assert "No price has been posted yet." in there.page("owner", there.url("prices/"))

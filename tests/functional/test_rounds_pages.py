@@ -1,0 +1,175 @@
+"""The list of rounds and a round's page: access, sight, keys, bytes that are gone, red promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.views.round_words import applied_note
+from scheduling.domain.invariants import Violation
+from scheduling.models import Round
+from scheduling.selectors import promises
+from scheduling.selectors import rounds as selectors
+from scheduling.selectors.replay import ReplayError
+from scheduling.selectors.rounds import round_view, rounds_page
+from scheduling.selectors.sight import sight_read
+from tenants.models import User
+from tenants.selectors import access_of
+from tests.functional.pool_stage import Stage, headline, last_round, stage
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return stage()
+
+
+class TestWhoMayLook:
+    @pytest.mark.parametrize("page", ["rounds/", "rounds/1/"])
+    def test_is_everybody_of_the_pool_and_the_operator(self, there: Stage, page: str) -> None:
+        people = ("owner", "mate", "neighbour", "operator", "stranger", "nobody")
+        answers = [there.get(who, there.url(page)).status_code for who in people]
+        assert answers == [200, 200, 200, 200, 404, 404]
+        assert there.get(None, there.url(page)).status_code == 302
+
+    def test_finds_no_round_that_was_not(self, there: Stage) -> None:
+        assert there.get("owner", there.url("rounds/99/")).status_code == 404
+        assert there.get("owner", there.url("rounds/0/")).status_code == 404
+
+
+class TestTheList:
+    def test_pages_by_key_without_losing_or_repeating(self, there: Stage) -> None:
+        there.lab.rounds(5, every_s=900)
+        pool_id = there.lab.pool.pk
+        everything = list(
+            Round.objects.filter(pool=there.lab.pool).order_by("-number").values_list("number")
+        )
+        numbers, before = [], None
+        while True:
+            page = rounds_page(pool_id, before=before, limit=3)
+            numbers += [(row.number,) for row in page.rows]
+            before = page.older
+            if before is None:
+                break
+        assert numbers == everything
+        back = rounds_page(pool_id, after=1, limit=3)
+        assert [row.number for row in back.rows] == [4, 3, 2]
+        assert (back.older, back.newer) == (2, 4)
+
+    def test_sums_what_it_shows(self, there: Stage) -> None:
+        page = rounds_page(there.lab.pool.pk)
+        assert page.total("granted") == sum(row.summary["granted"] for row in page.rows) == 3
+
+    @pytest.mark.parametrize("query", ["?before=x", "?after=-1", "?before=" + "9" * 30])
+    def test_refuses_a_key_that_is_none(self, there: Stage, query: str) -> None:
+        assert there.get("owner", there.url("rounds/" + query)).status_code == 404
+
+    def test_asks_as_often_for_more_rounds(self, there: Stage) -> None:
+        counts = []
+        for _ in range(2):
+            counts.append(there.reads("owner", there.url("rounds/")))
+            there.lab.rounds(3, every_s=900)
+        assert counts == [7, 7]
+
+
+class TestARound:
+    def test_says_in_one_sentence_what_it_did(self, there: Stage) -> None:
+        sentence = headline(there.page("owner", there.url("rounds/1/")))
+        assert sentence == "Round 1 granted 2, renewed 0 and ended 0 leases."
+
+    def test_tells_the_numbers_that_decided_and_how_to_recompute_them(self, there: Stage) -> None:
+        round_ = last_round(there)
+        page = there.page("owner", there.url(f"rounds/{round_.number}/"))
+        assert "1 grant, in the order decided" in page
+        assert "its tenant&#x27;s rho then" in page
+        assert "n000" in page
+        assert round_.decision_sha256[:8] in page
+        assert round_.snapshot_sha256[:8] in page
+        assert f"manage.py replay_round {round_.number} --pool {there.pool}" in page
+
+    def test_links_own_jobs_and_hides_those_of_others(self, there: Stage) -> None:
+        mine = there.page("owner", there.url("rounds/1/"))
+        assert "alpha-4" in mine
+        assert "beta-1" not in mine
+        everybody = there.page("operator", there.url("rounds/1/"))
+        assert "beta-1" in everybody
+
+    def test_says_why_jobs_wait(self, there: Stage) -> None:
+        page = there.page("owner", there.url(f"rounds/{last_round(there).number}/"))
+        assert "1 job was passed over" in page
+        assert "no free GPUs" in page
+
+    def test_follows_the_pools_visibility(self, there: Stage) -> None:
+        path = there.url(f"rounds/{last_round(there).number}/")
+        there.see("pseudonyms")
+        page = there.page("owner", path)
+        assert "gamma" not in page
+        assert "tenant 3" in page
+        there.see("own")
+        page = there.page("owner", path)
+        assert "gamma" not in page
+        assert "tenant 3" not in page
+        assert last_round(there).decision_sha256[:8] in page
+        assert "gamma" in there.page("operator", path)
+
+    def test_claims_only_what_was_checked(self, there: Stage) -> None:
+        page = there.page("owner", there.url("rounds/1/"))
+        assert page.count("not claimed") == 3
+        assert "violated" not in page
+        assert "5 leased + 3 free = 8" in page
+
+    def test_turns_red_where_an_invariant_is_broken(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        planted = [Violation("gang", "job 1 needs 4 GPUs, gets 3")]
+        monkeypatch.setattr(promises, "violations", lambda *_: planted)
+        page = there.page("owner", there.url("rounds/1/"))
+        assert "violated" in page
+        assert "1 promise does not hold" in page
+
+    def test_keeps_counts_and_hashes_when_its_bytes_are_gone(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(round_: Round) -> tuple[bytes, bytes]:
+            raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
+
+        monkeypatch.setattr(selectors, "round_bytes", gone)
+        page = there.page("owner", there.url("rounds/1/"))
+        assert "no longer kept" in page
+        assert "Round 1 granted" in page
+        assert last_round(there).decision_sha256[:8] not in page
+        assert Round.objects.get(pool=there.lab.pool, number=1).decision_sha256[:8] in page
+        assert "vc-" not in page
+        assert "in the order decided" not in page
+
+    def test_tells_what_was_decided_and_not_applied(self, there: Stage) -> None:
+        access = access_of(User.objects.get(username="owner"))
+        view = round_view(there.lab.pool.pk, 1, sight_read(there.lab.pool.pk, access))
+        assert view is not None
+        view.round.superseded = [{"item": "grant", "id": 1, "why": "the job no longer waited"}]
+        note = applied_note(view, "grants", "grant", "granted")
+        assert note is not None
+        assert note.total is not None
+        assert (note.total.label, note.total.value) == ("applied", "1")
+
+    def test_asks_as_often_for_more_leases(self, there: Stage) -> None:
+        counts = [
+            there.reads("owner", there.url(f"rounds/{number}/"))
+            for number in (1, last_round(there).number)
+        ]
+        assert counts == [13, 13]
+
+
+class TestTheStoredSums:
+    def test_add_up_to_the_pool(self, there: Stage) -> None:
+        for who in ("owner", "operator"):
+            sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+            for number in (1, 2):
+                view = round_view(there.lab.pool.pk, number, sight)
+                assert view is not None
+                assert view.decision is not None
+                checked = view.decision.checked
+                assert checked.broken == {}
+                assert checked.own + checked.borrowed == checked.leased
+                assert sum(row.holds for row in view.shares) == checked.leased
+                assert checked.waiting == checked.told == view.round.summary["waiting"]
+                assert checked.due == checked.renewed + checked.ended
