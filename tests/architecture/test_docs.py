@@ -1,0 +1,278 @@
+"""Documents fail when they lie: links, tests, symbols, commands, layers and variables exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from .sources import ROOT, files, name_of, python_files, tree
+
+APPS = ("scheduling", "billing", "tenants", "portal")
+DOCUMENTS = [path for path in files() if path.suffix == ".md"]
+# A changelog tells what was; its words are not held to what is.
+PRESENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+FEATURES = 36
+
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)\s]+)\)")
+SYMBOL = re.compile(rf"(?:{'|'.join(APPS)})(?:\.\w+)*(?:[.:]\w+)+")
+PLACE = re.compile(r"[\w.-]+(?:/[\w.*-]+)+/?|[\w-]+\.(?:py|md|toml|txt)")
+TEST = re.compile(r"tests/[\w/]+\.py(?:::\w+)*")
+TARGET = re.compile(r"\bmake ([a-z]+)")
+COMMAND = re.compile(r"manage\.py (\w+)")
+SETTING = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
+SOURCE = re.compile(r"architecture, ((?:\"[^\"]+\"(?:,\s+)?)+)", re.IGNORECASE)
+FEATURE = re.compile(r"(\d+)\. [^:\n]+: (missing|works \(`?([^`)]+)`?\))")
+
+
+def told_code(path: Path) -> list[str]:
+    """What a document writes in backticks, outside of its fenced blocks."""
+    return CODE.findall(FENCE.sub("", path.read_text(encoding="utf-8")))
+
+
+def told(pattern: re.Pattern[str], path: Path) -> list[str]:
+    """The pieces in backticks that are such a thing as a whole."""
+    return [piece for piece in told_code(path) if pattern.fullmatch(piece)]
+
+
+class TestLinks:
+    @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+    def test_lead_to_a_file_and_a_heading(self, path: Path) -> None:
+        broken = []
+        for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+            name, _, heading = target.partition("#")
+            found = (path.parent / name) if name else path
+            if not found.exists() or (heading and heading not in anchors(found)):
+                broken.append(target)
+        assert broken == []
+
+    def test_reach_every_decision_record_from_the_index(self) -> None:
+        folder = ROOT / "docs" / "adr"
+        linked = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
+        assert linked == {path.name for path in folder.glob("[0-9]*.md")}
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.+)$", path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings}
+
+
+class TestNames:
+    @pytest.mark.parametrize("path", PRESENT, ids=name_of)
+    def test_of_tests_are_those_of_tests(self, path: Path) -> None:
+        assert [name for name in told(TEST, path) if not test_exists(name)] == []
+
+    @pytest.mark.parametrize("path", PRESENT, ids=name_of)
+    def test_of_symbols_are_those_of_the_code(self, path: Path) -> None:
+        lies = [name for name in told(SYMBOL, path) if not resolves(name.replace(":", "."))]
+        assert lies == []
+
+    @pytest.mark.parametrize("path", PRESENT, ids=name_of)
+    def test_of_files_are_those_of_the_checkout(self, path: Path) -> None:
+        top = {name_of(found).partition("/")[0] for found in files()}
+        lies = [
+            name
+            for name in told(PLACE, path)
+            if name.partition("/")[0] in top and not list(ROOT.glob(name.rstrip("/")))
+        ]
+        assert lies == []
+
+    @pytest.mark.parametrize("path", PRESENT, ids=name_of)
+    def test_of_commands_are_those_that_exist(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        targets = {
+            word for line in re.findall(r"(?m)^([a-z ]+):", makefile) for word in line.split()
+        }
+        built_in = {"migrate", "makemigrations", "check", "shell", "help", "collectstatic"}
+        ours = {found.stem for found in python_files(*APPS) if found.parent.name == "commands"}
+        code = [*FENCE.findall(text), *told_code(path)]
+        assert {name for piece in code for name in TARGET.findall(piece)} <= targets
+        assert {name for piece in code for name in COMMAND.findall(piece)} <= ours | built_in
+
+    def test_that_the_code_calls_architecture_are_headings(self) -> None:
+        """`Source: architecture, "Entitlement"` leads to a heading or to a record's title."""
+        places = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "adr").glob("*.md")]
+        headings = [
+            head
+            for place in places
+            for head in re.findall(r"(?m)^#+ (?:\d+ )?(.+)$", place.read_text(encoding="utf-8"))
+        ]
+        cited = {
+            " ".join(name.split())
+            for path in python_files(*APPS)
+            for names in SOURCE.findall(path.read_text(encoding="utf-8"))
+            for name in re.findall(r'"([^"]+)"', names)
+        }
+        assert cited
+        assert {name for name in cited if not any(h.startswith(name) for h in headings)} == set()
+
+
+def test_exists(name: str) -> bool:
+    """Whether `tests/file.py::Class::test` is there."""
+    place, *inside = name.split("::")
+    path = ROOT / place
+    if not path.is_file():
+        return False
+    body: list[ast.stmt] = tree(path).body
+    for part in inside:
+        found = next((node for node in body if getattr(node, "name", "") == part), None)
+        if not isinstance(found, ast.ClassDef | ast.FunctionDef):
+            return False
+        body = found.body
+    return True
+
+
+# Not a test itself: its name says what it asks.
+test_exists.__test__ = False  # type: ignore[attr-defined]  # pytest reads it
+
+
+@cache
+def resolves(name: str) -> bool:
+    """Whether a dotted path leads to a module, or to a name inside of one; nothing is imported."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        base = ROOT.joinpath(*parts[:cut])
+        for module in (base.with_suffix(".py"), base / "__init__.py"):
+            if module.is_file() and is_inside(module, parts[cut:]):
+                return True
+    return False
+
+
+def is_inside(module: Path, parts: list[str]) -> bool:
+    body: list[ast.stmt] = tree(module).body
+    for index, part in enumerate(parts):
+        node = next((node for node in body if part in defined(node)), None)
+        if node is None:
+            return False
+        if isinstance(node, ast.ImportFrom):
+            origin = next(alias.name for alias in node.names if part in (alias.asname, alias.name))
+            return resolves(".".join([str(node.module), origin, *parts[index + 1 :]]))
+        body = node.body if isinstance(node, ast.ClassDef) else []
+    return True
+
+
+def defined(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement gives."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+    elif isinstance(node, ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+
+
+class TestFeatures:
+    TEXT = ROOT / "docs" / "features.md"
+
+    def test_are_36_and_each_works_by_a_test_or_is_missing(self) -> None:
+        lines = [line for line in self.TEXT.read_text().splitlines() if line[:1].isdigit()]
+        parsed = [FEATURE.fullmatch(line) for line in lines]
+        assert [line for line, found in zip(lines, parsed, strict=True) if not found] == []
+        numbers = [int(found[1]) for found in parsed if found]
+        assert numbers == list(range(1, FEATURES + 1))
+
+    def test_that_work_name_a_test_that_exists(self) -> None:
+        named = [found[3] for found in FEATURE.finditer(self.TEXT.read_text()) if found[3]]
+        assert [name for name in named if "::test_" not in name or not test_exists(name)] == []
+
+
+class TestTheArchitecture:
+    @pytest.mark.parametrize("contract", ["apps", "scheduling", "billing", "tenants"])
+    def test_tells_the_layers_in_the_order_that_is_checked(self, contract: str) -> None:
+        """It may leave out layers that nobody has built yet."""
+        linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+        found = next(one for one in linter["contracts"] if one["id"] == contract)
+        checked = layers(" > ".join(found["layers"]).replace("(", "").replace(")", ""))
+        lines = [line for line in told_code(ROOT / "ARCHITECTURE.md") if " > " in line]
+        base = ROOT / found["containers"][0] if "containers" in found else ROOT
+        built = {name for layer in checked for name in layer if built_at(base / name)}
+        for line in lines:
+            names = {name for layer in layers(line) for name in layer}
+            kept = [layer & names for layer in checked]
+            if built <= names and layers(line) == [layer for layer in kept if layer]:
+                return
+        pytest.fail(f"no line tells these layers: {checked}")
+
+    def test_names_every_package(self) -> None:
+        text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+        packages = {
+            name_of(path.parent)
+            for path in python_files(*(f"{app}/" for app in APPS))
+            if path.name == "__init__.py" and name_of(path.parent).count("/") < 2
+        }
+        silent = {p for p in packages if not p.endswith(("/migrations", "/management"))}
+        assert {p for p in silent if f"`{p}/`" not in text} == set()
+
+
+def layers(line: str) -> list[set[str]]:
+    return [set(layer.split(" | ")) for layer in line.split(" > ")]
+
+
+def built_at(base: Path) -> bool:
+    return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
+
+
+class TestTheConfiguration:
+    def test_tells_every_variable_that_is_read_and_no_other(self) -> None:
+        text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+        assert set(SETTING.findall(text)) == set(variables_read())
+
+
+def variables_read() -> Iterator[str]:
+    """Names of the environment that the portal's own code reads, but for Django's and Python's."""
+    for path in [*python_files("portal/"), ROOT / "tests" / "tools.py"]:
+        for node in ast.walk(tree(path)):
+            asked = list(ast.iter_child_nodes(node))
+            if isinstance(node, ast.Call):
+                reads = ast.unparse(node.func).rpartition(".")[2]
+                if reads not in ("text", "whole", "flag", "listed", "get", "database"):
+                    continue
+                asked = list(node.args[:1])
+            elif not (isinstance(node, ast.Compare) and "environ" in ast.unparse(node)):
+                continue
+            for argument in asked:
+                value = argument.value if isinstance(argument, ast.Constant) else None
+                if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]{3,}", value):
+                    yield value
+
+
+class TestTheChangelog:
+    def test_begins_with_what_is_unreleased_and_names_the_version(self) -> None:
+        text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        heads = re.findall(r"(?m)^## \[?([^\]\s]+)", text)
+        assert heads[:2] == ["Unreleased", version]
+
+
+class TestTheBenchmarks:
+    def test_find_their_place_in_the_document(self) -> None:
+        constants = {
+            value.value
+            for node in ast.walk(tree(ROOT / "benchmarks" / "__main__.py"))
+            if isinstance(node, ast.Tuple)
+            for value in node.elts
+            if isinstance(value, ast.Constant) and str(value.value).startswith("<!--")
+        }
+        text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+        assert len(constants) == 2
+        assert all(text.count(str(mark)) == 1 for mark in constants)
+
+
+class TestWhatRecordsPromise:
+    def test_the_snapshot_cannot_read_true_durations(self) -> None:
+        """docs/adr/0032: how long a virtual job lasts is the executor's secret."""
+        path = ROOT / "scheduling" / "engine" / "snapshots.py"
+        read = path.read_text(encoding="utf-8").lower().replace("_", "")
+        assert "virtualwork" not in read
+        assert "duration" not in read
+        values = (ROOT / "scheduling" / "domain" / "jobs.py").read_text(encoding="utf-8").lower()
+        assert "duration_us" not in values
