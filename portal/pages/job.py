@@ -142,15 +142,22 @@ def job_timeline(story: JobStory, posted: list[Posted], now: datetime) -> JobTim
     return JobTimeline(
         start=start,
         end=end,
-        now=min(now, end),
+        now=now,
         segments=tuple(_segments(story, start, now)),
         cuts=tuple(_cuts(story)),
         gpus=tuple(_gpu_spans(story, now)),
         gpus_of=job.gpus,
-        prices=tuple(PricePoint(max(p.posted_at, start), p.price) for p in posted),
+        prices=tuple(_prices(posted, start)),
         max_price=job.max_price,
         label=f"What {job.name} did, over time",
     )
+
+
+def _prices(posted: list[Posted], start: datetime) -> list[PricePoint]:
+    """Prices from the start on; the last one posted before it holds at first."""
+    before = [point for point in posted if point.posted_at <= start][-1:]
+    after = [point for point in posted if point.posted_at > start]
+    return [PricePoint(max(point.posted_at, start), point.price) for point in before + after]
 
 
 def _cuts(story: JobStory) -> list[Cut]:

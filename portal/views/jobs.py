@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -27,6 +28,8 @@ from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
+# The price that held at the submission was posted some rounds before.
+PRICE_LEAD = timedelta(hours=1)
 
 
 @signed_in
@@ -118,7 +121,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     clock = clocks(pool, story.rounds)
     until = job.ended_at or clock.now.pool_at
     types = [hold.lease.gpu_type.name for hold in story.holds]
-    posted = price_history(pool.id, types[-1], since=job.submitted_at, until=until) if types else []
+    since = job.submitted_at - PRICE_LEAD
+    posted = price_history(pool.id, types[-1], since=since, until=until) if types else []
     charges = job_charges(job.pk)
     sight = sight_read(pool.id, access(request))
     names: dict[int | None, str] = {seen.tenant: seen.name for seen in sight.known.values()}
