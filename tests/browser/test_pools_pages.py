@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
-from django.test import Client
 
-from tenants.models import User
 from tests.functional.pool_stage import Stage, stage
 
 if TYPE_CHECKING:
@@ -26,9 +24,7 @@ def there(committed_db: str) -> Stage:
 
 @pytest.fixture
 def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
-    assert there
-    client = Client()
-    client.force_login(User.objects.get(username="owner"))
+    client = there.client("owner")
     context = browser.new_context(base_url=site)
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
