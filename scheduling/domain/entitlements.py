@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 from billing.money import largest_remainder
 from scheduling.domain.values import Value
 
 
-class Mode(str, Enum):
+class Mode(StrEnum):
     """Whether a tenant's idle quota is lent and whether it may borrow."""
 
     RESERVE = "RESERVE"

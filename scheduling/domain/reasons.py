@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     """Why a job was not granted in a round. Names are part of the API."""
 
     LEASE_TURN = "lease_turn"  # tenants or jobs that have received less were served first
@@ -21,7 +21,7 @@ class Reason(str, Enum):
     QUARANTINED = "quarantined"  # it made the policy fail and is set aside
 
 
-class EndReason(str, Enum):
+class EndReason(StrEnum):
     """Why a lease ended."""
 
     NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from scheduling.domain.cluster import Node
@@ -14,7 +14,7 @@ from scheduling.domain.values import SECOND_US, Value
 SCHEMA_VERSION = 1
 
 
-class ChangeKind(str, Enum):
+class ChangeKind(StrEnum):
     """What changed between two rounds; the integrals of fairness advance at each."""
 
     QUOTA = "quota"  # tenant, gpu_type: effective quota is now `gpus`
