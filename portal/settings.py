@@ -155,6 +155,9 @@ SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 
+# How many jobs of one tenant may wait at the same time, in all pools.
+PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
+
 # Language and time: instants are UTC; a page shows local time at its edge.
 LANGUAGE_CODE = "en"
 USE_I18N = False

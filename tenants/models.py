@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import RangeOperators
+from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import F, Func, Q
+from django.db.models.functions import Now
 
 from scheduling.domain.entitlements import Mode
 
@@ -145,4 +148,64 @@ class Budget(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "book"], name="budget_once_per_book"),
+        ]
+
+
+class IdempotentReply(models.Model):
+    """What a request with an idempotency key made, so that its repetition finds it again.
+
+    `made` lists public ids; `digest` is the SHA-256 of what was asked for. Kept for a week.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    route = models.CharField(max_length=31)
+    key = models.CharField(max_length=255)
+    digest = models.CharField(max_length=64)
+    made = models.JSONField(default=list)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            # Two requests with one key: the second waits for the first one's commit here.
+            models.UniqueConstraint(
+                fields=["tenant", "user", "route", "key"], name="reply_once_per_key"
+            ),
+        ]
+        indexes = [models.Index(fields=["created_at"], name="reply_by_age")]
+
+
+class ApiToken(models.Model):
+    """A secret that acts for a person, for a while and within scopes. Only its SHA-256 is kept.
+
+    The secret has 256 random bits, so an unsalted hash cannot be guessed backwards.
+    """
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=63)
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=31))
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "-id"], name="token_by_user")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LoginAttempt(models.Model):
+    """A password that was tried: too many of them lock the pair (username, address) for a while."""
+
+    username = models.CharField(max_length=150)
+    address = models.CharField(max_length=45)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["username", "address", "at"], name="attempt_by_pair"),
+            models.Index(fields=["at"], name="attempt_by_age"),
         ]

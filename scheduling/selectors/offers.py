@@ -1,0 +1,51 @@
+"""What a pool offers to a tenant that wants to submit. One query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+_OFFER = """
+SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.lease_s, p.round_s,
+       coalesce((
+           SELECT jsonb_object_agg(name, gpus) FROM (
+               SELECT t.name, sum(n.gpus) AS gpus
+               FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
+               WHERE n.pool_id = p.id GROUP BY t.name
+           ) types
+       ), '{}')::text
+FROM scheduling_pool p
+WHERE p.name = %s
+  AND EXISTS (SELECT FROM tenants_quota q WHERE q.pool_id = p.id AND q.tenant_id = %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too."""
+
+    id: int
+    name: str
+    executor: str
+    on_demand: bool
+    book: str
+    lease_s: int
+    round_s: int
+    gpus: Mapping[str, int]
+
+
+def pool_offer(name: str, tenant_id: int) -> Offer | None:
+    """Return a pool in which a tenant has or had quota; None for every other name."""
+    if not name:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(_OFFER, [name, tenant_id])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    values: list[Any] = [*row[:7], json.loads(row[7])]
+    return Offer(*values)

@@ -1,0 +1,45 @@
+"""Cancels jobs: at once while they wait, by asking the engine while they hold GPUs."""
+
+from __future__ import annotations
+
+from scheduling.engine.clock import PoolNow
+from scheduling.models import Job
+from scheduling.services.wake import round_wake_after_commit
+from tenants.scopes import tenant_scope
+
+State = Job.State
+
+
+def job_cancel(*, job: Job, now: PoolNow) -> Job:
+    """Cancel a job; return it as it is then. Repeating it, or cancelling an ended job, is harmless.
+
+    A waiting job is cancelled at once. One that holds GPUs has `cancel_asked_at` set: the engine
+    takes them back, and the executor lets the job checkpoint before it ends.
+    """
+    with tenant_scope(job.tenant_id):
+        # The lock decides a race with a round: either the round finds the job cancelled, or
+        # this finds it running. The round locks jobs last, so neither waits in a circle.
+        rows = Job.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
+        locked = rows.get(pk=job.pk)
+        changed = ["cancel_asked_at", "version"]
+        if locked.state == State.PENDING:
+            locked.state = State.CANCELLED
+            locked.ended_at = max(now.pool_at, locked.submitted_at)
+            locked.reason_code = ""
+            changed += ["state", "ended_at", "reason_code"]
+        elif not locked.is_active or locked.cancel_asked_at is not None:
+            return _copied(job, locked)
+        locked.cancel_asked_at = locked.cancel_asked_at or now.pool_at
+        locked.version += 1
+        locked.save(update_fields=changed)
+        pool = locked.pool
+        if pool.on_demand:
+            round_wake_after_commit(pool.pk, expires_s=pool.round_s)
+    return _copied(job, locked)
+
+
+def _copied(job: Job, locked: Job) -> Job:
+    """Bring the caller's copy up to date, with whatever it has loaded besides."""
+    for name in ("state", "cancel_asked_at", "ended_at", "reason_code", "version", "exit_code"):
+        setattr(job, name, getattr(locked, name))
+    return job

@@ -1,0 +1,129 @@
+"""Reads a job's specification: all that is wrong with it at once, field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from scheduling.selectors.offers import Offer
+from scheduling.services import fields
+from scheduling.services.fields import Findings, SpecError
+
+# Every name that a specification may have. `tenant` is the caller's to resolve.
+KNOWN = (
+    *("pool", "gpus", "command", "name", "tenant", "gpu_types", "max_price", "environment"),
+    *("weight", "duration_s"),
+)
+VIRTUAL = "virtual"
+DURATION_S, DURATION_MAX_S = 600, 30 * 24 * 3600
+WEIGHT_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A specification that may be submitted. `name` is empty where one is to be made up.
+
+    `max_price`: credits per borrowed GPU-hour (None: any). `duration_s`: of the virtual executor
+    alone, in seconds of pool time.
+    """
+
+    pool: Offer
+    gpus: int
+    command: tuple[str, ...] = ()
+    name: str = ""
+    gpu_types: tuple[str, ...] = ()
+    max_price: Decimal | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    weight: int = 1
+    duration_s: int | None = None
+
+
+def spec_read(raw: object, offer: Offer | None) -> JobSpec:
+    """Return the specification that `raw` (a mapping, as parsed from JSON) writes down.
+
+    `offer` is the pool that it names, None where its tenant has no such pool. Fields that are
+    null count as absent.
+
+    Raises:
+        SpecError: with every finding, in the order of `KNOWN`.
+    """
+    if not isinstance(raw, Mapping):
+        raise SpecError(fields.one("", "must be an object", "Send fields by name."))
+    found = Findings()
+    given = {str(name): value for name, value in raw.items() if value is not None}
+    virtual = offer is not None and offer.executor == VIRTUAL
+    _pool(given, offer, found)
+    gpus = fields.whole(given, "gpus", found, least=1, required=True)
+    command = fields.command(given, found, required=offer is not None and not virtual)
+    name = fields.name(given, found)
+    gpu_types = _gpu_types(given, offer, found)
+    max_price = fields.credits(given, "max_price", found)
+    environment = fields.environment(given, found)
+    weight = fields.whole(given, "weight", found, least=1, most=WEIGHT_MAX)
+    duration_s = _duration(given, offer, found, virtual=virtual)
+    for extra in sorted(set(given) - set(KNOWN)):
+        found.add(extra[:80], "is not a field of a job", f"Fields: {', '.join(KNOWN)}.", "unknown")
+    if offer is not None and gpus is not None and set(gpu_types) <= set(offer.gpus):
+        _fits(gpus, gpu_types, offer, found)
+    found.raise_any(order=KNOWN)
+    assert offer is not None and gpus is not None  # noqa: S101, PT018 - else there were findings
+    return JobSpec(
+        offer, gpus, command, name, gpu_types, max_price, environment, weight or 1, duration_s
+    )
+
+
+def pool_named(raw: object) -> str:
+    """Return the pool that a raw specification names; empty where it is no usable name."""
+    value = raw.get("pool") if isinstance(raw, Mapping) else None
+    return value if isinstance(value, str) and fields.SLUG.fullmatch(value) else ""
+
+
+def _pool(given: Mapping[str, object], offer: Offer | None, found: Findings) -> None:
+    if offer is not None:
+        return
+    if "pool" not in given:
+        found.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
+    elif not isinstance(given["pool"], str):
+        found.add("pool", "must be a text", "Write the name of a pool.")
+    else:
+        # Another tenant's pool reads exactly like none: its name must not leak.
+        hint = "GET /api/v1/pools lists the pools of your tenants."
+        found.add("pool", "is not a pool of this tenant", hint, "unknown")
+
+
+def _gpu_types(
+    given: Mapping[str, object], offer: Offer | None, found: Findings
+) -> tuple[str, ...]:
+    names = fields.texts(given, "gpu_types", found, most=16)
+    if offer is None:
+        return names
+    for index, name in enumerate(names):
+        if name not in offer.gpus:
+            there = ", ".join(sorted(offer.gpus)) or "none"
+            hint = f"The pool has: {there}."
+            found.add(f"gpu_types[{index}]", "is not a GPU type of the pool", hint, "unknown")
+    if len(set(names)) < len(names):
+        found.add("gpu_types", "names a type twice", "Name each type once.")
+    return names
+
+
+def _duration(
+    given: Mapping[str, object], offer: Offer | None, found: Findings, *, virtual: bool
+) -> int | None:
+    seconds = fields.whole(given, "duration_s", found, least=1, most=DURATION_MAX_S)
+    if virtual:
+        return seconds or DURATION_S
+    if offer is not None and "duration_s" in given:
+        hint = "Jobs of this pool run as long as their program does: leave it out."
+        found.add("duration_s", "is for pools of virtual jobs alone", hint)
+    return None
+
+
+def _fits(gpus: int, gpu_types: tuple[str, ...], offer: Offer, found: Findings) -> None:
+    accepted = [offer.gpus.get(name, 0) for name in gpu_types or offer.gpus]
+    largest = max(accepted, default=0)
+    if gpus > largest:
+        what = "accepted type" if gpu_types else "type"
+        reason = f"is more than the pool has of any {what}"
+        found.add("gpus", reason, f"Ask for {largest} at most.", "too_large")

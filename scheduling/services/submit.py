@@ -1,0 +1,190 @@
+"""Submits jobs. An accepted one is in Postgres before anybody is told so."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.clock import PoolNow
+from scheduling.models import Job, VirtualWork
+from scheduling.selectors.offers import Offer, pool_offer
+from scheduling.services import fields
+from scheduling.services.fields import FieldError, SpecError
+from scheduling.services.spec import JobSpec, pool_named, spec_read
+from scheduling.services.wake import round_wake_after_commit
+from tenants.idempotency import Request, reply_begin
+from tenants.models import Tenant, User
+from tenants.scopes import tenant_scope
+
+BULK_MAX = 1000
+# The reading of the clock of the job's pool, or what reads it once the pool is known.
+Now = PoolNow | Callable[[int], PoolNow]
+
+
+class PendingLimitError(Exception):
+    """The tenant has as many waiting jobs as it may have; nothing was submitted."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a tenant may have {limit} waiting jobs")
+        self.limit = limit
+
+
+def job_submit(
+    *,
+    tenant: Tenant,
+    user: User | None,
+    spec: Mapping[str, object],
+    now: Now,
+    key: str | None = None,
+    source: str = "api",
+) -> Job:
+    """Submit the job that `spec` writes down (`scheduling.services.spec`); return it.
+
+    With an idempotency `key`, the same user's same request finds the job that the first one
+    made, at whatever state it is by now.
+
+    Raises:
+        SpecError: the specification is wrong; with all findings.
+        PendingLimitError: too many jobs of the tenant wait already.
+        tenants.idempotency.MismatchError: the key was used with another specification.
+        tenants.idempotency.InFlightError: the same request is still being served.
+    """
+    asked = Request.of(tenant, user, "jobs", key, spec)
+    with tenant_scope(tenant.pk):
+        uid = uuid.uuid4()
+        before = reply_begin(asked, [str(uid)]) if asked else None
+        if before is not None:
+            return Job.objects.select_related("tenant", "pool").get(uid=before[0], tenant=tenant)
+        read = spec_read(spec, pool_offer(pool_named(spec), tenant.pk))
+        _make_room(tenant, 1)
+        job = _job(_Draft(tenant, user, source), read, _reading(now, read.pool), uid)
+        job.save(force_insert=True)
+        if read.duration_s is not None:
+            VirtualWork(job=job, duration_us=read.duration_s * SECOND_US).save(force_insert=True)
+        _wake([read.pool])
+    return job
+
+
+def jobs_submit_bulk(
+    *,
+    tenant: Tenant,
+    user: User | None,
+    specs: Sequence[object],
+    now: Callable[[int], PoolNow],
+    key: str | None = None,
+    source: str = "api",
+) -> list[Job]:
+    """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
+
+    Raises:
+        SpecError, PendingLimitError, and those of `tenants.idempotency`, as `job_submit`.
+    """
+    if not 1 <= len(specs) <= BULK_MAX:
+        raise SpecError(fields.one("jobs", f"must have from 1 to {BULK_MAX} items"))
+    asked = Request.of(tenant, user, "jobs/bulk", key, specs)
+    with tenant_scope(tenant.pk):
+        uids = [uuid.uuid4() for _ in specs]
+        before = reply_begin(asked, [str(uid) for uid in uids]) if asked else None
+        if before is not None:
+            found = Job.objects.select_related("tenant", "pool").filter(tenant=tenant)
+            return list(found.filter(uid__in=before).order_by("id"))
+        read = _read_all(specs, tenant)
+        _make_room(tenant, len(read))
+        pools = {spec.pool.id: spec.pool for spec in read}
+        readings = {pool_id: now(pool_id) for pool_id in pools}
+        draft = _Draft(tenant, user, source)
+        jobs = [
+            _job(draft, spec, readings[spec.pool.id], uid)
+            for spec, uid in zip(read, uids, strict=True)
+        ]
+        Job.objects.bulk_create(jobs)
+        VirtualWork.objects.bulk_create(
+            VirtualWork(job=job, duration_us=spec.duration_s * SECOND_US)
+            for job, spec in zip(jobs, read, strict=True)
+            if spec.duration_s is not None
+        )
+        _wake(pools.values())
+    return jobs
+
+
+def _read_all(specs: Sequence[object], tenant: Tenant) -> list[JobSpec]:
+    offers: dict[str, Offer | None] = {}
+    read: list[JobSpec] = []
+    errors: list[FieldError] = []
+    for index, spec in enumerate(specs):
+        name = pool_named(spec)
+        if name not in offers:
+            offers[name] = pool_offer(name, tenant.pk)
+        try:
+            read.append(spec_read(spec, offers[name]))
+        except SpecError as error:
+            at = f"jobs[{index}]"
+            errors += [
+                replace(one, field=f"{at}.{one.field}" if one.field else at) for one in error.errors
+            ]
+        if len(errors) >= fields.FINDINGS:
+            break
+    if errors:
+        raise SpecError(errors[: fields.FINDINGS])
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What all jobs of one request share."""
+
+    tenant: Tenant
+    user: User | None
+    source: str
+
+
+def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
+    return Job(
+        uid=uid,
+        tenant=draft.tenant,
+        pool_id=spec.pool.id,
+        name=spec.name or f"job-{uid.hex[:8]}",
+        submitted_by=draft.user,
+        submitted_at=now.pool_at,
+        source=draft.source,
+        command=list(spec.command),
+        environment=dict(spec.environment),
+        gpus=spec.gpus,
+        gpus_min=spec.gpus,
+        gpus_max=spec.gpus,
+        gpu_types=list(spec.gpu_types),
+        max_price=spec.max_price,
+        weight=spec.weight,
+    )
+
+
+def _reading(now: Now, pool: Offer) -> PoolNow:
+    return now if isinstance(now, PoolNow) else now(pool.id)
+
+
+def _make_room(tenant: Tenant, jobs: int) -> None:
+    """Hold the tenant to its limit of waiting jobs, exactly, however many submit at once.
+
+    Far below the limit a single job counts without a lock: whatever is in flight beside it, a
+    locked bulk and one job per connection, still fits in between.
+    """
+    limit: int = settings.PENDING_JOBS_MAX
+    if jobs == 1 and _pending(tenant) + 2 * BULK_MAX <= limit:
+        return
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    if _pending(tenant) + jobs > limit:
+        raise PendingLimitError(limit)
+
+
+def _pending(tenant: Tenant) -> int:
+    return Job.objects.filter(tenant=tenant, state=Job.State.PENDING).count()
+
+
+def _wake(pools: Iterable[Offer]) -> None:
+    for pool in pools:
+        if pool.on_demand:
+            round_wake_after_commit(pool.id, expires_s=pool.round_s)

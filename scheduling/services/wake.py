@@ -1,0 +1,29 @@
+"""Wakes a pool's round between two grid instants. A wake-up may be lost: the tick comes anyway."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+from celery import current_app
+from django.db import transaction
+
+log = structlog.get_logger(__name__)
+
+
+def round_wake_after_commit(pool_id: int, *, expires_s: int) -> None:
+    """Once the running transaction is committed, ask for a round of the pool."""
+    transaction.on_commit(partial(round_wake, pool_id, expires_s=expires_s), robust=True)
+
+
+def round_wake(pool_id: int, *, expires_s: int) -> None:
+    """Ask for a round of a pool now; a broker that cannot be reached only makes it later."""
+    try:
+        current_app.send_task(
+            "scheduling.run_round",
+            args=[pool_id],
+            kwargs={"on_demand": True},
+            expires=expires_s,
+        )
+    except Exception:
+        log.warning("wake.failed", pool=pool_id, exc_info=True)

@@ -1,0 +1,99 @@
+"""Makes a repeated request find what the first one did, however often a reply was lost.
+
+A row is keyed (tenant, user, route, key) and written in the transaction of the work it names:
+both are there or neither. A twin in flight waits for that row, for a few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import astuple, dataclass
+from datetime import timedelta
+
+from django.db import connection
+from django.db.models.functions import Now
+from django.db.utils import OperationalError
+from psycopg.errors import LockNotAvailable
+
+from tenants.models import IdempotentReply, Tenant, User
+
+KEY_MAX = 255
+KEEP = timedelta(days=7)
+WAIT = "5s"
+
+
+class MismatchError(Exception):
+    """The key was used before, with another request."""
+
+
+class InFlightError(Exception):
+    """The first request with this key is not finished yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who asks for what under which key; `digest` is the SHA-256 of what they ask."""
+
+    tenant_id: int
+    user_id: int
+    route: str
+    key: str
+    digest: str
+
+    @classmethod
+    def of(
+        cls, tenant: Tenant, user: User | None, route: str, key: str | None, body: object
+    ) -> Request | None:
+        """Return the request, None where it has no key or nobody in particular asks."""
+        if not key or user is None:
+            return None
+        # Escaped to ASCII, so that no text of a body can fail to be hashed.
+        canonical = json.dumps(body, sort_keys=True, default=str).encode()
+        digest = hashlib.sha256(canonical).hexdigest()
+        return cls(tenant.pk, user.pk, route, key, digest)
+
+
+_BEGIN = """
+INSERT INTO tenants_idempotentreply
+    (tenant_id, user_id, route, key, digest, made, created_at)
+VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())
+ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
+"""
+
+
+def reply_begin(request: Request, made: list[str]) -> list[str] | None:
+    """Claim the key for what is about to be made; return what was made before, or None.
+
+    Inside the transaction of the work. A twin that holds the key is waited for: this returns
+    after its commit, or claims the key after its rollback.
+
+    Raises:
+        MismatchError: the key belongs to another request.
+        InFlightError: the twin took too long.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [WAIT])
+            cursor.execute(_BEGIN, [*astuple(request), json.dumps(made)])
+            if cursor.fetchone() is not None:
+                return None
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable):
+            raise InFlightError from error
+        raise
+    known = IdempotentReply.objects.get(
+        tenant_id=request.tenant_id,
+        user_id=request.user_id,
+        route=request.route,
+        key=request.key,
+    )
+    if known.digest != request.digest:
+        raise MismatchError
+    return list(known.made)
+
+
+def replies_drop() -> int:
+    """Forget keys older than `KEEP`; return how many. For the hourly housekeeping."""
+    count, _ = IdempotentReply.objects.filter(created_at__lt=Now() - KEEP).delete()
+    return count

@@ -1,0 +1,240 @@
+"""The services behind the API, form and command line: submit, dry run, cancel."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from celery import current_app
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.models import Job
+from scheduling.services import (
+    PendingLimitError,
+    SpecError,
+    job_cancel,
+    job_dry_run,
+    job_submit,
+    jobs_submit_bulk,
+)
+from tenants.idempotency import MismatchError
+from tenants.models import Budget, IdempotentReply, Quota, User
+from tests.factories import Cluster, cluster
+
+QUOTAS = {"aa": 3, "bb": 5, "none": 0}
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> Cluster:
+    request.getfixturevalue("db")
+    return cluster(QUOTAS, on_demand=True)
+
+
+@pytest.fixture
+def live(request: pytest.FixtureRequest) -> Cluster:
+    """A stage whose rounds can run: they read in a transaction of their own."""
+    request.getfixturevalue("committed_db")
+    return cluster(QUOTAS)
+
+
+@pytest.fixture
+def person(request: pytest.FixtureRequest) -> User:
+    request.getfixturevalue("stage")
+    return User.objects.create(username="ada")
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    pools: list[int] = []
+    monkeypatch.setattr(current_app, "send_task", lambda *_, args, **__: pools.append(args[0]))
+    return pools
+
+
+def submit(stage: Cluster, person: User | None = None, key: str | None = None, **more: Any) -> Job:
+    spec = {"pool": stage.pool.name, "gpus": 2, "duration_s": 60, **more}
+    return job_submit(tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key)
+
+
+class TestASubmission:
+    def test_is_a_waiting_job_of_pool_time(self, stage: Cluster, person: User) -> None:
+        job = submit(stage, person, command=["python", "x.py"], max_price="0.5", weight=3)
+        job.refresh_from_db()
+        assert (job.state, job.submitted_at, job.submitted_by) == ("pending", stage.at, person)
+        assert (job.gpus_min, job.gpus_max, job.max_price) == (2, 2, Decimal("0.5"))
+        assert job.virtual_work.duration_us == 60_000_000
+        assert job.name.startswith("job-")
+
+    def test_runs_in_the_next_round(self, live: Cluster) -> None:
+        job = submit(live)
+        live.round()
+        job.refresh_from_db()
+        assert job.state == "running"
+
+    def test_wakes_a_round_after_commit_only(
+        self, stage: Cluster, woken: list[int], django_capture_on_commit_callbacks: Any
+    ) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            submit(stage)
+            assert woken == []
+        assert woken == [stage.pool.pk]
+
+    def test_outlives_a_broken_broker(
+        self,
+        stage: Cluster,
+        monkeypatch: pytest.MonkeyPatch,
+        django_capture_on_commit_callbacks: Any,
+    ) -> None:
+        def fails(*_: object, **__: object) -> None:
+            raise ConnectionError("no broker")
+
+        monkeypatch.setattr(current_app, "send_task", fails)
+        with django_capture_on_commit_callbacks(execute=True):
+            job = submit(stage)
+        assert Job.objects.filter(pk=job.pk).exists()
+
+    def test_of_a_tenant_without_quota_finds_no_pool(self, stage: Cluster) -> None:
+        spec = {"pool": stage.pool.name, "gpus": 1}
+        with pytest.raises(SpecError, match="pool is not a pool of this tenant"):
+            job_submit(tenant=stage.tenants["none"], user=None, spec=spec, now=stage.now())
+
+    @pytest.mark.parametrize("limit", [2, 4000])
+    def test_ends_at_the_tenants_limit(self, stage: Cluster, settings: Any, limit: int) -> None:
+        settings.PENDING_JOBS_MAX = limit
+        draft = submit(stage)
+        Job.objects.bulk_create(
+            Job(
+                tenant=draft.tenant, pool=draft.pool, name="x", submitted_at=stage.at, gpus=1,
+                gpus_min=1, gpus_max=1,
+            )
+            for _ in range(limit - 2)
+        )  # fmt: skip
+        submit(stage)
+        with pytest.raises(PendingLimitError):
+            submit(stage)
+        assert Job.objects.filter(tenant=draft.tenant).count() == limit
+
+
+class TestAKey:
+    def test_makes_one_job(self, stage: Cluster, person: User) -> None:
+        first, second = submit(stage, person, "k"), submit(stage, person, "k")
+        assert first.pk == second.pk
+        assert Job.objects.count() == 1
+
+    def test_refuses_another_body(self, stage: Cluster, person: User) -> None:
+        submit(stage, person, "k")
+        with pytest.raises(MismatchError):
+            submit(stage, person, "k", weight=2)
+
+    def test_belongs_to_a_person(self, stage: Cluster, person: User) -> None:
+        other = User.objects.create(username="bob")
+        assert submit(stage, person, "k").pk != submit(stage, other, "k").pk
+
+    def test_is_free_again_after_a_refusal(self, stage: Cluster, person: User) -> None:
+        with pytest.raises(SpecError):
+            submit(stage, person, "k", gpus=0)
+        assert not IdempotentReply.objects.exists()
+        assert submit(stage, person, "k").pk
+
+    def test_finds_a_bulk_in_its_order(self, stage: Cluster, person: User) -> None:
+        specs = [{"pool": stage.pool.name, "gpus": 1, "name": f"n{i}"} for i in range(5)]
+        asked: Any = {"tenant": stage.tenants["aa"], "user": person, "specs": specs, "key": "k"}
+        first = jobs_submit_bulk(**asked, now=lambda _: stage.now())
+        again = jobs_submit_bulk(**asked, now=lambda _: stage.now())
+        assert [job.uid for job in first] == [job.uid for job in again]
+        assert [job.name for job in again] == ["n0", "n1", "n2", "n3", "n4"]
+
+
+class TestABulk:
+    def test_is_all_or_nothing(self, stage: Cluster) -> None:
+        specs: list[object] = [{"pool": stage.pool.name, "gpus": 1}] * 3
+        specs += [{"pool": "else", "gpus": 0}, 7]
+        with pytest.raises(SpecError) as caught:
+            jobs_submit_bulk(
+                tenant=stage.tenants["aa"], user=None, specs=specs, now=lambda _: stage.now()
+            )
+        fields = [error.field for error in caught.value.errors]
+        assert fields == ["jobs[3].pool", "jobs[3].gpus", "jobs[4]"]
+        assert not Job.objects.exists()
+
+    def test_asks_the_database_no_more_for_more_jobs(self, stage: Cluster) -> None:
+        def queries(count: int) -> int:
+            specs = [{"pool": stage.pool.name, "gpus": 1}] * count
+            with CaptureQueriesContext(connection) as seen:
+                jobs_submit_bulk(
+                    tenant=stage.tenants["aa"], user=None, specs=specs, now=lambda _: stage.now()
+                )
+            return len(seen)
+
+        assert queries(5) == queries(50)
+
+
+class TestACancellation:
+    def test_ends_a_waiting_job_at_once(self, live: Cluster) -> None:
+        job = job_cancel(job=submit(live), now=live.now())
+        assert (job.state, job.ended_at, job.version) == ("cancelled", live.at, 2)
+        live.round()
+        job.refresh_from_db()
+        assert (job.state, job.leases_held) == ("cancelled", 0)
+
+    def test_asks_for_a_running_one(self, live: Cluster) -> None:
+        job = submit(live)
+        live.round()
+        live.at += timedelta(seconds=3)
+        asked = job_cancel(job=job, now=live.now())
+        assert (asked.state, asked.cancel_asked_at) == ("running", live.at)
+
+    def test_may_be_repeated(self, stage: Cluster) -> None:
+        job = job_cancel(job=submit(stage), now=stage.now())
+        stage.at += timedelta(seconds=9)
+        again = job_cancel(job=job, now=stage.now())
+        assert (again.version, again.ended_at) == (job.version, job.ended_at)
+
+
+class TestADryRun:
+    def ask(self, stage: Cluster, **more: Any) -> Any:
+        spec = {"pool": stage.pool.name, "gpus": 2, **more}
+        with CaptureQueriesContext(connection) as seen:
+            answer = job_dry_run(tenant=stage.tenants["aa"], spec=spec, now=stage.now())
+        sql = " ".join(query["sql"] for query in seen.captured_queries)
+        assert not any(word in sql for word in ("INSERT", "UPDATE", "DELETE"))
+        return answer
+
+    def test_fits_now(self, stage: Cluster) -> None:
+        answer = self.ask(stage)
+        assert (answer.feasible, answer.reason_code, answer.borrowed) == (True, "", 0)
+        assert answer.note == "feasibility, not a reservation"
+
+    def test_waits_for_gpus(self, live: Cluster) -> None:
+        live.submit("bb", 7, 900)
+        live.round()
+        answer = self.ask(live)
+        assert (answer.feasible, answer.reason_code) == (True, "no_free_gpus")
+
+    def test_is_larger_than_the_pool(self, stage: Cluster) -> None:
+        answer = self.ask(stage, gpus=9)
+        assert (answer.feasible, answer.reason_code) == (False, "too_large")
+        assert "8" in answer.detail
+
+    def test_meets_the_borrowing_limit(self, stage: Cluster) -> None:
+        Quota.objects.filter(tenant=stage.tenants["aa"]).update(borrow_limit=1)
+        assert self.ask(stage, gpus=4).feasible
+        answer = self.ask(stage, gpus=5)
+        assert (answer.feasible, answer.reason_code) == (False, "quota_limit")
+
+    def test_meets_price_and_budget(self, live: Cluster) -> None:
+        live.submit("bb", 4, 9000)
+        live.round()
+        price = self.ask(live, gpus=4).price
+        assert price > 0
+        answer = self.ask(live, gpus=4, max_price="0")
+        assert (answer.feasible, answer.reason_code) == (False, "price_above_max")
+        Budget.objects.filter(tenant=live.tenants["aa"]).update(credit_limit=0)
+        answer = self.ask(live, gpus=4)
+        assert (answer.feasible, answer.reason_code) == (False, "budget")
+
+    def test_writes_nothing(self, stage: Cluster) -> None:
+        self.ask(stage)
+        assert not Job.objects.exists()

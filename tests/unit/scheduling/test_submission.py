@@ -1,0 +1,147 @@
+"""Specifications: what is accepted, and what every kind of nonsense is told."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.selectors.offers import Offer
+from scheduling.services import SpecError, spec_read
+from scheduling.services.spec import KNOWN, pool_named
+
+LOCAL = Offer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
+VIRTUAL = Offer(2, "philly", "virtual", False, "demo", 900, 5, {"gpu": 480})
+GOOD: dict[str, Any] = {"pool": "local", "gpus": 2, "command": ["python", "train.py"]}
+EMOJI = "\N{PARTY POPPER}"
+
+
+def errors(raw: object, offer: Offer | None = LOCAL) -> dict[str, str]:
+    """Findings by field."""
+    with pytest.raises(SpecError) as caught:
+        spec_read(raw, offer)
+    return {error.field: error.reason for error in caught.value.errors}
+
+
+class TestAGoodSpecification:
+    def test_is_read_with_its_defaults(self) -> None:
+        read = spec_read(GOOD, LOCAL)
+        assert (read.gpus, read.command, read.weight) == (2, ("python", "train.py"), 1)
+        assert (read.name, read.gpu_types, read.max_price, read.duration_s) == ("", (), None, None)
+
+    def test_may_have_every_field(self) -> None:
+        raw = GOOD | {
+            "name": "a-1", "tenant": "x", "gpu_types": ["v100"], "max_price": "0.250001",
+            "environment": {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}, "weight": 1000,
+        }  # fmt: skip
+        read = spec_read(raw, LOCAL)
+        assert read.max_price == Decimal("0.250001")
+        assert read.environment == {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}
+
+    def test_reads_null_as_absent(self) -> None:
+        read = spec_read(GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL)
+        assert read == spec_read(GOOD, LOCAL)
+
+    def test_of_a_virtual_pool_has_a_duration_and_needs_no_command(self) -> None:
+        assert spec_read({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
+        assert spec_read({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s == 7
+
+    @pytest.mark.parametrize("price", ["0", "0.000001", "99999999999999.999999", 3, Decimal("1.5")])
+    def test_may_name_a_price(self, price: object) -> None:
+        assert spec_read(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
+
+
+# Field -> values that it may not have, each refused by the name of the field.
+BAD: dict[str, list[object]] = {
+    "gpus": [0, -1, True, 1.5, "2", [], {}, 9, 10**30, Decimal(1)],
+    "weight": [0, -1, 1001, "1", False, 2**70],
+    "name": ["", "A", "-a", "a-", "a" * 64, "a_b", "a\n", "\x00", "\ud800", 5, [], "\u0430"],
+    "max_price": [
+        -1, "-1", "1e5", "NaN", "Infinity", "0.0000001", "1" * 15, 1.5, True, [], "", "\u0661",
+        " 1", "1\n", 10**14, Decimal("1e999999999"), Decimal("NaN"), Decimal("-0.1"),
+        Decimal("1e-9"),
+    ],
+    "command": ["ls", {}, 5, ["a"] * 257, [], ["x" * 30_000] * 9],
+    "gpu_types": ["cpu", {}, ["cpu"] * 17, ["cpu", "v100", "cpu"]],
+    "environment": [
+        [], "A=1", {f"A{i}": "" for i in range(257)}, {f"A{i}": "x" * 30_000 for i in range(9)},
+    ],
+    "duration_s": [60, 0, "1"],
+}  # fmt: skip
+# The same for what lies inside a field.
+BAD_ITEMS: dict[str, list[object]] = {
+    "command[0]": [[""], [" \n"]],
+    "command[1]": [
+        ["ok", "\x00"], ["ok", "\x1b[31m"], ["ok", "\x7f"], ["ok", "\x85"], ["ok", "\ud800"],
+        ["ok", "x" * 32_769], ["ok", 5], ["ok", None], ["ok", ["a"]],
+    ],
+    "gpu_types[0]": [["h100"], [""], [5], [None], ["x" * 65], ["\x00"], ["\ud800"]],
+    "environment.A": [
+        {"A": "\x00"}, {"A": 1}, {"A": None}, {"A": {}}, {"A": "\ud800"}, {"A": "x" * 40_000},
+    ],
+}  # fmt: skip
+BAD_KEYS = (
+    *("LD_PRELOAD", "ld_preload", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "SLURM_JOB_ID", "1A"),
+    *("SBATCH_X", "EVENSHARE_JOB_DIR", "PATH", "HOME", "IFS", "BASH_ENV", "A-B", "A=B", "A B"),
+    *("PYTHONSTARTUP", "CUDA_VISIBLE_DEVICES", "BASH_FUNC_x%%"),
+)
+NASTY: list[tuple[str, object, str]] = [
+    *((at, value, at) for at, values in BAD.items() for value in values),
+    *((re.split(r"[.\[]", at)[0], value, at) for at in BAD_ITEMS for value in BAD_ITEMS[at]),
+    *(("environment", {key: "1"}, f"environment.{key}") for key in BAD_KEYS),
+]
+
+
+class TestABadField:
+    @pytest.mark.parametrize(("field", "value", "named"), NASTY, ids=lambda v: ascii(v)[:40])
+    def test_is_named(self, field: str, value: object, named: str) -> None:
+        assert list(errors(GOOD | {field: value})) == [named]
+
+    @pytest.mark.parametrize("bad", [None, [], "x", 5, True])
+    def test_is_the_whole_where_it_is_no_object(self, bad: object) -> None:
+        assert errors(bad) == {"": "must be an object"}
+
+    @pytest.mark.parametrize("bad", ["", "../x", "a" * 64, "\x00", 5, None, [], {}])
+    def test_is_the_pool_where_the_tenant_has_none_of_that_name(self, bad: object) -> None:
+        assert pool_named(GOOD | {"pool": bad}) == ""
+        assert list(errors(GOOD | {"pool": bad}, None)) == ["pool"]
+
+    def test_is_every_one_that_is_not_known(self) -> None:
+        extras = {"state": "running", "tenant_id": 1, "submitted_by": 1, "version": 9}
+        assert set(errors(GOOD | extras)) == set(extras)
+
+    def test_is_told_with_all_others_in_one_order(self) -> None:
+        raw = {"weight": 0, "gpus": "x", "pool": "local", "zz": 1, "name": "A"}
+        assert list(errors(raw)) == ["gpus", "command", "name", "weight", "zz"]
+
+    def test_tells_what_the_pool_has(self) -> None:
+        with pytest.raises(SpecError) as caught:
+            spec_read(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
+        (error,) = caught.value.errors
+        assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Ask for 2 at most.")
+
+    def test_is_a_finding_of_a_short_list_only(self) -> None:
+        assert len(errors(GOOD | {f"x{i}": 1 for i in range(5000)})) == 100
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.decimals() | st.text(max_size=80) | st.floats(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=12,
+)
+
+
+class TestAnything:
+    @given(st.dictionaries(st.sampled_from(KNOWN) | st.text(max_size=9), VALUES))
+    def test_is_read_or_refused_and_never_fails(self, raw: dict[str, Any]) -> None:
+        for offer in (LOCAL, VIRTUAL, None):
+            # Whatever else it raises fails the test.
+            with contextlib.suppress(SpecError):
+                read = spec_read(GOOD | raw, offer)
+                assert 1 <= read.gpus <= max(read.pool.gpus.values())
+                assert all("\x00" not in item for item in read.command)
