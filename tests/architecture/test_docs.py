@@ -11,6 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from portal import demo
+from portal.supervisor import chosen_port
+from portal.views.session import DEMO_PEOPLE
+from scheduling.engine.housekeeping import KEEP_BLOB_DAYS
+from tenants.services import DEMO_PASSWORD
+
 from .sources import ROOT, files, name_of, python_files, tree
 
 APPS = ("scheduling", "billing", "tenants", "portal")
@@ -18,6 +24,7 @@ DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 # A changelog tells what was; its words are not held to what is.
 PRESENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 FEATURES = 36
+CODE_SUFFIXES = (".py", ".toml", ".html", ".css", ".js", ".csv")
 
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -29,6 +36,7 @@ TARGET = re.compile(r"\bmake ([a-z]+)")
 COMMAND = re.compile(r"manage\.py (\w+)")
 SETTING = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 SOURCE = re.compile(r"architecture, ((?:\"[^\"]+\"(?:,\s+)?)+)", re.IGNORECASE)
+WORD = re.compile(r"(?:[A-Z][a-z]+){2,}(?:\.\w+)*|[a-z]+(?:_[a-z0-9]+)+")
 FEATURE = re.compile(r"(\d+)\. [^:\n]+: (missing|works \(`?([^`)]+)`?\))")
 
 
@@ -97,6 +105,14 @@ class TestNames:
         assert {name for piece in code for name in TARGET.findall(piece)} <= targets
         assert {name for piece in code for name in COMMAND.findall(piece)} <= ours | built_in
 
+    @pytest.mark.parametrize("path", PRESENT, ids=name_of)
+    def test_of_things_are_words_of_the_code(self, path: Path) -> None:
+        """`Job.reason_code`, `slots_held_once`: whoever renames one finds it here."""
+        lies = [
+            name for name in told(WORD, path) if not set(name.split(".")) <= words_of_the_code()
+        ]
+        assert lies == []
+
     def test_that_the_code_calls_architecture_are_headings(self) -> None:
         """`Source: architecture, "Entitlement"` leads to a heading or to a record's title."""
         places = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "adr").glob("*.md")]
@@ -113,6 +129,12 @@ class TestNames:
         }
         assert cited
         assert {name for name in cited if not any(h.startswith(name) for h in headings)} == set()
+
+
+@cache
+def words_of_the_code() -> frozenset[str]:
+    texts = [path.read_text(encoding="utf-8") for path in files() if path.suffix in CODE_SUFFIXES]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
 def test_exists(name: str) -> bool:
@@ -243,6 +265,26 @@ def variables_read() -> Iterator[str]:
                 value = argument.value if isinstance(argument, ast.Constant) else None
                 if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]{3,}", value):
                     yield value
+
+
+class TestTheReadme:
+    TEXT = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+    def test_tells_the_demo_as_it_is(self) -> None:
+        told_so = (
+            f"{demo.NODES} nodes with {demo.GPUS_PER_NODE} GPUs each",
+            f"runs {demo.SCALE} times as fast",
+            f"{demo.SLICE_S // 3600} hours of",
+            f"`{DEMO_PASSWORD}`",
+            f"kept for {KEEP_BLOB_DAYS} days",
+        )
+        assert [words for words in told_so if words not in self.TEXT] == []
+
+    def test_names_everybody_who_can_log_in(self) -> None:
+        assert {name for name in DEMO_PEOPLE.values() if f"| `{name}` |" not in self.TEXT} == set()
+
+    def test_tells_where_it_listens(self) -> None:
+        assert f"http://127.0.0.1:{chosen_port({})}/" in self.TEXT
 
 
 class TestTheChangelog:
