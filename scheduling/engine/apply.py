@@ -14,17 +14,18 @@ from typing import Any
 
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
+from django.db.models import Sum
 
-from billing.money import charge_micro, to_credits
+from billing.money import charge_micro, to_credits, to_text
 from scheduling.domain.decision import Decision, Grant, Renew
 from scheduling.domain.instants import from_us
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import canonical_bytes, sha256_hex
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import wall_now
-from scheduling.engine.events import EventLog, money
+from scheduling.engine.events import EventLog
 from scheduling.engine.fence import fence_lock
-from scheduling.engine.records import entitled_rows, share_row, summary_row
+from scheduling.engine.records import entitled_rows, price_row, share_row, summary_row
 from scheduling.engine.slots import slots_read
 from scheduling.models import (
     GpuType,
@@ -32,6 +33,7 @@ from scheduling.models import (
     Lease,
     LeaseEvent,
     LeaseSlot,
+    Node,
     PoolFence,
     PoolState,
     Round,
@@ -291,7 +293,7 @@ def _write_terms(
             {
                 "own": item.own,
                 "borrowed": item.borrowed,
-                "price": money(item.price_micro),
+                "price": to_text(item.price_micro),
                 "gpu_type": item.gpu_type,
             },
             lease=lease,
@@ -329,7 +331,8 @@ def _job_state(write: _Write, jobs: Sequence[int], state: str) -> None:
 def _write_reasons(write: _Write) -> None:
     """Write why jobs wait, only where the reason changed."""
     write.cursor.execute(
-        "SELECT id, reason_code FROM scheduling_job WHERE pool_id = %s AND state = 'pending'",
+        "SELECT id, reason_code FROM scheduling_job"
+        " WHERE pool_id = %s AND state IN ('pending', 'stopping')",
         [write.plan.snapshot.pool],
     )
     known = dict(write.cursor.fetchall())
@@ -373,24 +376,9 @@ def _write_reserved(write: _Write) -> None:
 
 def _record_prices(write: _Write) -> None:
     """Post the prices of the next round."""
-    write.events.add(
-        Kind.PRICED,
-        write.at,
-        {
-            "valid_from_round": write.plan.snapshot.number + 1,
-            "prices": [
-                {
-                    "gpu_type": price.gpu_type,
-                    "price": money(price.price_micro),
-                    "used": price.used,
-                    "capacity": price.capacity,
-                    "base": money(price.base_micro),
-                    "theta": f"{price.theta_milli // 1000}.{price.theta_milli % 1000:03d}",
-                }
-                for price in write.plan.decision.prices
-            ],
-        },
-    )
+    prices = [price_row(price) for price in write.plan.decision.prices]
+    valid_from = write.plan.snapshot.number + 1
+    write.events.add(Kind.PRICED, write.at, {"valid_from_round": valid_from, "prices": prices})
 
 
 def _record_round(write: _Write, *, granted: int, renewed: int, ended: int) -> Round:
@@ -439,7 +427,10 @@ def _record_round(write: _Write, *, granted: int, renewed: int, ended: int) -> R
         decision_sha256=sha256_hex(decision_bytes),
         snapshot_us=plan.snapshot_us,
         decide_us=plan.decide_us,
-        summary=summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
+        summary={
+            "gpus": Node.objects.filter(pool_id=snapshot.pool).aggregate(all=Sum("gpus"))["all"],
+            **summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
+        },
         shares=[share_row(share) for share in decision.shares],
         superseded=write.superseded,
     )

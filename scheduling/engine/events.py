@@ -55,8 +55,3 @@ class EventLog:
         )
         fence.next_event += len(self.drafts)
         self.drafts = []
-
-
-def money(amount_micro: int) -> str:
-    """Write micro-credits as a decimal string with six places, for an event's data."""
-    return f"{amount_micro // 1_000_000}.{amount_micro % 1_000_000:06d}"

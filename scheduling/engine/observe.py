@@ -13,12 +13,12 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from billing.money import to_micro
+from billing.money import to_micro, to_text
 from scheduling.domain.instants import from_us
 from scheduling.domain.reasons import EndReason
 from scheduling.engine.bulk import copy_rows, run
 from scheduling.engine.clock import wall_now
-from scheduling.engine.events import EventLog, money
+from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.slots import waiting_ready
@@ -107,7 +107,7 @@ def _started(observed: _Observed, lease: Lease, report: Report) -> None:
         {
             "own": lease.own,
             "borrowed": lease.borrowed,
-            "price": money(to_micro(lease.price)),
+            "price": to_text(to_micro(lease.price)),
             "gpu_type": observed.gpu_types[lease.gpu_type_id],
         },
         lease=lease.pk,
@@ -216,7 +216,9 @@ def _write_jobs(observed: _Observed) -> None:
     jobs, states, ends, codes = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
-        " reason_code = '', version = version + 1"
+        # Why a preempted job waits was written by the round that took its lease back.
+        " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
+        " version = version + 1"
         " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[])"
         " x(id, state, at, code)"
         " WHERE j.id = x.id AND j.state IN ('running', 'stopping')",

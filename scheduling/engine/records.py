@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from billing.money import to_text
 from scheduling.domain.decision import Decision, Share
-from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.snapshot import PoolPrice, Snapshot
 
 
 def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
@@ -27,6 +28,18 @@ def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
                 limit if limit < e.gpus else None,
             ]
     return rows
+
+
+def price_row(price: PoolPrice) -> dict[str, Any]:
+    """Return a posted price as billing reads it: decimals as strings."""
+    return {
+        "gpu_type": price.gpu_type,
+        "price": to_text(price.price_micro),
+        "used": price.used,
+        "capacity": price.capacity,
+        "base": to_text(price.base_micro),
+        "theta": f"{price.theta_milli // 1000}.{price.theta_milli % 1000:03d}",
+    }
 
 
 def share_row(share: Share) -> dict[str, Any]:

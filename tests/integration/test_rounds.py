@@ -68,7 +68,7 @@ class TestALease:
         assert (old.state, old.end_reason, old.ended_at) == ("ended", "not_renewed", lab.at)
         assert (new.state, new.started_at) == ("running", lab.at)
         hog.refresh_from_db()
-        assert hog.state == "pending"
+        assert (hog.state, hog.reason_code) == ("pending", "lease_turn")
         assert LeaseSlot.objects.filter(holding=True, lease=new).count() == 8
 
     def test_resumes_with_the_work_that_was_done(self) -> None:
