@@ -36,6 +36,11 @@ def pool_time(clock: PoolClock, wall: datetime) -> datetime:
     return clock.anchor_pool + (wall - clock.anchor_wall) * clock.scale
 
 
+def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
+    """Return the wall time at which `clock` shows or showed `pool_at`, as if it never paused."""
+    return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
+
+
 def clock_read(pool_id: int) -> PoolNow:
     """Read the pool's clock without moving anything."""
     clock = PoolClock.objects.get(pool_id=pool_id)

@@ -1,0 +1,349 @@
+"""`local`: real processes on this machine, one shim each (see the package `shim`).
+
+The folders are the truth about processes, the database about leases. Whoever asks reads the
+folders anew, so a killed worker loses nothing: the next one adopts what runs. A token's
+process is started at most once for ever, because its shim claims the folder by a hard link.
+
+No isolation: jobs run as the user of the portal. For a demo, a workstation, a lab's own box.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from scheduling.domain.instants import from_us, to_us
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.clock import pool_time, wall_now, wall_time
+from scheduling.engine.executors.base import (
+    ExecutorError,
+    Extension,
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+    lease_token,
+    token_job,
+)
+from scheduling.engine.executors.local_files import jobs_root, progress_read
+from scheduling.engine.executors.local_spec import Told, search_path, specs_read
+from scheduling.engine.executors.shim.files import (
+    active,
+    claim,
+    lease_folder,
+    read_json,
+    write_atomically,
+)
+from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
+from scheduling.models import Intent, Lease, Pool, PoolClock
+
+SHIM = Path(__file__).with_name("shim")
+# A shim answers within tens of milliseconds; one that does not is adopted later.
+ANSWER_S = 3.0
+# A shim that has not claimed its folder by then never will: somebody else takes the claim.
+CLAIM_S = 30.0
+# The machine's clock and the database's differ by less, or they are two machines.
+SAME_CLOCK = timedelta(seconds=1)
+
+# Shims whose starter this process is, to be collected when they end.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+# Inside the class, `list` is what the protocol calls so.
+Reports = list[Report]
+
+
+class LocalExecutor:
+    """Executor protocol over shims and their folders."""
+
+    def __init__(self) -> None:
+        self._root = jobs_root()
+
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
+        """Start a shim per token, unless one claimed it; report what runs after a moment.
+
+        Raises:
+            ExecutorError: a shim cannot be started here.
+        """
+        _collect()
+        told = specs_read(self._root, [one.job_id for one in launches])
+        try:
+            for one in told.values():
+                self._put_aside(one.lease)
+            fresh = [one.token for one in launches if self._claim(one.token) is None]
+            _await_answers([self._start(told[token]) for token in fresh if token in told])
+        except OSError as error:
+            raise ExecutorError(f"no process can be started: {error}") from error
+        return self._reports({one.token: one.at_us for one in launches})
+
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+        """Ask shims to have their programs checkpoint; the end is reported by `list`."""
+        clocks = _clocks([stop.job_id for stop in stops])
+        for stop in stops:
+            scale = clocks[stop.job_id].scale if stop.job_id in clocks else 1
+            self._stop(stop.token, stop.grace_us / SECOND_US / scale)
+        return [
+            report
+            for report in self._reports({stop.token: stop.at_us for stop in stops})
+            if report.state is not ReportState.RUNNING
+        ]
+
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
+        if not leases:
+            return
+        pool = Pool.objects.select_related("clock").get(pk=pool_id)
+        for lease in leases:
+            folder = lease_folder(self._root, lease.token)
+            limit = _limit(pool, from_us(lease.until_us))
+            if (folder / "spec.json").exists() and _limit_told(folder) != limit:
+                _write_text(folder / "until", limit)
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        """Report what runs, what ended by `at_us`, and what is gone without a word."""
+        _collect()
+        tokens = self._active(pool_id)
+        live = _live_leases(pool_id)
+        lost = [token for token, expected in live.items() if expected and token not in tokens]
+        for token in tokens:
+            if token not in live:
+                # Its lease has ended in the database (restored from a backup, say).
+                self._stop(token, 0.0)
+            self._settle(token)
+        found = self._reports(dict.fromkeys([*tokens, *lost], at_us))
+        known = {report.token for report in found}
+        gone = [
+            Report(token, ReportState.STOPPED, at_us, at_us) for token in lost if token not in known
+        ]
+        return found + gone
+
+    def forget(self, tokens: Sequence[str]) -> None:
+        """Drop what was told; claims, exits and logs stay, so that nothing starts again."""
+        for token in tokens:
+            folder = lease_folder(self._root, token)
+            for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
+                path.unlink(missing_ok=True)
+
+    def _claim(self, token: str) -> dict[str, Any] | None:
+        return read_json(lease_folder(self._root, token) / "shim.json")
+
+    def _start(self, told: Told) -> subprocess.Popen[bytes]:
+        lease = told.lease
+        token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
+        folder = lease_folder(self._root, token)
+        self._make(token, lease)
+        write_atomically(folder / "spec.json", told.spec)
+        _write_text(folder / "until", _limit(lease.pool, lease.expires_at))
+        with (folder / "shim.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(SHIM), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._root,
+                # Not the portal's environment: it holds addresses and keys.
+                env={"PATH": search_path(), "LANG": "C.UTF-8"},
+            )
+        _started.append(process)
+        return process
+
+    def _put_aside(self, lease: Lease) -> None:
+        """Another database may have numbered its jobs in this folder: those are not ours."""
+        job = self._root / str(lease.job_id)
+        with contextlib.suppress(FileNotFoundError):
+            former = (job / "uid").read_text()
+            if former != str(lease.job.uid):
+                job.rename(job.with_name(f"{job.name}.{former}"))
+
+    def _make(self, token: str, lease: Lease) -> None:
+        """Make the private folders of a lease, and remember that its end is not recorded."""
+        folder = lease_folder(self._root, token)
+        job = folder.parents[1]
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for one in (self._root / "active", job, job / "leases", folder):
+            one.mkdir(mode=0o700, exist_ok=True)
+        _write_text(job / "uid", str(lease.job.uid))
+        _write_text(self._root / "active" / token, str(lease.pool_id))
+
+    def _stop(self, token: str, grace_s: float) -> None:
+        folder = lease_folder(self._root, token)
+        if self._claim(token) is None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if claim(folder, never=True) is not None:
+                return  # taken before its shim could: it never starts
+        if not (folder / "stop").exists():
+            write_atomically(folder / "stop", {"grace_s": grace_s})
+        record = self._claim(token)
+        if record is not None and not record.get("never"):
+            signal_process(record, signal.SIGTERM)
+
+    def _settle(self, token: str) -> None:
+        """Record the end of what ended without its shim's word, and end what it left behind."""
+        folder = lease_folder(self._root, token)
+        record = self._claim(token)
+        if record is None and _age_s(self._root / "active" / token) > CLAIM_S:
+            record = claim(folder, never=True)
+        if record is None or (not record.get("never") and is_alive(record)):
+            return
+        # In this order: a shim writes its exit before it dies.
+        if read_json(folder / "exit.json") is not None:
+            return
+        job, number = folder.parents[1], folder.name
+        for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended_us = max(time.time_ns() // 1000, int(record.get("started_us", 0)))
+        lost = {"started_us": record.get("started_us", ended_us), "ended_us": ended_us}
+        write_atomically(folder / "exit.json", {**lost, "lost": True}, durably=True)
+
+    def _active(self, pool_id: int) -> dict[str, None]:
+        """The pool's tokens whose end is not recorded yet."""
+        tokens: dict[str, None] = {}
+        for entry in active(self._root):
+            with contextlib.suppress(OSError):
+                if entry.read_text() == str(pool_id):
+                    tokens[entry.name] = None
+        return tokens
+
+    def _reports(self, asked: Mapping[str, int]) -> Reports:
+        """What the folders say of tokens, as of an instant each."""
+        clocks = _clocks({token_job(token) for token in asked})
+        skew = _skew() if clocks else timedelta(0)
+        reports = []
+        for token, at_us in asked.items():
+            clock = clocks.get(token_job(token))
+            if clock is not None:
+                report = self._report(token, at_us, _Instants(clock, skew))
+                reports += [report] if report is not None else []
+        return reports
+
+    def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
+        folder = lease_folder(self._root, token)
+        record, ended = self._claim(token), read_json(folder / "exit.json")
+        if record is None:
+            return None
+        if record.get("never"):
+            return Report(token, ReportState.STOPPED, at_us, at_us)
+        if not isinstance(record.get("started_us"), int) and ended is None:
+            return None
+        progress = progress_read(folder.parents[1])
+        started = record.get("started_us") or (ended or {}).get("started_us")
+        started_us = instants.pool_us(started, at_us)
+        if ended is not None:
+            ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)
+            if ended_us <= at_us or ended.get("lost"):
+                state, code = _outcome(ended)
+                return Report(token, state, started_us, ended_us, code, progress)
+        return Report(token, ReportState.RUNNING, started_us, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Instants:
+    """Turns this machine's wall time into a pool's time."""
+
+    clock: PoolClock
+    skew: timedelta
+
+    def pool_us(self, wall_us: object, otherwise_us: int) -> int:
+        """Return microseconds of pool time; `otherwise_us` where a file holds no instant."""
+        if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
+            return otherwise_us
+        return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
+
+
+def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
+    """What an exit means: of a program that was asked to stop, only 0 says it is done."""
+    code, number = ended.get("code"), ended.get("signal")
+    if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
+        return ReportState.STOPPED, None
+    if isinstance(number, int):
+        return ReportState.FINISHED, 128 + number
+    return ReportState.FINISHED, code if isinstance(code, int) else 255
+
+
+def _clocks(job_ids: Iterable[int]) -> dict[int, PoolClock]:
+    """The clocks of jobs' pools, by job."""
+    ids = set(job_ids)
+    pools = dict(Lease.objects.filter(job_id__in=ids).values_list("job_id", "pool_id"))
+    clocks = PoolClock.objects.in_bulk(set(pools.values()))
+    return {job: clocks[pool] for job, pool in pools.items()}
+
+
+def _skew() -> timedelta:
+    """How far the database's clock is ahead of this machine's: 0 where they are one."""
+    skew = wall_now() - datetime.now(UTC)
+    return skew if abs(skew) > SAME_CLOCK else timedelta(0)
+
+
+def _live_leases(pool_id: int) -> dict[str, bool]:
+    """The pool's live leases by token, and whether a process must be there."""
+    waits = (Lease.State.WAITING, Lease.State.LAUNCHING)
+    launched = set(
+        Intent.objects.filter(
+            pool_id=pool_id, kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
+        ).values_list("lease_id", flat=True)
+    )
+    rows = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
+    return {
+        lease_token(job, number, settings.INSTALLATION): state not in waits or id_ in launched
+        for id_, job, number, state in rows.values_list("id", "job_id", "number", "state")
+    }
+
+
+def _limit(pool: Pool, expires_at: datetime) -> str:
+    """The dead man's limit in wall seconds, as the shim reads it."""
+    limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
+    return f"{(limit - _skew()).timestamp():.0f}"
+
+
+def _limit_told(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (folder / "until").read_text()
+    return ""
+
+
+def _write_text(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def _age_s(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime
+    return 0.0
+
+
+def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until each shim has closed its output: its program runs, or cannot."""
+    waiting = {shim.stdout.fileno(): shim for shim in shims if shim.stdout is not None}
+    poll = select.poll()
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    deadline = time.monotonic() + ANSWER_S
+    answered = 0
+    while answered < len(waiting) and (left_s := deadline - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(left_s * 1000):
+            poll.unregister(descriptor)
+            answered += 1
+    for shim in waiting.values():
+        if shim.stdout is not None:
+            shim.stdout.close()
+
+
+def _collect() -> None:
+    """Collect the shims of ours that have ended, so that none stays a zombie."""
+    _started[:] = [process for process in _started if process.poll() is None]

@@ -1,0 +1,163 @@
+"""What lies in the folders of local jobs, read as text of strangers: bounded and checked.
+
+ROOT/<job>/                     the job's own folder over all its leases; `lease` is the
+                                present one's number, `progress.json` what the job reports
+ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
+ROOT/active/<token>             names the pool; here until the lease's end is recorded
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+WINDOW_BYTES = 256 * 1024
+PROGRESS_BYTES = 64 * 1024
+PROGRESS_DEPTH = 8
+_LARGEST = 2**63
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A job may put a link or a pipe where a file was: neither is followed nor waited for.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOG = re.compile(r"out(?:\.(\d{15}))?\.log")
+
+
+class LogWindow(NamedTuple):
+    """A piece of a program's output. Offsets count the bytes that it wrote, kept or not."""
+
+    data: bytes
+    next_offset: int
+    total: int
+
+    @property
+    def offset(self) -> int:
+        """Where `data` begins: later than asked for where the middle was cut."""
+        return self.next_offset - len(self.data)
+
+
+def jobs_root() -> Path:
+    """Return the folder of all local jobs: LOCAL_ROOT, or `jobs` in the data folder."""
+    configured = getattr(settings, "LOCAL_ROOT", None)
+    return Path(configured) if configured else settings.FOLDERS.data / "jobs"
+
+
+def log_read(
+    job_id: int, lease_number: int, offset: int = 0, limit: int = WINDOW_BYTES
+) -> LogWindow:
+    """Return at most `limit` (<= 256 KiB) bytes of a lease's output from `offset` on.
+
+    A negative offset counts from the end. Of long output the first 1 MiB and a rolling tail
+    are kept: a window never spans the cut, and one that would begin in it begins after it.
+    No link is followed on the way. A lease that said nothing has an empty log.
+    """
+    limit = max(0, min(limit, WINDOW_BYTES))
+    try:
+        with _lease_opened(job_id, lease_number) as folder:
+            return _window(folder, offset, limit)
+    except OSError:
+        return LogWindow(b"", 0, 0)
+
+
+@contextlib.contextmanager
+def _lease_opened(job_id: int, lease_number: int) -> Iterator[int]:
+    """Walk down from the root by descriptors, so that nobody can swap a folder meanwhile."""
+    descriptor = os.open(jobs_root(), _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        for name in (str(int(job_id)), "leases", str(int(lease_number))):
+            below = os.open(name, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _window(folder: int, offset: int, limit: int) -> LogWindow:
+    names = {
+        int(match[1] or 0): match[0] for match in map(_LOG.fullmatch, os.listdir(folder)) if match
+    }
+    parts = [(start, names[start], _size(folder, names[start])) for start in sorted(names)]
+    total = max((start + size for start, _, size in parts), default=0)
+    if offset < 0:
+        offset = max(0, total + offset)
+    data = b""
+    for start, name, size in parts:
+        if start + size <= offset or (data and start != offset):
+            continue
+        offset = max(offset, start)
+        piece = _piece(folder, name, offset - start, limit - len(data))
+        data += piece
+        offset += len(piece)
+        if len(data) >= limit or offset < start + size:
+            break
+    return LogWindow(data, min(offset, total), total)
+
+
+def _size(folder: int, name: str) -> int:
+    with contextlib.suppress(OSError):
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size
+    return 0
+
+
+def _piece(folder: int, name: str, start: int, length: int) -> bytes:
+    """Read from one part; one that the rolling tail dropped meanwhile is empty."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError:
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        return os.pread(descriptor, length, start)
+    finally:
+        os.close(descriptor)
+
+
+def progress_read(job_folder: Path) -> dict[str, Any] | None:
+    """Return what a job reports of itself; None where it says nothing that can be kept."""
+    try:
+        descriptor = os.open(job_folder / "progress.json", _FILE)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        text = file.read(PROGRESS_BYTES + 1)
+    return progress_parse(text)
+
+
+def progress_parse(text: bytes) -> dict[str, Any] | None:
+    """Return a JSON object that the database can keep: bounded, finite, without NUL."""
+    if len(text) > PROGRESS_BYTES:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _storable(value, PROGRESS_DEPTH) else None
+
+
+def _storable(value: Any, depth: int) -> bool:
+    """Whether jsonb takes it: no NUL, no lone surrogate, no NaN, no number beyond 64 bits."""
+    if isinstance(value, dict):
+        return depth > 0 and all(
+            _storable(key, 0) and _storable(one, depth - 1) for key, one in value.items()
+        )
+    if isinstance(value, list):
+        return depth > 0 and all(_storable(one, depth - 1) for one in value)
+    if isinstance(value, str):
+        return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, int | float):
+        return math.isfinite(value) if isinstance(value, float) else abs(value) < _LARGEST
+    return value is None

@@ -1,0 +1,105 @@
+"""What a shim is told: the program, its folder, its clean environment, its limits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from scheduling.engine.executors.base import lease_token
+from scheduling.engine.executors.shim.files import lease_folder
+from scheduling.models import Lease, LeaseSlot
+
+# The type of slots that are no GPUs: named as what it is.
+CPU = "cpu"
+CHECKPOINT_SIGNAL = "SIGUSR1"
+LOG_BYTES = 10 * 2**20
+# Jobs give way to the portal that runs beside them.
+NICE = 5
+
+
+@dataclass(frozen=True)
+class Told:
+    """A lease (with its job and pool) and what its shim is told."""
+
+    lease: Lease
+    spec: dict[str, Any]
+
+
+def specs_read(root: Path, job_ids: Iterable[int]) -> dict[str, Told]:
+    """Return what there is to tell about the live leases of jobs, by token."""
+    leases = (
+        Lease.objects.filter(job_id__in=list(job_ids))
+        .exclude(state=Lease.State.ENDED)
+        .select_related("job", "pool__clock", "gpu_type")
+    )
+    slots: dict[int, list[int]] = {}
+    rows = LeaseSlot.objects.filter(lease__in=leases).order_by("lease_id", "node_id", "slot")
+    for lease_id, slot in rows.values_list("lease_id", "slot"):
+        slots.setdefault(lease_id, []).append(slot)
+    told = {}
+    for lease in leases:
+        token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
+        told[token] = Told(lease, _spec(root, token, lease, slots.get(lease.pk, [])))
+    return told
+
+
+def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[str, Any]:
+    job, pool = lease.job, lease.pool
+    folder = lease_folder(root, token).parents[1]
+    grace_s = pool.grace_s / pool.clock.scale
+    facts = {
+        "EVENSHARE_JOB_ID": str(job.uid),
+        "EVENSHARE_LEASE": str(lease.number),
+        "EVENSHARE_JOB_DIR": str(folder),
+        "EVENSHARE_SLOTS": ",".join(map(str, slots)),
+        "EVENSHARE_CHECKPOINT_SIGNAL": CHECKPOINT_SIGNAL,
+        "EVENSHARE_GRACE_S": f"{grace_s:g}",
+        "EVENSHARE_PROGRESS": str(folder / "progress.json"),
+    }
+    gpus = None if lease.gpu_type.name == CPU else slots
+    return {
+        "argv": [str(word) for word in job.command],
+        "env": job_environment(job.environment, facts, home=str(folder), gpus=gpus),
+        "cwd": pool.source_dir or str(folder),
+        "signal": CHECKPOINT_SIGNAL,
+        "grace_s": grace_s,
+        "log_bytes": getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES),
+        "nice": NICE,
+        "lifeline": os.environ.get("EVENSHARE_LIFELINE", ""),
+    }
+
+
+def job_environment(
+    wanted: Mapping[str, Any], facts: Mapping[str, str], *, home: str, gpus: Sequence[int] | None
+) -> dict[str, str]:
+    """Return a job's whole environment: nothing of the portal's own gets in but its PATH.
+
+    `gpus` are physical indices; None: the slots are no GPUs, and no device is named.
+    """
+    environment = {
+        "PATH": search_path(),
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        # A program's prints are to be seen while it runs.
+        "PYTHONUNBUFFERED": "1",
+        **{str(key): str(value) for key, value in wanted.items()},
+        **facts,
+    }
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if gpus is not None:
+        # CUDA's own order is by speed; NVML's indices follow the bus.
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    return environment
+
+
+def search_path() -> str:
+    """The portal's PATH with its own Python's folder first, so that `python` is this one."""
+    own = str(Path(sys.executable).parent)
+    return f"{own}{os.pathsep}{os.environ.get('PATH') or os.defpath}"

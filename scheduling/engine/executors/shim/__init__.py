@@ -1,0 +1,19 @@
+"""Holds one lease's process: started by the `local` executor, and outlives its starter.
+
+    python -I -S shim/ FOLDER          run what FOLDER/spec.json says, once for ever
+    python -I -S shim/ --end ROOT      end every shim below ROOT, and wait for it
+
+A program of its own (only the standard library, no Django): small, quick to start, in its own
+session, so that a killed worker takes no job with it. It ends the job by itself when it is
+asked to, when the lease's last instant and the outage grace have passed (the dead man's
+switch), and when nobody holds the supervisor's lifeline any more. Files in FOLDER:
+
+- `spec.json` (by the executor): argv, env, cwd, signal, grace_s, log_bytes, nice, lifeline
+- `until` (by the executor, moved with each renewal): the dead man's limit, wall seconds
+- `stop` (by the executor): its presence asks to stop; {"grace_s"}
+- `shim.json`: who claimed the lease; once its program runs, {"child", "started_us"} too
+- `out.log`, `out.<offset>.log`: what the program said; see `Log`
+- `exit.json`: how it ended; written once, durably, by a rename
+
+Signals: SIGTERM ends the job with its grace (or has `stop` read), SIGQUIT at once.
+"""

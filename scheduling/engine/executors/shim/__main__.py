@@ -1,0 +1,14 @@
+"""The program: isolated, so that its own package is all it finds beside the standard library."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    # Behind the standard library, which the modules beside us must not hide.
+    sys.path[:] = [*sys.path[1:], str(here.parent)]
+    if sys.argv[1] == "--end":
+        import_module(f"{here.name}.ending").end_all(Path(sys.argv[2]))
+    else:
+        import_module(f"{here.name}.holder").hold(Path(sys.argv[1]))

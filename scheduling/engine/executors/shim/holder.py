@@ -1,0 +1,292 @@
+"""The life of one lease's process: claimed once, started, watched, ended, accounted for."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .files import claim, fence, is_held, read_json, write_atomically
+from .log import READ_BYTES, Log
+from .processes import end_descendants, process_start
+
+TICK_S = 0.5
+LIFELINE_EVERY_S = 1.0
+# A pipe holds at most so many pieces after its writers are gone.
+LEFT_IN_PIPE = 64
+NOT_FOUND, NOT_STARTED = 127, 126
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None)
+
+
+def hold(folder: Path) -> None:
+    """Run what the folder's `spec.json` says, unless somebody did or does."""
+    os.umask(0o077)
+    spec = read_json(folder / "spec.json", at_most=2**25)
+    if spec is None:
+        return
+    shim = Shim(folder, spec)
+    record = claim(folder)
+    if record is not None:
+        shim.run(record)
+
+
+class Shim:
+    """The life of one claimed lease, from start to exit file."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._wake = _wake_on_signals(self._on_signal)
+        self._log = Log(folder, int(spec["log_bytes"]))
+        self._shutdown = self._at_once = False
+        self._child = 0
+        self._status: int | None = None
+        self._output = -1
+        self._asked = ""
+        self._killed = False
+        self._kill_at = 0.0
+        self._look_at = self._lifeline_at = 0.0
+
+    def run(self, record: dict[str, Any]) -> None:
+        """Start the program, see it through, leave nothing of it behind."""
+        adopt_orphans()
+        started_us = _wall_us()
+        if not fence(self._folder.parents[1], int(self._folder.name)):
+            self._end({"started_us": started_us, "never": True})
+            return
+        refusal = self._start()
+        if refusal is None:
+            child = {"child": self._child, "child_start": process_start(self._child)}
+            write_atomically(
+                self._folder / "shim.json", {**record, **child, "started_us": started_us}
+            )
+            _answer_starter()
+            self._attend()
+        gone = end_descendants(self._on_reaped)
+        self._drain()
+        code, number = refusal, None
+        if refusal is None and self._status is not None:
+            code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
+            number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
+        self._end(
+            {
+                "started_us": started_us,
+                "code": code,
+                "signal": number,
+                "asked": self._asked,
+                "killed": self._killed,
+                "left_running": not gone,
+            }
+        )
+
+    def _end(self, facts: dict[str, Any]) -> None:
+        ended_us = max(_wall_us(), facts["started_us"])
+        write_atomically(self._folder / "exit.json", {**facts, "ended_us": ended_us}, durably=True)
+        _answer_starter()
+
+    def _start(self) -> int | None:
+        """Fork and exec; return an exit code where the program cannot be started."""
+        output_read, output_write = os.pipe()
+        error_read, error_write = os.pipe()
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become(self._spec, me, output_write, error_write)
+        os.close(output_write)
+        os.close(error_write)
+        os.set_blocking(output_read, False)
+        self._child, self._output = pid, output_read
+        # The exec closes this pipe; until then it carries why there was none.
+        with os.fdopen(error_read, "rb") as errors:
+            problem = errors.read().decode(errors="replace")
+        if not problem:
+            return None
+        number, _, text = problem.partition(" ")
+        program = (self._spec["argv"] or [""])[0]
+        self._log.note(f"cannot start {program[:200]!r}: {text}")
+        return NOT_FOUND if int(number) in (errno.ENOENT, errno.ENOTDIR) else NOT_STARTED
+
+    def _attend(self) -> None:
+        """Pass on output, watch for reasons to stop, until the program has ended."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(self._output, select.POLLIN)
+        while True:
+            ready = dict(poll.poll(self._patience_s() * 1000))
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._look_at = 0.0
+            if self._output in ready and not self._pump():
+                poll.unregister(self._output)
+            self._reap()
+            if self._status is not None:
+                return
+            self._consider()
+
+    def _patience_s(self) -> float:
+        if not self._asked:
+            return TICK_S
+        return min(TICK_S, max(0.0, self._kill_at - time.monotonic()) + 0.001)
+
+    def _pump(self) -> bool:
+        """Move one piece of output; return False at its end."""
+        try:
+            data = os.read(self._output, READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._log.write(data)
+        return bool(data)
+
+    def _drain(self) -> None:
+        """Take what still is in the pipe: at most a pipe's size, for its writers are gone."""
+        limit = LEFT_IN_PIPE
+        while self._output >= 0 and limit:
+            limit -= 1
+            try:
+                data = os.read(self._output, READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self._log.write(data)
+
+    def _reap(self) -> None:
+        """Collect the program, and whatever of its family was left to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._on_reaped(pid, status)
+
+    def _on_reaped(self, pid: int, status: int) -> None:
+        if pid == self._child:
+            self._status = status
+
+    def _consider(self) -> None:
+        """Ask the program to stop where there is a reason; kill it after its grace."""
+        if self._at_once and not self._killed:
+            self._asked = self._asked or "shutdown"
+            self._kill_at = 0.0
+        now = time.monotonic()
+        if not self._asked:
+            # Not with every piece of output: reasons lie in files.
+            if now >= self._look_at:
+                self._look_at = now + TICK_S
+                reason, grace_s = self._reason_to_stop()
+                if reason:
+                    self._ask(reason, grace_s)
+        elif not self._killed and now >= self._kill_at:
+            self._killed = True
+            self._log.note("killed: its time to checkpoint is over")
+            end_descendants(self._on_reaped)
+
+    def _ask(self, reason: str, grace_s: float) -> None:
+        self._asked = reason
+        self._kill_at = time.monotonic() + grace_s
+        name = self._spec["signal"]
+        self._log.note(f"asked to stop ({reason}): {name}, then {grace_s:g} s to checkpoint")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.Signals[name])
+            # A stopped process would sleep through its signal.
+            os.killpg(self._child, signal.SIGCONT)
+
+    def _reason_to_stop(self) -> tuple[str, float]:
+        grace_s = float(self._spec["grace_s"])
+        asked = read_json(self._folder / "stop")
+        if asked is not None:
+            return "lease taken back", float(asked.get("grace_s", grace_s))
+        if self._shutdown:
+            return "shutdown", grace_s
+        if self._overdue():
+            return "lease not renewed", grace_s
+        if not self._lifeline_held():
+            return "portal gone", grace_s
+        return "", 0.0
+
+    def _overdue(self) -> bool:
+        try:
+            return time.time() > float((self._folder / "until").read_text())
+        except (OSError, ValueError):
+            return not self._folder.exists()
+
+    def _lifeline_held(self) -> bool:
+        lifeline = self._spec["lifeline"]
+        now = time.monotonic()
+        if not lifeline or now < self._lifeline_at:
+            return True
+        self._lifeline_at = now + LIFELINE_EVERY_S
+        return is_held(Path(lifeline))
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        if number == signal.SIGTERM:
+            self._shutdown = True
+        elif number == signal.SIGQUIT:
+            self._at_once = True
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _become(spec: dict[str, Any], shim: int, output: int, error: int) -> NoReturn:
+    """In the child: a clean process of its own group that dies with the shim, then exec."""
+    try:
+        os.setpgid(0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != shim:
+            os._exit(NOT_STARTED)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(int(spec["nice"]))
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.chdir(spec["cwd"])
+        if not spec["argv"]:
+            raise FileNotFoundError(errno.ENOENT, "no command was given")
+        argv = spec["argv"]
+        os.execvpe(argv[0], argv, spec["env"])  # noqa: S606 - a list, never a shell's text
+    except OSError as problem:
+        where = f" ({problem.filename})" if problem.filename == spec["cwd"] else ""
+        os.write(error, f"{problem.errno or errno.EINVAL} {problem.strerror}{where}".encode())
+    except ValueError as problem:  # NUL bytes or lone surrogates in an argument
+        os.write(error, f"{errno.EINVAL} {problem}".encode(errors="replace"))
+    finally:
+        os._exit(NOT_STARTED)
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _wake_on_signals(handler: Callable[[int, Any], None]) -> int:
+    """Have `handler` run for our signals, and a pipe that poll() sees written by each."""
+    wake_read, wake_write = os.pipe()
+    for end in (wake_read, wake_write):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return wake_read
+
+
+def _answer_starter() -> None:
+    """The starter waits for the end of our standard output."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)

@@ -1,0 +1,105 @@
+"""Processes by pid and start time, and families of them, as /proc shows them."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Longer than this nothing is waited for that was killed: it hangs in the kernel.
+REAP_S = 10.0
+
+
+def end_descendants(reaped: Callable[[int, int], None]) -> bool:
+    """Kill everything below this process, whatever session it went to; False if some stays.
+
+    As a subreaper we inherit every orphan, so "no child is left" means no descendant is.
+    """
+    deadline = time.monotonic() + REAP_S
+    while time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                reaped(*found)
+        except ChildProcessError:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, by the parents that /proc names."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
+        if entry.isdecimal() and (fields := _stat(int(entry))):
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def process_start(pid: int) -> int:
+    """When a living process began, in ticks since boot; 0: it is gone, or waits to be reaped."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+
+
+def boot_id() -> str:
+    """This boot of the machine: pids and start times mean something inside one only."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def is_alive(record: Mapping[str, Any]) -> bool:
+    """Whether the process of a claim still runs: the same pid, start and boot."""
+    try:
+        pid, start = int(record["pid"]), int(record["start"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return start > 0 and record.get("boot") == boot_id() and process_start(pid) == start
+
+
+def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:
+    """Signal the very process of a claim, never one that got its pid later."""
+    try:
+        descriptor = os.pidfd_open(int(record["pid"]))
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+    try:
+        if not is_alive(record):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def marked(environment: Mapping[str, str]) -> list[int]:
+    """Processes that were started with all of these variables, where we may look."""
+    marks = [f"{key}={value}".encode() for key, value in environment.items()]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if set(marks) <= set((entry / "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on: state, parent, ..."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
