@@ -1,0 +1,211 @@
+"""Makes a training loop survive the end of its lease.
+
+    from evenshare import lease
+
+    state = lease.resume(default={"step": 0, "weight": 1.0})
+    for step in lease.steps(state["step"], 1000):
+        ...                                      # train
+        lease.report(loss=loss)                  # shown on the job's page
+        lease.store({"step": step + 1, "weight": weight})
+
+`store` keeps a finished copy in memory. When the portal wants the GPUs back it sends a
+signal: the newest copy is written at once, the step in progress may end and is written
+too, and the program ends inside `store` with code 99. It starts again with what `resume`
+finds. State is JSON unless `setup` names functions to and from bytes.
+
+Outside the portal every call is a cheap no-op, unless `setup(directory=...)` is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, NoReturn
+
+from evenshare.runtime.contract import CHECKPOINTED, Contract, read
+from evenshare.runtime.keeper import Keeper
+
+__all__ = ["ending", "flush", "inside", "leave", "report", "resume", "setup", "steps", "store"]
+
+EVERY_S = 300.0
+
+
+class _Runtime:
+    """What this process keeps: made by the first call, by `setup` at the latest."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        save: Callable[[Any], bytes] | None = None,
+        load: Callable[[bytes], Any] | None = None,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self.contract = contract
+        self.save = save or _save_json
+        self.load = load or json.loads
+        self.keeper = Keeper(contract, every_s=every_s) if contract.folder is not None else None
+        self.step = 0
+        self.total: int | None = None
+        self.metrics: dict[str, object] = {}
+        self.in_step: int | None = None
+
+    def report(self) -> None:
+        if self.keeper is not None and self.keeper.progress is not None:
+            self.keeper.start()
+            self.keeper.progress.set(self.step, self.total, self.metrics)
+
+
+_runtime: _Runtime | None = None
+
+
+def setup(
+    *,
+    save: Callable[[Any], bytes] | None = None,
+    load: Callable[[bytes], Any] | None = None,
+    directory: str | Path | None = None,
+    every_s: float = EVERY_S,
+) -> None:
+    """Optional, before any other call.
+
+    `save` and `load` turn a state into bytes and back (numpy, torch, pickle: your choice;
+    unpickling runs whatever the file says, so it is never done unasked). `directory`
+    keeps checkpoints there when the program runs outside the portal. `every_s`: a copy
+    also goes to the disk this often, against a machine that dies without a signal.
+
+    Raises RuntimeError if the runtime is in use already, ContractError if the executor
+    has set a variable to a value that cannot be used.
+    """
+    global _runtime  # noqa: PLW0603 - one process has one lease
+    if _runtime is not None:
+        raise RuntimeError("call lease.setup() before the other functions of lease")
+    if (save is None) != (load is None):
+        raise TypeError("give both save and load, or neither")
+    contract = read()
+    if contract.folder is None and directory is not None:
+        contract = Contract(folder=Path(directory))
+    _runtime = _Runtime(contract, save, load, every_s)
+
+
+def resume(default: Any = None) -> Any:
+    """The state of the newest complete checkpoint; else `default`, called if it can be.
+
+    A checkpoint that was torn by a crash is passed over. From here on the checkpoint
+    signal is listened to; so call this in the main thread.
+    """
+    keeper = _get().keeper
+    if keeper is not None:
+        keeper.start()
+        found = keeper.resume()
+        if found is not None:
+            return _get().load(found.body)
+    return default() if callable(default) else default
+
+
+def store(state: Any) -> None:
+    """Keep this state, the one after a finished step, as the newest snapshot.
+
+    The state is turned into bytes here and now, so training may change it afterwards.
+    If the lease is ending, it is written and the program ends (SystemExit, code 99).
+
+    Raises TypeError if the default format would not bring the same state back.
+    """
+    runtime = _get()
+    keeper = runtime.keeper
+    if keeper is None:
+        return
+    keeper.start()
+    if runtime.in_step is not None:
+        runtime.step = runtime.in_step + 1
+        runtime.report()
+    keeper.store(runtime.save(state))
+
+
+def steps(start: int, total: int) -> Iterator[int]:
+    """`range(start, total)` that reports how far the job is."""
+    runtime = _get()
+    runtime.step, runtime.total = start, total
+    runtime.report()
+    try:
+        for step in range(start, total):
+            runtime.in_step = step
+            yield step
+            runtime.step = step + 1
+            runtime.report()
+    finally:
+        runtime.in_step = None
+
+
+def report(step: int | None = None, total: int | None = None, **metrics: object) -> None:
+    """Show progress and metrics on the job's page; cheap, at most one write a second.
+
+    Without `step` and `total` those of `steps` are shown. Metrics are numbers; one that
+    is not finite, or not a number, is left out. The last report is always written.
+    """
+    runtime = _get()
+    if runtime.keeper is None:
+        return
+    runtime.step = runtime.step if step is None else step
+    runtime.total = runtime.total if total is None else total
+    runtime.metrics.update(metrics)
+    runtime.report()
+
+
+def inside() -> bool:
+    """Whether the portal runs this process."""
+    return _get().contract.inside
+
+
+def ending() -> bool:
+    """Whether the checkpoint signal has come: the GPUs are needed, finish soon.
+
+    For programs that save by themselves: `if lease.ending(): save(); lease.leave()`.
+    """
+    keeper = _get().keeper
+    return keeper is not None and keeper.asked
+
+
+def leave() -> NoReturn:
+    """Write the newest snapshot, if any, and end with code 99: start me again later."""
+    keeper = _get().keeper
+    if keeper is None:
+        raise SystemExit(CHECKPOINTED)
+    keeper.leave()
+
+
+def flush() -> None:
+    """Write the newest snapshot now. Raises OSError, for instance when the disk is full."""
+    keeper = _get().keeper
+    if keeper is not None:
+        keeper.flush()
+
+
+def _get() -> _Runtime:
+    if _runtime is None:
+        setup()
+    assert _runtime is not None
+    return _runtime
+
+
+def _save_json(state: Any) -> bytes:
+    _refuse_what_json_changes(state, "state")
+    return json.dumps(state, separators=(",", ":")).encode()
+
+
+def _refuse_what_json_changes(value: Any, where: str) -> None:
+    """A wrong type is told at the first store, not at the first resume."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: the key {key!r} would come back as text; {_ADVICE}")
+            _refuse_what_json_changes(part, f"{where}[{key!r}]")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            # Long lists of plain numbers are common; do not descend into each.
+            if isinstance(part, (dict, list, tuple)):
+                _refuse_what_json_changes(part, f"{where}[{number}]")
+    elif isinstance(value, tuple):
+        raise TypeError(f"{where}: a tuple would come back as a list; {_ADVICE}")
+
+
+_ADVICE = "give lease.setup(save=..., load=...) your own format"

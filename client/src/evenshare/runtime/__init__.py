@@ -1,0 +1,1 @@
+"""What stands behind `evenshare.lease`: the files, the fence, the signal and its thread."""

@@ -1,0 +1,84 @@
+"""The environment that the executor gives to a job, and the codes a job answers with."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# A program that yields its GPUs ends with one of these; any other code is its own.
+CHECKPOINTED = 99  # the newest complete checkpoint is on disk: start me again from there
+FENCED = 97  # a newer lease runs this job: this process may not write, and has ended
+NOT_WRITTEN = 74  # the checkpoint could not be written (EX_IOERR); the message is in the log
+
+DEFAULT_GRACE_S = 10.0
+
+
+class ContractError(RuntimeError):
+    """A variable that the executor should have set has a value that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One lease of one job. `folder` None: nothing is kept, every call is a no-op."""
+
+    folder: Path | None = None
+    lease: int = 0
+    job: str = ""
+    progress: Path | None = None
+    signal: signal.Signals = signal.SIGUSR1
+    grace_s: float = DEFAULT_GRACE_S
+
+    @property
+    def inside(self) -> bool:
+        """Whether the portal runs this process."""
+        return self.lease > 0
+
+
+def read(environment: Mapping[str, str] | None = None) -> Contract:
+    """The contract of this process; outside the portal one that asks for nothing.
+
+    Raises ContractError naming the variable: a job that cannot be checkpointed should
+    fail at its start, not lose its work at the end of its lease.
+    """
+    values = os.environ if environment is None else environment
+    folder, lease = values.get("EVENSHARE_JOB_DIR"), values.get("EVENSHARE_LEASE")
+    if not folder or not lease:
+        return Contract()
+    progress = values.get("EVENSHARE_PROGRESS")
+    return Contract(
+        folder=Path(folder),
+        lease=_whole("EVENSHARE_LEASE", lease),
+        job=values.get("EVENSHARE_JOB_ID", ""),
+        progress=Path(progress) if progress else None,
+        signal=checkpoint_signal(values),
+        grace_s=_seconds("EVENSHARE_GRACE_S", values.get("EVENSHARE_GRACE_S")),
+    )
+
+
+def checkpoint_signal(values: Mapping[str, str]) -> signal.Signals:
+    name = values.get("EVENSHARE_CHECKPOINT_SIGNAL") or "SIGUSR1"
+    try:
+        return signal.Signals[name]
+    except KeyError:
+        raise ContractError(f"EVENSHARE_CHECKPOINT_SIGNAL names no signal: {name!r}") from None
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ContractError(f"{name} must be a whole number from 1, not {text!r}")
+    return int(text)
+
+
+def _seconds(name: str, text: str | None) -> float:
+    if not text:
+        return DEFAULT_GRACE_S
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise ContractError(f"{name} must be a number of seconds, not {text!r}")
+    return value

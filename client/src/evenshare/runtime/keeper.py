@@ -1,0 +1,246 @@
+"""Keeps the last store of a job in memory and brings it to the disk when its lease ends.
+
+Who does what, so that nothing here can deadlock or tear a snapshot:
+
+- The signal handler notes the time and writes one byte into a pipe. It takes no lock and
+  touches no file, so it may interrupt anything, `store` and itself included.
+- The interpreter's wake-up descriptor is the same pipe: the byte arrives even while the
+  main thread is inside a long call of native code, where Python handlers have to wait.
+- One thread reads the pipe. It writes the newest snapshot at once, and ends the process
+  shortly before the grace is over if the iteration in progress has not ended by then.
+- `store` replaces the snapshot by a finished one in a single assignment; once the lease
+  is ending it also writes it and ends the process. It is the only place where that
+  happens to the program itself, so a program is never cut in the middle of a step.
+- Writers take one lock; a snapshot that is on the disk already is not written twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from typing import NoReturn
+
+from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
+from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract
+from .progress import Progress
+
+TICK_S = 1.0  # progress is written at most this often
+STDIO_PATIENCE_S = 0.3
+
+
+class Keeper:
+    """The last store of this process; at most one exists."""
+
+    def __init__(self, contract: Contract, *, every_s: float) -> None:
+        assert contract.folder is not None
+        self.contract = contract
+        self._every_s = every_s
+        self._fence = Fence(contract.folder, contract.lease)
+        self._folder = Folder(contract.folder / "checkpoints", contract.lease, self._fence)
+        self.progress = (
+            Progress(contract.progress, contract.lease) if contract.progress is not None else None
+        )
+        self._numbers = itertools.count(1)
+        self._newest: tuple[int, bytes] | None = None
+        self._written = 0
+        self._written_at = time.monotonic()
+        self._failure: OSError | None = None
+        self._writing = threading.Lock()
+        self._asked_at: float | None = None
+        self._started = self._forked = False
+        self._pipe = (-1, -1)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the checkpoint signal has come."""
+        return self._asked_at is not None
+
+    def start(self) -> None:
+        """Listen for the signal. Must be called in the main thread, the first time."""
+        if self._started:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("call lease.resume() in the main thread before other threads store")
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.signal(self.contract.signal, self._on_signal)
+        others = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        if others != -1:
+            # An event loop was here first; the handler alone then wakes the thread.
+            signal.set_wakeup_fd(others)
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self._at_exit)
+        threading.Thread(target=self._watch, name="evenshare-last-store", daemon=True).start()
+        self._started = True
+
+    def resume(self) -> Checkpoint | None:
+        """The newest complete checkpoint; a process whose lease is over ends here."""
+        try:
+            return self._folder.newest()
+        except StaleLeaseError as stale:
+            _end_fenced(stale)
+
+    def store(self, body: bytes) -> None:
+        """Make this the newest snapshot; ends the process if the lease is ending."""
+        if self._forked:
+            return
+        self._newest = (next(self._numbers), body)
+        if self.asked:
+            self.leave()
+
+    def flush(self) -> None:
+        """Write the newest snapshot now. Raises OSError; a fenced process ends here."""
+        if self._forked:
+            return
+        try:
+            with self._writing:
+                self._write()
+        except StaleLeaseError as stale:
+            _end_fenced(stale)
+
+    def leave(self) -> NoReturn:
+        """Write the newest snapshot and end with the code that says so."""
+        try:
+            self.flush()
+            code = CHECKPOINTED
+            say(f"lease {self.contract.lease} ends: {self._position()}")
+        except OSError as problem:
+            code = NOT_WRITTEN
+            say(f"the checkpoint could not be written: {problem}")
+        self._report()
+        if threading.current_thread() is threading.main_thread():
+            raise SystemExit(code)
+        # In any other thread SystemExit would end that thread alone.
+        _flush_stdio()
+        os._exit(code)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            os.write(self._pipe[1], bytes([number]))
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe[0], select.POLLIN)
+        while True:
+            poll.poll(max(1, int(self._pause_s() * 1000)))
+            with contextlib.suppress(BlockingIOError):
+                if self.contract.signal in os.read(self._pipe[0], 4096) and not self.asked:
+                    self._asked_at = time.monotonic()
+            try:
+                self._tend()
+            except StaleLeaseError as stale:
+                _end_fenced(stale)
+
+    def _pause_s(self) -> float:
+        left = self._deadline() - time.monotonic() if self.asked else TICK_S
+        return min(TICK_S, max(0.0, left))
+
+    def _deadline(self) -> float:
+        """A little before the executor's: an exit code says more than a kill."""
+        grace_s = self.contract.grace_s
+        assert self._asked_at is not None
+        return self._asked_at + grace_s - min(2.0, grace_s / 4)
+
+    def _tend(self) -> None:
+        now = time.monotonic()
+        self._report()
+        if self.asked:
+            self._write_patiently(max(0.0, self._deadline() - now))
+            if time.monotonic() >= self._deadline():
+                self._cut()
+        elif now - self._written_at >= self._every_s:
+            self._write_patiently(0.0)
+
+    def _write_patiently(self, patience_s: float) -> None:
+        """Write unless the program's own thread is writing for longer than that."""
+        if not self._writing.acquire(timeout=patience_s):
+            return
+        try:
+            self._write()
+        except OSError as problem:
+            # The last complete file stays; the next store or tick tries again.
+            if self._failure is None:
+                say(f"the checkpoint could not be written, trying again: {problem}")
+            self._failure = problem
+        finally:
+            self._writing.release()
+
+    def _write(self) -> None:
+        newest = self._newest
+        if newest is not None and newest[0] != self._written:
+            self._folder.write(newest[1])
+            self._written = newest[0]
+            self._failure = None
+        self._written_at = time.monotonic()
+
+    def _cut(self) -> NoReturn:
+        """The grace is over and the iteration is not: what was stored before it is safe."""
+        code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
+        say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
+        _flush_stdio()
+        os._exit(code)
+
+    def _position(self) -> str:
+        if self._newest is None:
+            return "nothing was stored"
+        return f"checkpoint {self._folder.last_name} is written"
+
+    def _report(self) -> None:
+        if self.progress is None or not self.progress.waits:
+            return
+        try:
+            self._fence.check()
+        except StaleLeaseError as stale:
+            _end_fenced(stale)
+        self.progress.write()
+
+    def _at_exit(self) -> None:
+        if self._forked:
+            return
+        self._report()
+        if not self.contract.inside:
+            # On a user's own machine nobody signals; the next run goes on from here.
+            with contextlib.suppress(OSError):
+                self.flush()
+
+    def _forget(self) -> None:
+        """In a forked child: data loaders and the like must neither write nor yield."""
+        self._forked = True
+        with contextlib.suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+            signal.signal(self.contract.signal, signal.SIG_IGN)
+
+
+def say(text: str) -> None:
+    """One line in the job's log, past Python's buffers and their locks."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"evenshare: {text}\n".encode(errors="backslashreplace"))
+
+
+def _end_fenced(stale: StaleLeaseError) -> NoReturn:
+    """At once: `finally` blocks of the program might write what another lease now owns."""
+    say(f"{stale}; ending without writing")
+    os._exit(FENCED)
+
+
+def _flush_stdio() -> None:
+    """What the program has printed belongs into its log, unless that blocks."""
+
+    def flush() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+    helper = threading.Thread(target=flush, daemon=True)
+    helper.start()
+    helper.join(STDIO_PATIENCE_S)

@@ -1,0 +1,127 @@
+"""Trains a small network, and survives the end of its lease without losing a bit.
+
+    evenshare job submit --pool local --gpus 2 -- python examples/train.py
+
+The same seed and number of steps give the same weights, on the same machine and in the
+same environment, however often the run was preempted: the last line prints their SHA-256.
+It runs outside the portal too; with `--keep FOLDER` it goes on where it was interrupted.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# One thread: a sum over several has an order that depends on their number.
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import numpy as np  # noqa: E402 - it reads the number of threads when it is imported
+
+try:
+    from evenshare import lease
+except ModuleNotFoundError:  # in a checkout where nothing has been installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
+    from evenshare import lease
+
+Arrays = dict[str, "np.ndarray[Any, Any]"]
+FEATURES, HIDDEN, CLASSES, BATCH = 64, 1024, 10, 512
+RATE, MOMENTUM = 0.05, 0.9
+SAY_EVERY = 200
+
+
+def main() -> None:
+    options = arguments()
+    lease.setup(save=to_bytes, load=from_bytes, directory=options.keep)
+    state = lease.resume(default=lambda: fresh(options.seed))
+    teacher = np.random.default_rng(7).normal(size=(FEATURES, CLASSES))
+    if state["step"]:
+        print(f"resumed at step {state['step']} of {options.steps}", flush=True)
+    for step in lease.steps(int(state["step"]), options.steps):
+        loss = train(state, teacher)
+        state["step"] = step + 1
+        if step % SAY_EVERY == SAY_EVERY - 1:
+            print(f"step {step + 1} of {options.steps}  loss {loss:.4f}", flush=True)
+        lease.report(loss=loss)
+        lease.store(state)
+    if options.out:
+        options.out.write_bytes(to_bytes(state))
+    print(f"weights {digest(state['arrays'])}", flush=True)
+
+
+def train(state: dict[str, Any], teacher: "np.ndarray[Any, Any]") -> float:
+    """One step of momentum descent on a batch drawn from the state's own generator."""
+    arrays: Arrays = state["arrays"]
+    inputs = state["random"].normal(size=(BATCH, FEATURES))
+    labels = np.argmax(inputs @ teacher, axis=1)
+    hidden = np.maximum(inputs @ arrays["w1"] + arrays["b1"], 0.0)
+    scores = hidden @ arrays["w2"] + arrays["b2"]
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    loss = -np.log(chances[np.arange(BATCH), labels] + 1e-12).mean()
+
+    chances[np.arange(BATCH), labels] -= 1.0
+    chances /= BATCH
+    back = (chances @ arrays["w2"].T) * (hidden > 0)
+    slopes = {
+        "w1": inputs.T @ back,
+        "b1": back.sum(axis=0),
+        "w2": hidden.T @ chances,
+        "b2": chances.sum(axis=0),
+    }
+    for name, slope in slopes.items():
+        arrays[f"v_{name}"] = MOMENTUM * arrays[f"v_{name}"] - RATE * slope
+        arrays[name] = arrays[name] + arrays[f"v_{name}"]
+    return float(loss)
+
+
+def fresh(seed: int) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    arrays = {
+        "w1": random.normal(size=(FEATURES, HIDDEN)) / np.sqrt(FEATURES),
+        "b1": np.zeros(HIDDEN),
+        "w2": random.normal(size=(HIDDEN, CLASSES)) / np.sqrt(HIDDEN),
+        "b2": np.zeros(CLASSES),
+    }
+    arrays.update({f"v_{name}": np.zeros_like(array) for name, array in list(arrays.items())})
+    return {"step": 0, "arrays": arrays, "random": random}
+
+
+def to_bytes(state: dict[str, Any]) -> bytes:
+    """Weights, momentum, position and generator: all that the next step depends on."""
+    file = io.BytesIO()
+    generator = json.dumps(state["random"].bit_generator.state)
+    np.savez(file, step=state["step"], generator=generator, **state["arrays"])
+    return file.getvalue()
+
+
+def from_bytes(body: bytes) -> dict[str, Any]:
+    with np.load(io.BytesIO(body), allow_pickle=False) as saved:
+        arrays = {name: saved[name] for name in saved.files}
+    random = np.random.default_rng()
+    random.bit_generator.state = json.loads(str(arrays.pop("generator")))
+    return {"step": int(arrays.pop("step")), "arrays": arrays, "random": random}
+
+
+def digest(arrays: Arrays) -> str:
+    whole = hashlib.sha256()
+    for name in sorted(arrays):
+        whole.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return whole.hexdigest()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a small network.")
+    parser.add_argument("--steps", type=int, default=6000, help="steps in all (default 6000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="write the final state to this file")
+    parser.add_argument("--keep", type=Path, help="outside the portal: folder for checkpoints")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

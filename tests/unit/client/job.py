@@ -1,0 +1,88 @@
+"""A job as an executor runs it: a folder, a lease, a process, a signal."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.architecture.sources import ROOT
+from tests.tools import eventually
+
+SOURCE = ROOT / "client" / "src"
+
+
+@dataclass
+class Job:
+    """The folder of one job; `start` runs one lease of it."""
+
+    folder: Path
+    lease: int = 0
+    grace_s: float = 20.0
+    python: str = sys.executable
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        file = self.folder / "progress.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.folder / "checkpoints").glob("*.ckpt"))
+
+    def grant(self) -> int:
+        """The next lease; from here on older processes may not write."""
+        self.lease += 1
+        beside = self.folder / "lease.new"
+        beside.write_text(f"{self.lease}\n")
+        beside.rename(self.folder / "lease")
+        return self.lease
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SOURCE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "EVENSHARE_JOB_ID": "7f1c6f5e-0000-4000-8000-000000000001",
+            "EVENSHARE_LEASE": str(self.lease),
+            "EVENSHARE_JOB_DIR": str(self.folder),
+            "EVENSHARE_SLOTS": "0,1",
+            "EVENSHARE_CHECKPOINT_SIGNAL": "SIGUSR1",
+            "EVENSHARE_GRACE_S": str(self.grace_s),
+            "EVENSHARE_PROGRESS": str(self.folder / "progress.json"),
+        }
+
+    def start(self, program: str | Path, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run source text, or a file of Python, under a new lease."""
+        self.grant()
+        first = [str(program)] if isinstance(program, Path) else ["-c", program]
+        return self.run([self.python, *first, *arguments])
+
+    def run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                command, env=self.environment(), stdout=log, stderr=log, start_new_session=True
+            )
+
+    def says(self, text: str, *, within_s: float = 30.0) -> None:
+        eventually(lambda: text in self.text or None, within_s=within_s)
+
+    def reaches(self, step: int) -> None:
+        eventually(lambda: self.progress.get("step", 0) >= step, within_s=60.0)
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def preempt(process: subprocess.Popen[bytes], *, within_s: float = 30.0) -> int:
+    """The end of a lease: the signal, and the code the program answers with."""
+    process.send_signal(signal.SIGUSR1)
+    return process.wait(within_s)

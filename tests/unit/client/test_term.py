@@ -1,0 +1,95 @@
+"""The wrapper for programs that know only SIGTERM."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from evenshare import term
+
+from .job import Job, preempt
+
+WRAPPER = [sys.executable, "-m", "evenshare.term", "--"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    made = Job(tmp_path)
+    made.grant()
+    return made
+
+
+def python(source: str) -> list[str]:
+    return [*WRAPPER, sys.executable, "-c", source]
+
+
+def sleeper(on_term: str) -> list[str]:
+    return python(
+        "import os, signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: ({on_term}))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(0.05)"
+    )
+
+
+class TestTheCheckpointSignal:
+    @pytest.mark.parametrize(
+        ("on_term", "code"),
+        [("sys.exit(0)", 99), ("sys.exit(143)", 99), ("sys.exit(5)", 5), ("os.abort()", -6)],
+    )
+    def test_becomes_sigterm(self, on_term: str, code: int, job: Job) -> None:
+        process = job.run(sleeper(on_term))
+        job.says("up")
+        assert preempt(process) == code
+
+    def test_ends_a_program_that_does_not_listen(self, job: Job) -> None:
+        process = job.run(python("import time; print('up', flush=True)\nwhile True: time.sleep(1)"))
+        job.says("up")
+        assert preempt(process) == 99
+
+    def test_is_told_once_however_often_it_comes(self, job: Job) -> None:
+        process = job.run(sleeper("print('told', flush=True), time.sleep(0.5), sys.exit(0)"))
+        job.says("up")
+        for _ in range(20):
+            process.send_signal(signal.SIGUSR1)
+        assert process.wait(20) == 99
+        assert job.text.count("told") == 1
+
+    def test_does_not_reach_the_program_through_its_group(self, job: Job) -> None:
+        """The program has no handler: the signal itself would kill it."""
+        process = job.run(sleeper("print('term', flush=True), sys.exit(0)"))
+        job.says("up")
+        import os
+
+        os.killpg(process.pid, signal.SIGUSR1)
+        assert process.wait(20) == 99
+        assert "term" in job.text
+
+
+class TestAProgramThatEndsByItself:
+    @pytest.mark.parametrize("code", [0, 1, 99])
+    def test_passes_its_code_on(self, code: int, job: Job) -> None:
+        assert job.run(python(f"raise SystemExit({code})")).wait(20) == code
+
+    @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+    def test_passes_its_signal_on(self, name: str, job: Job) -> None:
+        kill = f"import os, signal; os.kill(os.getpid(), signal.{name})"
+        assert job.run(python(kill)).wait(20) == -signal.Signals[name]
+
+    def test_gets_its_arguments_as_they_are(self, job: Job) -> None:
+        show = "import sys; print(sys.argv[1:])"
+        words = ["--", "$HOME", "a b", "; true", "--help"]
+        assert job.run([*WRAPPER, sys.executable, "-c", show, *words]).wait(20) == 0
+        assert job.text == f"{words}\n"
+
+
+class TestTheWrapper:
+    @pytest.mark.parametrize("words", [[], ["--"], ["program"]])
+    def test_tells_its_usage(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert term.main(words) == 2
+        assert "evenshare-term -- program" in capsys.readouterr().err
+
+    def test_tells_of_a_program_that_is_not_there(self, job: Job) -> None:
+        assert job.run([*WRAPPER, "/no/such/program"]).wait(20) == 127
+        assert "could not be started" in job.text
