@@ -28,29 +28,26 @@ $$;
 CREATE TRIGGER billing_transfer_stamp BEFORE INSERT ON billing_transfer
     FOR EACH ROW EXECUTE FUNCTION billing_stamp_transfer();
 
-CREATE FUNCTION billing_check_balanced() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE entries bigint; total numeric;
+CREATE FUNCTION billing_check_entries() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE entries bigint;
 BEGIN
-    SELECT count(*), coalesce(sum(amount), 0) INTO entries, total
-    FROM billing_entry WHERE transfer_id = NEW.id;
-    IF total <> 0 OR entries < 2 THEN
-        RAISE EXCEPTION 'transfer % has % entries that sum to %', NEW.id, entries, total
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'transfer_balanced';
+    SELECT count(*) INTO entries FROM billing_entry WHERE transfer_id = NEW.id;
+    IF entries < 2 THEN
+        RAISE EXCEPTION 'transfer % has % entries', NEW.id, entries
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'transfer_has_entries';
     END IF;
     RETURN NULL;
 END
 $$;
--- Entries join only in the transfer's own transaction, so one look per transfer at its COMMIT
--- sees them all.
-CREATE CONSTRAINT TRIGGER billing_transfer_balanced AFTER INSERT ON billing_transfer
+CREATE CONSTRAINT TRIGGER billing_transfer_entries AFTER INSERT ON billing_transfer
     DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION billing_check_balanced();
+    FOR EACH ROW EXECUTE FUNCTION billing_check_entries();
 """
 
 DROP_TRANSFERS = """
-DROP TRIGGER billing_transfer_balanced ON billing_transfer;
+DROP TRIGGER billing_transfer_entries ON billing_transfer;
 DROP TRIGGER billing_transfer_stamp ON billing_transfer;
-DROP FUNCTION billing_check_balanced();
+DROP FUNCTION billing_check_entries();
 DROP FUNCTION billing_stamp_transfer();
 """
 
@@ -90,7 +87,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
--- `SET CONSTRAINTS ... IMMEDIATE` could have the transfer looked at too early.
+-- At every entry, since `SET CONSTRAINTS ... IMMEDIATE` can have the first ones looked at early.
 CREATE CONSTRAINT TRIGGER billing_entry_balanced AFTER INSERT ON billing_entry
     DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION billing_check_still_balanced();

@@ -265,8 +265,8 @@ class Sweep:
             (name, at_us): (users, {int(key): total for key, total in mark.items()})
             for name, at_us, users, mark in state["marks"]
         }
+        # Stored in order, and a sorted list is a heap.
         sweep._pending = [(row[0], row[1], Event(*row[1:])) for row in state["pending"]]
-        heapq.heapify(sweep._pending)
         sweep._last_us = {int(lease): at_us for lease, at_us in state["last_us"].items()}
         return sweep
 

@@ -272,12 +272,12 @@ class TestAtOnce:
             shop.posting(str(n), (shop.a, -1), (shop.b, 1))
             if n % 2
             else shop.posting(str(n), (shop.b, -1), (shop.a, 1))
-            for n in range(40)
+            for n in range(400)
         ]
         turned = batch[::-1]
         flip = iter([batch, turned] * 4)
         results = in_threads(lambda: transfers_post(next(flip)), 6)
-        assert sorted(results) == [0, 0, 0, 0, 0, 40]
+        assert sorted(results) == [0, 0, 0, 0, 0, 400]
 
     def test_meters_write_each_line_once(self, committed_db: str) -> None:
         story = eventful()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from io import StringIO
 
 import pytest
@@ -10,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.checks import CHECKS, checks_run
+from billing.models import UsageLine
 from tests.integration.metering_story import Story
 from tests.integration.test_metering import eventful
 
@@ -88,6 +90,14 @@ class TestABrokenBook:
         with pytest.raises(SystemExit) as ended:
             call_command("check_ledger", stdout=StringIO())
         assert ended.value.code == 1
+
+    def test_with_a_line_that_no_event_gave_is_named(self) -> None:
+        eventful().meter()
+        line = UsageLine.objects.filter(meter="own").first()
+        assert line is not None
+        line.pk, line.meter, line.amount = None, "borrowed", Decimal(1)
+        line.save()
+        assert "lines_match_events" in broken()
 
     def test_with_two_leases_on_one_slot_is_named(self) -> None:
         from scheduling.models import LeaseSlot, Node

@@ -301,6 +301,18 @@ class TestAnHour:
         transfer = Transfer.objects.get()
         assert (transfer.hour, transfer.data["late_lines"]) == (at(60), 1)
 
+    def test_stays_open_while_an_event_of_it_waits(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.post_round(5)
+        story.end(10, lease)
+        story.meter()  # the end waits: no round came after it yet
+        story.looked(65)
+        assert story.settle().until == at(0)
+        story.meter()
+        story.settle()
+        assert Transfer.objects.get().hour == at(0)
+
     def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="2.000000")  # own 0: a and b have 4 idle
