@@ -8,19 +8,9 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from billing.models import Book
-from scheduling.domain.instants import to_us
-from scheduling.domain.snapshot import Service
-from scheduling.domain.values import canonical_bytes
-from scheduling.engine.clock import clock_start, wall_now
-from scheduling.models import (
-    GpuType,
-    Node,
-    Pool,
-    PoolFence,
-    PoolState,
-    PriceSetting,
-    TraceFeed,
-)
+from portal.demo_local import local_seed
+from portal.opening import pool_open
+from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.simulation.traces import DATA
 from tenants.models import Membership, Tenant, User
 from tenants.services import demo_user_create, quotas_from_weights, tenant_create
@@ -34,9 +24,9 @@ NODES, GPUS_PER_NODE, SCALE = 60, 8, 60
 
 @transaction.atomic
 def demo_seed() -> bool:
-    """Make the demo's pool, tenants, quotas and people; return False if they exist already."""
+    """Make the demo's pools, tenants, quotas and people; return False if they exist already."""
     if Pool.objects.filter(name="philly").exists():
-        return False
+        return local_seed()
     Book.objects.get_or_create(
         slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -64,16 +54,8 @@ def demo_seed() -> bool:
         pool=pool, trace="philly_2017-10-20", started_at=BEGIN, length_s=SLICE_S
     )
     _people({tenant.slug: tenant for tenant, _ in tenants})
+    local_seed()
     return True
-
-
-def pool_open(pool: Pool, begin: datetime, *, scale: int) -> None:
-    """Give a new pool its clock, its fence and empty sums, from `begin` of pool time."""
-    clock_start(pool, begin, scale=scale)
-    PoolFence.objects.create(pool=pool, until=wall_now())
-    PoolState.objects.create(
-        pool=pool, at=begin, service=canonical_bytes(Service(at_us=to_us(begin)))
-    )
 
 
 def _tenants() -> list[tuple[Tenant, int]]:

@@ -4,6 +4,7 @@
       stage 1: postgres, valkey          (unless DATABASE_URL, REDIS_URL are set)
       once:    portal.prepare            (grants, migrations, demo)
       stage 0: web, worker-rounds, worker-default, beat
+    shims of local jobs: started by workers, held by a lifeline (docs/executors.md)
 
 A child that dies is started again, later each time. Nothing here imports Django.
 """
@@ -32,6 +33,8 @@ WEB_POOL = 8
 START_PATIENCE_S = 60.0
 FIRST_PAGE_PATIENCE_S = 30.0
 PULSE_CHECK_S = 2.0
+# A program by its path: the process tree imports nothing of the scheduling.
+SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
 
 
 def main() -> int:
@@ -42,6 +45,7 @@ def main() -> int:
         place = folders.prepare(folders.locate().data)
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
+        folders.hold_lifeline(place)
         with Watchdog([held]) as watchdog:
             status = asyncio.run(Tree(place, listener, watchdog).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
@@ -61,10 +65,12 @@ class Tree:
         self._verbose = os.environ.get("VERBOSE", "") not in ("", "0")
         self._children: dict[str, Child] = {}
         self._ending = asyncio.Event()
+        self._hurried = False
         self._environment: dict[str, str] = {
             "DJANGO_SETTINGS_MODULE": "portal.settings",
             "EVENSHARE_DATA_DIR": str(place.data),
             "EVENSHARE_RUN_DIR": str(place.run),
+            "EVENSHARE_LIFELINE": str(place.lifeline),
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -194,16 +200,32 @@ class Tree:
             return False
 
     async def _stop(self) -> None:
-        """Web and beat first: nothing new comes in. Then workers, then the services."""
-        for names in (("prepare", "web", "beat"), ("worker-",), ("valkey", "postgres")):
-            wave = [
-                child.stop() for name, child in self._children.items() if name.startswith(names)
-            ]
-            await asyncio.gather(*wave)
+        """Web and beat first: nothing new comes in. Then workers, jobs and the services."""
+        await self._stop_children("prepare", "web", "beat")
+        await self._stop_children("worker-")
+        await self._end_jobs()
+        await self._stop_children("valkey", "postgres")
+
+    async def _stop_children(self, *names: str) -> None:
+        wave = [child.stop() for name, child in self._children.items() if name.startswith(names)]
+        await asyncio.gather(*wave)
+
+    async def _end_jobs(self) -> None:
+        """Have local jobs checkpoint and end; nobody can start one any more."""
+        active = self._place.jobs / "active"
+        if not active.is_dir() or not any(active.iterdir()):
+            return
+        hurry = ["--now"] if self._hurried else []
+        command = [sys.executable, "-I", "-S", str(SHIM), "--end", str(self._place.jobs), *hurry]
+        # Stage 1: a second Ctrl-C tells it to hurry instead of killing it.
+        await self._child(Spec("jobs", command, stage=1)).run_once()
 
     def _on_signal(self) -> None:
         if self._ending.is_set():
             say("killing what still runs")
+            self._hurried = True
+            if "jobs" in self._children:
+                self._children["jobs"].signal(signal.SIGTERM)
             for child in self._children.values():
                 if child.spec.stage == 0:
                     child.kill()

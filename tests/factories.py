@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from billing.models import Book
-from portal.demo import pool_open
+from portal.opening import pool_open
 from scheduling.domain.values import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.rounds import RoundResult, round_run

@@ -98,6 +98,11 @@ class Child:
         for handler in list(self._log.handlers):
             handler.close()
 
+    def signal(self, number: signal.Signals) -> None:
+        if self.running:
+            assert self._process is not None
+            _signal(self._process.pid, number)
+
     def kill(self) -> None:
         if self.running:
             assert self._process is not None

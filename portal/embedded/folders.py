@@ -38,6 +38,16 @@ class Folders:
         return self.run / "valkey.sock"
 
     @property
+    def jobs(self) -> Path:
+        """What local jobs keep; the supervisor ends those that still run."""
+        return self.data / "jobs"
+
+    @property
+    def lifeline(self) -> Path:
+        """Local jobs end by themselves when nobody holds this file's lock."""
+        return self.data / "lifeline"
+
+    @property
     def secret_key(self) -> Path:
         return self.data / "secret_key"
 
@@ -92,6 +102,14 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
         time.sleep(0.1)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()} {note}\n".encode(), 0)
+    return descriptor
+
+
+def hold_lifeline(folders: Folders) -> int:
+    """Hold the lifeline for this process alone: no child inherits it, the watchdog neither."""
+    descriptor = os.open(folders.lifeline, os.O_RDWR | os.O_CREAT, 0o600)
+    # Those who look whether it is held have it for an instant: wait for them.
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 

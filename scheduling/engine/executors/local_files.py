@@ -47,7 +47,7 @@ class LogWindow(NamedTuple):
 def jobs_root() -> Path:
     """Return the folder of all local jobs: LOCAL_ROOT, or `jobs` in the data folder."""
     configured = getattr(settings, "LOCAL_ROOT", None)
-    return Path(configured) if configured else settings.FOLDERS.data / "jobs"
+    return Path(configured) if configured else settings.FOLDERS.jobs
 
 
 def log_read(

@@ -1,7 +1,7 @@
 """Holds one lease's process: started by the `local` executor, and outlives its starter.
 
     python -I -S shim/ FOLDER          run what FOLDER/spec.json says, once for ever
-    python -I -S shim/ --end ROOT      end every shim below ROOT, and wait for it
+    python -I -S shim/ --end ROOT      end every shim below ROOT, and wait; `--now`: no grace
 
 A program of its own (only the standard library, no Django): small, quick to start, in its own
 session, so that a killed worker takes no job with it. It ends the job by itself when it is

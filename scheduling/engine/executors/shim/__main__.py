@@ -9,6 +9,8 @@ if __name__ == "__main__":
     # Behind the standard library, which the modules beside us must not hide.
     sys.path[:] = [*sys.path[1:], str(here.parent)]
     if sys.argv[1] == "--end":
-        import_module(f"{here.name}.ending").end_all(Path(sys.argv[2]))
+        import_module(f"{here.name}.ending").end_all(
+            Path(sys.argv[2]), at_once="--now" in sys.argv[3:]
+        )
     else:
         import_module(f"{here.name}.holder").hold(Path(sys.argv[1]))

@@ -11,8 +11,8 @@ from .processes import REAP_S, is_alive, signal_process
 SLACK_S = 2.0
 
 
-def end_all(root: Path) -> None:
-    """Have every shim checkpoint and end; a signal to us takes their grace away.
+def end_all(root: Path, *, at_once: bool = False) -> None:
+    """Have every shim checkpoint and end; `at_once`, or a signal to us, takes their grace away.
 
     A shim that does not even end then is killed: its program dies with it.
     """
@@ -21,17 +21,27 @@ def end_all(root: Path) -> None:
         signal.signal(number, lambda got, _frame: impatient.append(got))
     shims = living(root)
     grace_s = max((grace for _, grace in shims), default=0.0)
-    limits = ((signal.SIGTERM, grace_s), (signal.SIGQUIT, REAP_S), (signal.SIGKILL, REAP_S))
-    for number, patience_s in limits:
-        for shim, _ in shims:
-            signal_process(shim, number)
-        began = time.monotonic()
-        while time.monotonic() - began < patience_s + SLACK_S:
-            if not any(is_alive(shim) for shim, _ in shims):
-                return
-            if impatient and number is signal.SIGTERM:
-                break
-            time.sleep(0.05)
+    if not at_once and _end(shims, signal.SIGTERM, grace_s + SLACK_S, impatient):
+        return
+    if not _end(shims, signal.SIGQUIT, REAP_S + SLACK_S, []):
+        _end(shims, signal.SIGKILL, SLACK_S, [])
+
+
+def _end(
+    shims: list[tuple[dict[str, Any], float]],
+    number: signal.Signals,
+    patience_s: float,
+    impatient: list[int],
+) -> bool:
+    """Signal the shims and wait; return whether all are gone."""
+    for shim, _ in shims:
+        signal_process(shim, number)
+    deadline = time.monotonic() + patience_s
+    while any(is_alive(shim) for shim, _ in shims):
+        if impatient or time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def living(root: Path) -> list[tuple[dict[str, Any], float]]:
