@@ -11,22 +11,24 @@ Role, SiteRole = Membership.Role, User.SiteRole
 
 
 class Action(StrEnum):
-    """What a page asks before it shows something."""
+    """What a page asks before it shows or does something."""
 
     SEE_TENANT = "see_tenant"  # its dashboard, its jobs and what they cost
     SEE_POOL = "see_pool"  # nodes, rounds and prices, as far as the pool's visibility goes
+    SUBMIT = "submit"  # jobs, on the tenant's quota and credit
+    CANCEL = "cancel"  # the tenant's jobs
 
 
 # A role in a tenant counts for that tenant, and for the pools in which it has quota.
 TENANT_ACTIONS: dict[str, frozenset[Action]] = {
     Role.VIEWER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
-    Role.MEMBER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
-    Role.MANAGER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    Role.MEMBER: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SUBMIT, Action.CANCEL}),
+    Role.MANAGER: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SUBMIT, Action.CANCEL}),
 }
 # A role for the site counts everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {
     SiteRole.NONE: frozenset(),
-    SiteRole.OPERATOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    SiteRole.OPERATOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.CANCEL}),
     SiteRole.FINANCE: frozenset({Action.SEE_POOL}),
     SiteRole.AUDITOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
 }
