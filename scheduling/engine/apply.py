@@ -361,10 +361,15 @@ def _write_reasons(write: _Write) -> None:
 def _write_reserved(write: _Write) -> None:
     tenants = [tenant for tenant, amount in write.reserved.items() if amount]
     write.cursor.execute(
+        # In the order of tenants, as metering and the ledger lock them: no deadlock.
         """
-        UPDATE tenants_budget b SET reserved = b.reserved + x.amount
-        FROM unnest(%s::bigint[], %s::numeric[]) x(tenant, amount)
-        WHERE b.tenant_id = x.tenant AND b.book = %s
+        WITH locked AS (
+            SELECT b.id, x.amount FROM tenants_budget b
+            JOIN unnest(%s::bigint[], %s::numeric[]) x(tenant, amount) ON x.tenant = b.tenant_id
+            WHERE b.book = %s ORDER BY b.tenant_id FOR UPDATE OF b
+        )
+        UPDATE tenants_budget b SET reserved = b.reserved + locked.amount
+        FROM locked WHERE b.id = locked.id
         """,
         [
             tenants,
