@@ -1,0 +1,1 @@
+"""The command `evenshare`: argparse and urllib, so that it installs anywhere."""

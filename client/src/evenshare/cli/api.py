@@ -1,0 +1,201 @@
+"""Calls to the REST interface: one token, bounded retries, errors as problem+json."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from evenshare import __version__
+
+from .config import Server
+
+TIMEOUT_S = 30.0
+# Between attempts; a portal that starts anew is back within seconds.
+PAUSES_S = (0.2, 0.6, 1.5, 3.0)
+LONGEST_PAUSE_S = 10.0
+PASSING = (429, 502, 503, 504)
+LARGEST_BYTES = 32 * 2**20
+PAGE = 100
+PAGES = 100
+
+
+class ApiError(Exception):
+    """The server refused: its problem+json, or what there is of it."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(f"{status} {problem.get('title', '')}")
+        self.status = status
+        self.problem = problem
+
+
+class UnreachableError(Exception):
+    """No answer, or one that is not the portal's."""
+
+
+class ExplainedError(Exception):
+    """Not an error: the call was shown instead of made."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, complete: what is sent and what `--explain` shows."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any] | None
+    repeatable: bool
+
+
+@dataclass
+class Client:
+    """Speaks to one server. `explain` receives calls in place of the network."""
+
+    server: Server
+    explain: Callable[[Call], None] | None = None
+    pause: Callable[[float], None] = time.sleep
+    _opener: urllib.request.OpenerDirector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def get(self, path: str, **query: object) -> Any:
+        given = {key: str(value) for key, value in query.items() if value is not None}
+        return self.call("GET", path + (f"?{urlencode(given)}" if given else ""), repeatable=True)
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """`key` makes a repetition find what the first attempt did."""
+        return self.call("POST", path, body=body, key=key, repeatable=repeatable or bool(key))
+
+    def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
+        """The items of a list, page after page, `limit` of them at most."""
+        given: dict[str, object] = {**query, "limit": min(limit or PAGE, PAGE)}
+        left = limit if limit is not None else PAGE * PAGES
+        while left > 0:
+            page = self.get(path, **given)
+            items = page["results"] if isinstance(page, dict) else page
+            yield from items[:left]
+            left -= len(items)
+            following = page.get("next") if isinstance(page, dict) else None
+            if not following or not items:
+                return
+            # Only the query: the token goes to the address that it was made for.
+            given = dict(parse_qsl(urlsplit(str(following)).query))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """The decoded answer. Raises ApiError, UnreachableError or ExplainedError."""
+        call = self._call(method, path, body, key, repeatable)
+        if self.explain is not None:
+            self.explain(call)
+            raise ExplainedError
+        pauses = list(PAUSES_S if repeatable else ())
+        tried = False
+        while True:
+            try:
+                return self._send(call)
+            except ApiError as refused:
+                # Our own first attempt, whose answer was cut, may still be at work.
+                ours = refused.status == 409 and tried and key is not None
+                if not pauses or not (ours or refused.status in PASSING):
+                    raise
+                wait_s = float(refused.problem.get("retry_after_s") or 0)
+            except UnreachableError:
+                if not pauses:
+                    raise
+                wait_s = 0.0
+            tried = True
+            self.pause(min(LONGEST_PAUSE_S, max(wait_s, pauses.pop(0))))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        key: str | None,
+        repeatable: bool,
+    ) -> Call:
+        headers = {"Accept": "application/json", "User-Agent": f"evenshare/{__version__}"}
+        if self.server.token:
+            headers["Authorization"] = f"Bearer {self.server.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if key:
+            headers["Idempotency-Key"] = key
+        return Call(method, f"{self.server.url}/api/v1{path}", headers, body, repeatable)
+
+    def _send(self, call: Call) -> Any:
+        data = None if call.body is None else json.dumps(call.body).encode()
+        if data is None and call.method == "POST":
+            data = b""
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked: http or https
+            call.url, data=data, headers=dict(call.headers), method=call.method
+        )
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                text = answer.read(LARGEST_BYTES + 1)
+        except urllib.error.HTTPError as refused:
+            _raise_refused(refused)
+        except urllib.error.URLError as problem:
+            raise UnreachableError(f"{self.server.url} does not answer: {problem.reason}") from None
+        except (OSError, http.client.HTTPException) as problem:
+            raise UnreachableError(
+                f"the connection to {self.server.url} broke: {type(problem).__name__} {problem}"
+            ) from None
+        if len(text) > LARGEST_BYTES:
+            raise UnreachableError(f"the answer of {self.server.url} is too long")
+        try:
+            return json.loads(text) if text.strip() else None
+        except ValueError:
+            raise UnreachableError(f"{self.server.url} answers, but not as a portal does") from None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to another place."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
+    problem: dict[str, Any] = {"title": refused.reason or "Refused", "status": refused.code}
+    try:
+        found = json.loads(refused.read(2**20))
+        if isinstance(found, dict):
+            problem.update(found)
+    except (ValueError, OSError, http.client.HTTPException):
+        # A proxy's page, perhaps: its status must do.
+        problem["detail"] = "The answer is not one of the portal's own."
+    if 300 <= refused.code < 400:
+        where = refused.headers.get("Location", "elsewhere")
+        problem["detail"] = f"The server redirects to {where}: give that address to login."
+    after = refused.headers.get("Retry-After", "")
+    if after.isdecimal():
+        problem["retry_after_s"] = int(after)
+    raise ApiError(refused.code, problem)
+
+
+def part(text: str) -> str:
+    """A word of a path, whatever it holds."""
+    return quote(text, safe="")

@@ -1,0 +1,72 @@
+"""`evenshare queue` and `evenshare price`: what everybody in a pool may see."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from .api import Client, part
+from .terminal import Terminal, inert, short, when
+
+# In this order, those that the answer has; anything else follows under its own name.
+PRICE_COLUMNS = ("pool", "gpu_type", "price", "currency", "valid_from", "round")
+
+
+def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    waiting = list(client.pages(f"/pools/{part(options.pool)}/queue", None))
+    if options.output == "json":
+        screen.json(waiting)
+        return 0
+    if not waiting:
+        screen.note("nobody waits")
+        return 0
+    rows = [
+        [
+            inert(entry.get("position", "")),
+            _job(entry.get("job"), screen),
+            short(inert(entry.get("tenant") or ""), 24),
+            inert(entry.get("gpus", "")),
+            inert(entry.get("reason_code") or ""),
+            when(entry.get("submitted_at")),
+        ]
+        for entry in waiting
+    ]
+    heads = ["PLACE", "JOB", "TENANT", "GPUS", "REASON", "SUBMITTED"]
+    screen.table(heads, rows, "PLACE GPUS")
+    return 0
+
+
+def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    found = list(client.pages("/prices", None, pool=options.pool))
+    if options.output == "json":
+        screen.json(found)
+        return 0
+    if not found:
+        screen.note("no prices are posted")
+        return 0
+    present = {name for row in found for name, value in row.items() if _is_plain(value)}
+    known = [name for name in PRICE_COLUMNS if name in present]
+    names = known + sorted(present - set(known))
+    heads = [name.replace("_", " ").upper() for name in names]
+    screen.table(heads, [[_cell(row, name) for name in names] for row in found], "PRICE")
+    return 0
+
+
+def _job(job: Any, screen: Terminal) -> str:
+    """Another tenant's job has no id for us."""
+    if not job:
+        return "-"
+    identity = inert(job.get("id", "") if isinstance(job, Mapping) else job)
+    return identity[:8] if screen.is_wide else identity
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return "-"
+    return when(value) if name.endswith(("_at", "_from", "_until")) else inert(value)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, float))

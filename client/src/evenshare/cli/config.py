@@ -1,0 +1,100 @@
+"""Where the server is and how it knows us: the environment, else a file of our own (0600).
+
+A token is kept with the URL that it was made for, and never sent anywhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class UsageError(Exception):
+    """The command was given something it cannot work with; nothing was sent."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """An address without a slash at its end, and the token for it, if there is one."""
+
+    url: str
+    token: str | None
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CONFIG_HOME")
+    # The specification says that a relative path there is to be ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
+    return root / "evenshare" / "config.json"
+
+
+def server(environment: Mapping[str, str], url: str | None = None) -> Server:
+    """The server that the option, the environment or the file names, in this order."""
+    kept = _read(config_file(environment))
+    chosen = checked_url(url or environment.get("EVENSHARE_URL") or kept.get("url") or DEFAULT_URL)
+    token = environment.get("EVENSHARE_TOKEN") or kept.get("tokens", {}).get(chosen)
+    return Server(chosen, checked_token(token) if token else None)
+
+
+def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
+    """Keep a token; the file can be read by its owner alone from its first byte on."""
+    path = config_file(environment)
+    kept = _read(path)
+    kept["url"] = url
+    kept["tokens"] = {**kept.get("tokens", {}), url: token}
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        beside.unlink()
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(kept, file, indent=2)
+        file.write("\n")
+    beside.replace(path)
+    return path
+
+
+def checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or parts.username or parts.query or parts.fragment or not url.isprintable():
+        raise UsageError(f"{url!r} is no address of a portal; give one like {DEFAULT_URL}")
+    return url.rstrip("/").removesuffix("/api/v1")
+
+
+def checked_token(token: str) -> str:
+    """A token stands in a header: a line break in it would begin another one."""
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("the token is empty or holds characters that no token has")
+    return token
+
+
+def is_private(url: str) -> bool:
+    """Whether a secret may travel to this address unseen by others."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "https" or host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{path} cannot be read ({problem}); log in again") from None
+    if not isinstance(kept, dict) or not isinstance(kept.get("tokens", {}), dict):
+        raise UsageError(f"{path} is not a file of evenshare; move it away and log in again")
+    return kept

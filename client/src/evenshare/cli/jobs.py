@@ -1,0 +1,328 @@
+"""`evenshare job ...`: submit, list, show, why, cancel, logs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .api import Client, part
+from .config import UsageError
+from .terminal import Terminal, inert, inert_lines, short, when
+
+TERMINAL_STATES = ("succeeded", "failed", "cancelled")
+ALL_STATES = ("pending", "running", "stopping", *TERMINAL_STATES)
+DID_NOT_SUCCEED = 3
+POLL_S = (0.5, 1.0, 2.0)
+LOG_BYTES = 65536
+PREFIX = re.compile(r"[0-9a-f-]{8,36}")
+
+
+def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    body = _specification(options)
+    if options.dry_run:
+        return _dry_run(options, client, screen, body)
+    # With a key of our own a cut answer can be asked for again without a second job.
+    key = options.idempotency_key or str(uuid.uuid4())
+    job = client.post("/jobs", body, key=key)
+    identity = str(job["id"])
+    if not options.wait:
+        if options.output == "json":
+            screen.json(job)
+            return 0
+        screen.line(inert(identity))
+        _next_steps(screen, identity)
+        return 0
+    screen.note(f"submitted {inert(identity)}")
+    return _wait(options, client, screen, job)
+
+
+def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    limit = None if options.all else options.limit
+    given = {"state": options.state, "pool": options.pool, "tenant": options.tenant}
+    found = list(client.pages("/jobs", limit, **given))
+    if options.output == "json":
+        screen.json(found)
+        return 0
+    if not found:
+        screen.note("no jobs")
+        return 0
+    room = max(12, screen.columns() - 84)
+    rows = [
+        [
+            inert(job["id"]) if not screen.is_wide else inert(job["id"])[:8],
+            screen.state(job["state"]),
+            inert(job.get("gpus", "")),
+            short(inert(job.get("pool", "")), 16),
+            short(inert(job.get("tenant", "")), 16),
+            when(job.get("submitted_at")),
+            short(inert(job.get("name", "")), room),
+        ]
+        for job in found
+    ]
+    screen.table(["ID", "STATE", "GPUS", "POOL", "TENANT", "SUBMITTED", "NAME"], rows, "GPUS")
+    return 0
+
+
+def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    job = client.get(f"/jobs/{part(find(client, options.id))}")
+    _print(options, screen, job)
+    return 0
+
+
+def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    answer = client.get(f"/jobs/{part(find(client, options.id))}/why")
+    if options.output == "json":
+        screen.json(answer)
+        return 0
+    code = inert(answer.get("reason_code") or "")
+    screen.line(f"{screen.state(answer['state'])}{f'  ({code})' if code else ''}")
+    if answer.get("words"):
+        screen.line(inert(answer["words"]))
+    if answer.get("next_step"):
+        screen.line(f"-> {inert(answer['next_step'])}")
+    numbers = answer.get("numbers")
+    if isinstance(numbers, Mapping) and numbers:
+        screen.line()
+        screen.pairs([(inert(name), inert(value)) for name, value in numbers.items()])
+    if answer.get("round") is not None:
+        seen = f"as of round {inert(answer['round'])}, {when(answer.get('as_of'))}"
+        screen.line(screen.style(seen, "dim"))
+    return 0
+
+
+def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    job = client.post(f"/jobs/{part(find(client, options.id))}/cancel", repeatable=True)
+    if options.output == "json":
+        screen.json(job)
+    else:
+        screen.line(f"{inert(job['id'])}  {screen.state(job['state'])}")
+        if job["state"] not in TERMINAL_STATES:
+            screen.note("It is being stopped.")
+    return 0
+
+
+def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    identity = find(client, options.id)
+    try:
+        return _Reader(options, client, screen, identity).run()
+    except KeyboardInterrupt:
+        if options.follow:
+            _left_alone(screen, identity)
+        raise
+
+
+def find(client: Client, text: str) -> str:
+    """The id that a prefix means. A whole one, or one to be explained, is taken as it is."""
+    wanted = text.lower()
+    if not PREFIX.fullmatch(wanted):
+        raise UsageError(f"{text!r} is no job's id, nor its first 8 characters or more")
+    if len(wanted) == 36 or client.explain is not None:
+        return wanted
+    found = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
+    if len(found) != 1:
+        told = f"begins {len(found)} jobs' ids: give more of it" if found else "begins no job's id"
+        raise UsageError(f"{text} {told}")
+    return found[0]
+
+
+class _Reader:
+    """Prints a log window by window, lease after lease."""
+
+    def __init__(
+        self, options: argparse.Namespace, client: Client, screen: Terminal, identity: str
+    ) -> None:
+        self._options, self._client, self._screen = options, client, screen
+        self._path = f"/jobs/{part(identity)}"
+        self._lease: int | None = options.lease
+        self._offset = 0
+        self._idle = 0
+
+    def run(self) -> int:
+        while True:
+            # Before the window: what a job printed before it ended is then in the window.
+            ended = self._options.follow and self._job_ended()
+            window = self._window()
+            if self._print(window):
+                continue
+            if not self._options.follow:
+                return 0
+            if window["complete"] and self._next_lease():
+                continue
+            if ended and (window["complete"] or self._lease is None):
+                return 0
+            self._rest()
+
+    def _window(self) -> Any:
+        window = self._client.get(
+            f"{self._path}/logs", lease=self._lease, offset=self._offset, limit=LOG_BYTES
+        )
+        if self._lease is None:
+            self._lease = window["lease"]
+        return window
+
+    def _print(self, window: Any) -> bool:
+        """Whether the window moved on, so that more may be there at once."""
+        if self._options.output == "json":
+            if window["text"] or not self._options.follow:
+                self._screen.json(window)
+        elif window["offset"] > self._offset:
+            self._screen.note(f"({window['offset'] - self._offset} bytes were not kept)")
+        if self._options.output != "json":
+            self._screen.write(inert_lines(window["text"]))
+        moved = int(window["next_offset"]) > self._offset
+        self._offset = max(self._offset, int(window["next_offset"]))
+        self._idle = 0 if moved else self._idle
+        return moved
+
+    def _next_lease(self) -> bool:
+        """Go to the next lease, if there is one; never past one that was not printed."""
+        if self._options.lease is not None:
+            return False
+        newest = self._client.get(f"{self._path}/logs", offset=0, limit=1)["lease"]
+        if newest is None or (self._lease is not None and newest <= self._lease):
+            return False
+        self._lease = newest if self._lease is None else self._lease + 1
+        self._offset = 0
+        self._screen.note(self._screen.style(f"-- lease {self._lease} --", "dim", err=True))
+        return True
+
+    def _job_ended(self) -> bool:
+        return self._client.get(self._path)["state"] in TERMINAL_STATES
+
+    def _rest(self) -> None:
+        self._client.pause(POLL_S[min(self._idle, len(POLL_S) - 1)])
+        self._idle += 1
+
+
+def _specification(options: argparse.Namespace) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "pool": options.pool,
+        "gpus": options.gpus,
+        "command": list(options.command),
+        "name": options.name,
+        "tenant": options.tenant,
+        "gpu_types": options.gpu_type or None,
+        "max_price": options.max_price,
+        "weight": options.weight,
+        "environment": _environment(options.env) or None,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair or pair.startswith("="):
+            raise UsageError(f"--env takes NAME=VALUE, not {pair!r}")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _dry_run(
+    options: argparse.Namespace, client: Client, screen: Terminal, body: dict[str, Any]
+) -> int:
+    answer = client.post("/jobs/dry-run", body, repeatable=True)
+    if options.output == "json":
+        screen.json(answer)
+    else:
+        word = (
+            screen.style("feasible", "green")
+            if answer["feasible"]
+            else screen.style(f"not feasible ({inert(answer.get('reason_code'))})", "red")
+        )
+        screen.line(word)
+        for name in ("detail", "note"):
+            if answer.get(name):
+                screen.line(inert(answer[name]))
+        if answer.get("price") is not None:
+            screen.line(f"price {inert(answer['price'])} {inert(answer.get('currency', ''))}")
+    return 0 if answer["feasible"] else DID_NOT_SUCCEED
+
+
+def _wait(options: argparse.Namespace, client: Client, screen: Terminal, job: Any) -> int:
+    identity, seen, asked = str(job["id"]), None, 0
+    try:
+        while True:
+            if job["state"] != seen:
+                seen, asked = job["state"], 0
+                screen.note(f"{when(job.get('started_at'))} {inert(seen)}".strip())
+            if seen in TERMINAL_STATES:
+                break
+            client.pause(POLL_S[min(asked, len(POLL_S) - 1)])
+            asked += 1
+            job = client.get(f"/jobs/{part(identity)}")
+    except KeyboardInterrupt:
+        _left_alone(screen, identity)
+        raise
+    _print(options, screen, job)
+    return 0 if seen == "succeeded" else DID_NOT_SUCCEED
+
+
+def _left_alone(screen: Terminal, identity: str) -> None:
+    screen.note(f"\nThe job goes on. To end it: evenshare job cancel {inert(identity)}")
+
+
+def _next_steps(screen: Terminal, identity: str) -> None:
+    if screen.is_wide:
+        for verb in ("logs --follow", "why"):
+            name, _, option = verb.partition(" ")
+            words = f"  evenshare job {name} {inert(identity)[:8]} {option}".rstrip()
+            screen.note(screen.style(words, "dim", err=True))
+
+
+def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
+    if options.output == "json":
+        screen.json(job)
+        return
+    lines = [
+        ("id", inert(job["id"])),
+        ("state", screen.state(job["state"])),
+        *_facts(job),
+        ("lease", _lease(job.get("lease"))),
+        ("progress", _progress(job.get("progress"))),
+        ("charge", inert(job.get("charge", ""))),
+        ("page", inert(job.get("url", ""))),
+    ]
+    screen.pairs([(name, value) for name, value in lines if value])
+
+
+def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+    code = job.get("exit_code")
+    return [
+        ("reason", inert(job.get("reason_code") or "")),
+        ("exit code", "" if code is None else inert(code)),
+        ("name", inert(job.get("name") or "")),
+        ("tenant", inert(job.get("tenant", ""))),
+        ("pool", inert(job.get("pool", ""))),
+        ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
+        ("submitted", when(job.get("submitted_at"))),
+        ("started", when(job.get("started_at"))),
+        ("ended", when(job.get("ended_at"))),
+    ]
+
+
+def _types(job: Mapping[str, Any]) -> str:
+    return ", ".join(inert(one) for one in job.get("gpu_types") or [])
+
+
+def _lease(lease: Any) -> str:
+    if not isinstance(lease, Mapping):
+        return ""
+    nodes = ", ".join(inert(node) for node in lease.get("nodes") or [])
+    held = f"{inert(lease.get('own'))} own + {inert(lease.get('borrowed'))} borrowed"
+    price = f" at {inert(lease['price'])}" if lease.get("price") is not None else ""
+    return (
+        f"{inert(lease.get('number'))} until {when(lease.get('expires_at'))}"
+        f"{f' on {nodes}' if nodes else ''}, {held}{price}"
+    )
+
+
+def _progress(progress: Any) -> str:
+    if not isinstance(progress, Mapping):
+        return ""
+    metrics = progress.get("metrics")
+    named = metrics.items() if isinstance(metrics, Mapping) else ()
+    total = progress.get("total")
+    parts = [f"step {inert(progress.get('step'))}{f' of {inert(total)}' if total else ''}"]
+    return ", ".join(parts + [f"{inert(name)} {inert(value)}" for name, value in named])

@@ -1,0 +1,82 @@
+"""`evenshare login`: have a token made, or take one, and keep it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import platform
+import sys
+from dataclasses import replace
+
+from .api import ApiError, Client
+from .config import Server, UsageError, checked_token, is_private, remember
+from .terminal import Terminal, inert, when
+
+SCOPES = ["jobs:write", "jobs:read", "read"]
+
+
+def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    """A token is tried before it is kept, so that a wrong one is told now."""
+    if options.token and (options.username or options.password):
+        raise UsageError("give --token, or --username and --password, not both")
+    if options.password and not options.username:
+        raise UsageError("--password needs --username")
+    url = client.server.url
+    if not is_private(url):
+        screen.note(f"evenshare: {url} is not encrypted: others on the way can read the token")
+    # An old token in a header would be judged before the new one.
+    client.server = Server(url, None)
+    until = ""
+    if options.token or not (options.username or sys.stdin.isatty()):
+        token = _given_token(options)
+    else:
+        answer = client.post("/tokens", _wish(options))
+        token, until = str(answer["token"]), when(answer.get("expires_at"))
+    token = checked_token(token)
+    _try(replace(client, server=Server(url, token)))
+    path = remember(os.environ, url, token)
+    if options.output == "json":
+        screen.json({"url": url, "expires_at": until or None, "file": str(path)})
+    else:
+        screen.line(f"Logged in to {url}" + (f" until {until}" if until else ""))
+        screen.note(f"The token is in {inert(path)}.")
+    if os.environ.get("EVENSHARE_TOKEN"):
+        screen.note("evenshare: EVENSHARE_TOKEN is set and wins over this token")
+    return 0
+
+
+def _given_token(options: argparse.Namespace) -> str:
+    if options.token is None:
+        raise UsageError("there is no terminal to ask at: give --token - or --username")
+    return _secret(options.token)
+
+
+def _wish(options: argparse.Namespace) -> dict[str, object]:
+    username = options.username or input("Username: ")
+    password = _secret(options.password or "")
+    if options.password is None and not options.explain:
+        if not sys.stdin.isatty():
+            raise UsageError("there is no terminal to ask at: give --password -")
+        password = getpass.getpass()
+    return {
+        "username": username,
+        "password": password,
+        "name": f"evenshare on {platform.node() or 'a machine'}"[:60],
+        "scopes": SCOPES,
+        "days": options.days,
+    }
+
+
+def _secret(given: str) -> str:
+    """`-` stands for the next line of standard input, which nobody else can see."""
+    return sys.stdin.readline().rstrip("\r\n") if given == "-" else given
+
+
+def _try(client: Client) -> None:
+    """A token of few scopes may be forbidden this list; only 401 says that it is none."""
+    try:
+        client.get("/pools")
+    except ApiError as refused:
+        if refused.status != 403:
+            raise

@@ -1,0 +1,120 @@
+"""Reads the command line, runs one command, and turns its errors into words and codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from . import terminal
+from .api import ApiError, Call, Client, ExplainedError, UnreachableError
+from .config import UsageError, server
+from .parser import parser
+from .terminal import Terminal, inert
+
+OK, USAGE, REFUSED, CONFLICT, INTERRUPTED = 0, 2, 3, 4, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the code to exit with. See `parser.EXIT_CODES`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    screen = terminal.standard()
+    try:
+        options = _parsed(words)
+        return _run(options, screen)
+    except BrokenPipeError:
+        # `| head` has seen enough. The interpreter must not fail at its own last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return OK
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else USAGE
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    # By hand: argparse takes one `--` away, or two, depending on its version.
+    at = words.index("--") if "--" in words else len(words)
+    top = parser()
+    options = top.parse_args(words[:at])
+    options.command = words[at + 1 :]
+    if getattr(options, "takes_command", False):
+        if not options.command:
+            top.error("put the job's program after --, as in: -- python train.py")
+    elif at < len(words):
+        top.error("only `job submit` takes a program after --")
+    return options
+
+
+def _run(options: argparse.Namespace, screen: Terminal) -> int:
+    explain = (lambda call: show_call(screen, call, options.output)) if options.explain else None
+    try:
+        found = server(os.environ, getattr(options, "url", None))
+        return int(options.run(options, Client(found, explain), screen))
+    except ExplainedError:
+        return OK
+    except UsageError as problem:
+        screen.note(f"evenshare: {inert(problem)}")
+        return USAGE
+    except UnreachableError as problem:
+        screen.note(f"evenshare: {inert(problem)}")
+        return REFUSED
+    except ApiError as refused:
+        show_refusal(screen, refused, options.output)
+        return CONFLICT if is_conflict(refused) else REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def is_conflict(refused: ApiError) -> bool:
+    """409, or the 422 of a key that was used with another body; not that of a wrong field."""
+    code = str(refused.problem.get("reason_code", ""))
+    return refused.status == 409 or (refused.status == 422 and code.startswith("idempotency"))
+
+
+def show_call(screen: Terminal, call: Call, output: str) -> None:
+    """The call as it would be made, its secrets left out."""
+    headers = dict(call.headers)
+    if "Authorization" in headers:
+        headers["Authorization"] = "Bearer <token>"
+    body = None if call.body is None else _redacted(call.body)
+    if output == "json":
+        screen.json({"method": call.method, "url": call.url, "headers": headers, "body": body})
+        return
+    screen.line(f"{screen.style(call.method, 'bold')} {inert(call.url)}")
+    for name, value in headers.items():
+        screen.line(f"{screen.style(name + ':', 'dim')} {inert(value)}")
+    if body is not None:
+        screen.line()
+        screen.line(json.dumps(body, indent=2))
+
+
+def _redacted(body: Mapping[str, object]) -> dict[str, object]:
+    return {k: f"<{k}>" if k == "password" else value for k, value in body.items()}
+
+
+def show_refusal(screen: Terminal, refused: ApiError, output: str) -> None:
+    """What was refused, why, field by field, and what to do about it."""
+    problem = refused.problem
+    if output == "json":
+        screen.note(json.dumps(problem))
+        return
+    title = screen.style(inert(problem.get("title", "Refused")), "bold", "red", err=True)
+    screen.note(f"evenshare: {title} ({refused.status})")
+    if problem.get("detail"):
+        screen.note(f"  {inert(problem['detail'])}")
+    errors = problem.get("errors")
+    for error in errors if isinstance(errors, list) else []:
+        if isinstance(error, dict):
+            field = inert(error.get("field") or "request")
+            screen.note(f"  {field}: {inert(error.get('reason', ''))}")
+            if error.get("hint"):
+                screen.note(f"    -> {inert(error['hint'])}")
+    if refused.status == 401:
+        screen.note("  -> log in with: evenshare login")
+    if problem.get("request_id"):
+        screen.note(screen.style(f"  request {inert(problem['request_id'])}", "dim", err=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The grammar: noun, verb, options; `--` before the command of a job."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from evenshare import __version__
+
+from . import commands, jobs, login
+
+EXIT_CODES = """exit codes:
+  0  done; with --wait: the job succeeded
+  2  the command line is wrong; nothing was sent
+  3  refused, not reachable, not feasible; with --wait: the job did not succeed
+  4  conflict: the idempotency key was used for another job, or the state has moved on
+  130  interrupted; a job that was waited for goes on
+
+environment:
+  EVENSHARE_URL, EVENSHARE_TOKEN win over what `evenshare login` has kept
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="evenshare",
+        description="Submit jobs to a shared GPU cluster, and see why they wait.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"evenshare {__version__}")
+    nouns = top.add_subparsers(metavar="COMMAND", required=True, dest="noun")
+    _login(nouns)
+    job = nouns.add_parser("job", help="submit, list, show, why, cancel, logs", allow_abbrev=False)
+    verbs = job.add_subparsers(metavar="VERB", required=True, dest="verb")
+    _submit(verbs)
+    _list(verbs)
+    for name, run, text in (
+        ("show", jobs.show, "show one job"),
+        ("why", jobs.why, "say why it waits, with the numbers and what to do"),
+        ("cancel", jobs.cancel, "cancel it; doing so twice is harmless"),
+    ):
+        _leaf(verbs, name, run, text).add_argument("id", metavar="ID", help=ID)
+    _logs(verbs)
+    queue = _leaf(nouns, "queue", commands.queue, "show who waits in a pool, in order")
+    queue.add_argument("--pool", required=True)
+    price = _leaf(nouns, "price", commands.price, "show the posted prices")
+    price.add_argument("--pool")
+    return top
+
+
+ID = "a job's id, or its first 8 characters or more"
+
+
+def _leaf(
+    nouns: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[..., int],
+    text: str,
+) -> argparse.ArgumentParser:
+    leaf = nouns.add_parser(name, help=text, description=text, allow_abbrev=False)
+    leaf.add_argument("--output", choices=("table", "json"), default="table")
+    leaf.add_argument(
+        "--explain", action="store_true", help="print the HTTP call instead of making it"
+    )
+    leaf.set_defaults(run=run, usage=leaf.format_usage)
+    return leaf
+
+
+def _login(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    leaf = _leaf(nouns, "login", login.login, "keep a token for a portal")
+    leaf.add_argument("--url", help="the portal's address")
+    leaf.add_argument("--token", help="a token that you have; - reads it from standard input")
+    leaf.add_argument("--username", help="have the portal make a token")
+    leaf.add_argument("--password", help="asked for if left out; - reads it from standard input")
+    leaf.add_argument("--days", type=_positive, default=30, help="how long it lives (default 30)")
+
+
+def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    leaf = _leaf(verbs, "submit", jobs.submit, "submit a job: options -- program argument ...")
+    leaf.add_argument("--pool", required=True)
+    leaf.add_argument("--gpus", type=_positive, required=True, help="all at once, or none")
+    leaf.add_argument("--name")
+    leaf.add_argument("--tenant", help="needed by a member of several")
+    leaf.add_argument("--gpu-type", action="append", default=[], help="acceptable; repeatable")
+    leaf.add_argument("--max-price", help="highest price per GPU-hour for borrowed GPUs")
+    leaf.add_argument("--weight", type=_positive, help="share among your tenant's jobs")
+    leaf.add_argument("--env", action="append", default=[], metavar="K=V", help="repeatable")
+    leaf.add_argument("--idempotency-key", metavar="K", help="the same key finds the same job")
+    leaf.add_argument("--wait", action="store_true", help="until the job ends")
+    leaf.add_argument("--dry-run", action="store_true", help="ask whether it could run")
+    leaf.set_defaults(takes_command=True)
+
+
+def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    leaf = _leaf(verbs, "list", jobs.listing, "list jobs, newest first")
+    leaf.add_argument("--state", help=", ".join(jobs.ALL_STATES))
+    leaf.add_argument("--pool")
+    leaf.add_argument("--tenant")
+    leaf.add_argument("--limit", type=_positive, default=20, help="default 20")
+    leaf.add_argument("--all", action="store_true", help="every page")
+
+
+def _logs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    leaf = _leaf(verbs, "logs", jobs.logs, "print what the job has printed")
+    leaf.add_argument("id", metavar="ID", help=ID)
+    leaf.add_argument("--lease", type=_positive, help="of this lease (default: the last)")
+    leaf.add_argument("--follow", action="store_true", help="until the job ends")
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not int(text[:10]) >= 1 or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
