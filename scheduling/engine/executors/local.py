@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -43,8 +44,11 @@ from scheduling.engine.executors.shim.files import (
     active,
     claim,
     lease_folder,
+    make_private,
     read_json,
-    write_atomically,
+    read_text,
+    write_json,
+    write_text,
 )
 from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
 from scheduling.models import Intent, Lease, Pool, PoolClock
@@ -56,6 +60,8 @@ ANSWER_S = 3.0
 CLAIM_S = 30.0
 # The machine's clock and the database's differ by less, or they are two machines.
 SAME_CLOCK = timedelta(seconds=1)
+_UID = re.compile(r"[0-9a-f-]{1,64}")
+_ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
 
 # Shims whose starter this process is, to be collected when they end.
 _started: list[subprocess.Popen[bytes]] = []
@@ -108,8 +114,8 @@ class LocalExecutor:
         for lease in leases:
             folder = lease_folder(self._root, lease.token)
             limit = _limit(pool, from_us(lease.until_us))
-            if (folder / "spec.json").exists() and _limit_told(folder) != limit:
-                _write_text(folder / "until", limit)
+            if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
+                write_text(folder / "until", limit)
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what runs, what ended by `at_us`, and what is gone without a word."""
@@ -144,9 +150,9 @@ class LocalExecutor:
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
         folder = lease_folder(self._root, token)
         self._make(token, lease)
-        write_atomically(folder / "spec.json", told.spec)
-        _write_text(folder / "until", _limit(lease.pool, lease.expires_at))
-        with (folder / "shim.log").open("ab") as log:
+        write_json(folder / "spec.json", told.spec)
+        write_text(folder / "until", _limit(lease.pool, lease.expires_at))
+        with os.fdopen(os.open(folder / "shim.log", _ERRORS, 0o600), "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(SHIM), str(folder)],
                 stdin=subprocess.DEVNULL,
@@ -163,31 +169,28 @@ class LocalExecutor:
     def _put_aside(self, lease: Lease) -> None:
         """Another database may have numbered its jobs in this folder: those are not ours."""
         job = self._root / str(lease.job_id)
-        with contextlib.suppress(FileNotFoundError):
-            former = (job / "uid").read_text()
-            if former != str(lease.job.uid):
-                job.rename(job.with_name(f"{job.name}.{former}"))
+        former = read_text(job / "uid")
+        if _UID.fullmatch(former) and former != str(lease.job.uid):
+            job.rename(job.with_name(f"{job.name}.{former}"))
 
     def _make(self, token: str, lease: Lease) -> None:
         """Make the private folders of a lease, and remember that its end is not recorded."""
         folder = lease_folder(self._root, token)
         job = folder.parents[1]
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for one in (self._root / "active", job, job / "leases", folder):
-            one.mkdir(mode=0o700, exist_ok=True)
-        _write_text(job / "uid", str(lease.job.uid))
-        _write_text(self._root / "active" / token, str(lease.pool_id))
+        make_private(self._root, self._root / "active", job, job / "leases", folder)
+        write_text(job / "uid", str(lease.job.uid))
+        write_text(self._root / "active" / token, str(lease.pool_id))
 
     def _stop(self, token: str, grace_s: float) -> None:
         folder = lease_folder(self._root, token)
         if self._claim(token) is None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._root, folder.parents[1], folder.parent, folder)
             if claim(folder, never=True) is not None:
                 return  # taken before its shim could: it never starts
         if not (folder / "stop").exists():
-            write_atomically(folder / "stop", {"grace_s": grace_s})
+            write_json(folder / "stop", {"grace_s": grace_s})
         record = self._claim(token)
-        if record is not None and not record.get("never"):
+        if record is not None:
             signal_process(record, signal.SIGTERM)
 
     def _settle(self, token: str) -> None:
@@ -196,7 +199,7 @@ class LocalExecutor:
         record = self._claim(token)
         if record is None and _age_s(self._root / "active" / token) > CLAIM_S:
             record = claim(folder, never=True)
-        if record is None or (not record.get("never") and is_alive(record)):
+        if record is None or record.get("never") or is_alive(record):
             return
         # In this order: a shim writes its exit before it dies.
         if read_json(folder / "exit.json") is not None:
@@ -205,18 +208,13 @@ class LocalExecutor:
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        ended_us = max(time.time_ns() // 1000, int(record.get("started_us", 0)))
-        lost = {"started_us": record.get("started_us", ended_us), "ended_us": ended_us}
-        write_atomically(folder / "exit.json", {**lost, "lost": True}, durably=True)
+        lost = {"started_us": record.get("started_us"), "ended_us": time.time_ns() // 1000}
+        write_json(folder / "exit.json", {**lost, "lost": True}, durably=True)
 
     def _active(self, pool_id: int) -> dict[str, None]:
         """The pool's tokens whose end is not recorded yet."""
-        tokens: dict[str, None] = {}
-        for entry in active(self._root):
-            with contextlib.suppress(OSError):
-                if entry.read_text() == str(pool_id):
-                    tokens[entry.name] = None
-        return tokens
+        entries = active(self._root)
+        return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
     def _reports(self, asked: Mapping[str, int]) -> Reports:
         """What the folders say of tokens, as of an instant each."""
@@ -307,18 +305,6 @@ def _limit(pool: Pool, expires_at: datetime) -> str:
     """The dead man's limit in wall seconds, as the shim reads it."""
     limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
     return f"{(limit - _skew()).timestamp():.0f}"
-
-
-def _limit_told(folder: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (folder / "until").read_text()
-    return ""
-
-
-def _write_text(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    fresh.write_text(text)
-    fresh.replace(path)
 
 
 def _age_s(path: Path) -> float:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .files import active, lease_folder, read_json
+from .files import active, lease_folder, number, read_json
 from .processes import REAP_S, is_alive, signal_process
 
 SLACK_S = 2.0
@@ -17,8 +17,8 @@ def end_all(root: Path, *, at_once: bool = False) -> None:
     A shim that does not even end then is killed: its program dies with it.
     """
     impatient: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _frame: impatient.append(got))
+    for impatience in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(impatience, lambda got, _frame: impatient.append(got))
     shims = living(root)
     grace_s = max((grace for _, grace in shims), default=0.0)
     if not at_once and _end(shims, signal.SIGTERM, grace_s + SLACK_S, impatient):
@@ -29,13 +29,13 @@ def end_all(root: Path, *, at_once: bool = False) -> None:
 
 def _end(
     shims: list[tuple[dict[str, Any], float]],
-    number: signal.Signals,
+    ask: signal.Signals,
     patience_s: float,
     impatient: list[int],
 ) -> bool:
     """Signal the shims and wait; return whether all are gone."""
     for shim, _ in shims:
-        signal_process(shim, number)
+        signal_process(shim, ask)
     deadline = time.monotonic() + patience_s
     while any(is_alive(shim) for shim, _ in shims):
         if impatient or time.monotonic() > deadline:
@@ -52,5 +52,5 @@ def living(root: Path) -> list[tuple[dict[str, Any], float]]:
         shim = read_json(folder / "shim.json")
         if shim is not None and is_alive(shim):
             spec = read_json(folder / "spec.json", at_most=2**25) or {}
-            found.append((shim, float(spec.get("grace_s", 0.0))))
+            found.append((shim, number(spec.get("grace_s"), 0.0)))
     return found

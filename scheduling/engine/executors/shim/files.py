@@ -5,9 +5,11 @@ import fcntl
 import json
 import os
 import re
+import stat
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .processes import boot_id, process_start
 
@@ -25,14 +27,27 @@ def active(root: Path) -> list[Path]:
     return sorted(entry for entry in (root / "active").glob("*") if _TOKEN.fullmatch(entry.name))
 
 
-def claim(folder: Path, **facts: Any) -> dict[str, Any] | None:
-    """Take a lease's folder for ever; None where it was taken: a link makes no second one."""
+def make_private(*folders: Path) -> None:
+    """Make folders, outermost first, that nobody else may look into."""
+    for folder in folders:
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
+    """Take a lease's folder for ever; None where it was taken: a link makes no second one.
+
+    `never`: for nobody, so that no process ever starts for this lease.
+    """
     me = os.getpid()
-    record = {"pid": me, "start": process_start(me), "boot": boot_id(), **facts}
-    temporary = folder / f"claim.{me}.{time.monotonic_ns()}"
-    temporary.write_text(json.dumps(record))
+    record: dict[str, Any] = {"never": True}
+    if not never:
+        record = {"pid": me, "start": process_start(me), "boot": boot_id()}
+    claimed = folder / "shim.json"
+    temporary = _beside(claimed)
+    with _created(temporary) as file:
+        json.dump(record, file)
     try:
-        os.link(temporary, folder / "shim.json")
+        os.link(temporary, claimed)
     except FileExistsError:
         return None
     finally:
@@ -43,12 +58,10 @@ def claim(folder: Path, **facts: Any) -> dict[str, Any] | None:
 def fence(job: Path, number: int) -> bool:
     """Make `number` the job's present lease, so that late writers see they are; False if late."""
     present = job / "lease"
-    with contextlib.suppress(OSError, ValueError):
-        if int(present.read_text()) > number:
+    with contextlib.suppress(ValueError):
+        if int(read_text(present)) > number:
             return False
-    fresh = job / f"lease.{number}.new"
-    fresh.write_text(f"{number}\n")
-    fresh.replace(present)
+    write_text(present, f"{number}\n")
     return True
 
 
@@ -70,21 +83,52 @@ def is_held(path: Path) -> bool:
 def read_json(path: Path, *, at_most: int = 2**20) -> dict[str, Any] | None:
     """A JSON object from a regular file; None where there is none that can be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            value = json.loads(file.read(at_most))
-    except (OSError, ValueError, RecursionError):
+        value = json.loads(read_text(path, at_most=at_most))
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def write_atomically(path: Path, value: dict[str, Any], *, durably: bool = False) -> None:
+def read_text(path: Path, *, at_most: int = 2**16) -> str:
+    """A regular file's text, empty where there is none: jobs may write here what they like."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return file.read(at_most).decode(errors="replace")
+
+
+def number(value: object, otherwise: float) -> float:
+    """A number from such a file; `otherwise` where it holds none."""
+    return float(value) if isinstance(value, int | float) else otherwise
+
+
+def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> None:
+    """Write a small JSON object; see `write_text`."""
+    write_text(path, json.dumps(value), durably=durably)
+
+
+def write_text(path: Path, text: str, *, durably: bool = False) -> None:
     """Readers see the old file or the whole new one; `durably`: after a power cut too."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}.new")
+    fresh = _beside(path)
     with contextlib.suppress(FileNotFoundError):  # the folder is gone, and whoever read it
-        with fresh.open("w") as file:
-            json.dump(value, file)
+        with _created(fresh) as file:
+            file.write(text)
             file.flush()
             if durably:
                 os.fsync(file.fileno())
         fresh.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    """A name that no other process or thread takes at the same time."""
+    here = f"{os.getpid()}.{threading.get_native_id()}.{time.monotonic_ns()}"
+    return path.with_name(f".{path.name}.{here}.new")
+
+
+def _created(path: Path) -> TextIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o600), "w")

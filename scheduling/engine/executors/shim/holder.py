@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .files import claim, fence, is_held, read_json, write_atomically
+from .files import claim, fence, is_held, number, read_json, read_text, write_json
 from .log import READ_BYTES, Log
 from .processes import end_descendants, process_start
 
@@ -65,22 +65,20 @@ class Shim:
         refusal = self._start()
         if refusal is None:
             child = {"child": self._child, "child_start": process_start(self._child)}
-            write_atomically(
-                self._folder / "shim.json", {**record, **child, "started_us": started_us}
-            )
+            write_json(self._folder / "shim.json", {**record, **child, "started_us": started_us})
             _answer_starter()
             self._attend()
         gone = end_descendants(self._on_reaped)
         self._drain()
-        code, number = refusal, None
+        code, killer = refusal, None
         if refusal is None and self._status is not None:
             code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
-            number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
+            killer = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
         self._end(
             {
                 "started_us": started_us,
                 "code": code,
-                "signal": number,
+                "signal": killer,
                 "asked": self._asked,
                 "killed": self._killed,
                 "left_running": not gone,
@@ -89,7 +87,7 @@ class Shim:
 
     def _end(self, facts: dict[str, Any]) -> None:
         ended_us = max(_wall_us(), facts["started_us"])
-        write_atomically(self._folder / "exit.json", {**facts, "ended_us": ended_us}, durably=True)
+        write_json(self._folder / "exit.json", {**facts, "ended_us": ended_us}, durably=True)
         _answer_starter()
 
     def _start(self) -> int | None:
@@ -109,10 +107,10 @@ class Shim:
             problem = errors.read().decode(errors="replace")
         if not problem:
             return None
-        number, _, text = problem.partition(" ")
+        cause, _, text = problem.partition(" ")
         program = (self._spec["argv"] or [""])[0]
         self._log.note(f"cannot start {program[:200]!r}: {text}")
-        return NOT_FOUND if int(number) in (errno.ENOENT, errno.ENOTDIR) else NOT_STARTED
+        return NOT_FOUND if int(cause) in (errno.ENOENT, errno.ENOTDIR) else NOT_STARTED
 
     def _attend(self) -> None:
         """Pass on output, watch for reasons to stop, until the program has ended."""
@@ -205,7 +203,7 @@ class Shim:
         grace_s = float(self._spec["grace_s"])
         asked = read_json(self._folder / "stop")
         if asked is not None:
-            return "lease taken back", float(asked.get("grace_s", grace_s))
+            return "lease taken back", number(asked.get("grace_s"), grace_s)
         if self._shutdown:
             return "shutdown", grace_s
         if self._overdue():
@@ -216,8 +214,8 @@ class Shim:
 
     def _overdue(self) -> bool:
         try:
-            return time.time() > float((self._folder / "until").read_text())
-        except (OSError, ValueError):
+            return time.time() > float(read_text(self._folder / "until"))
+        except ValueError:
             return not self._folder.exists()
 
     def _lifeline_held(self) -> bool:
@@ -228,10 +226,10 @@ class Shim:
         self._lifeline_at = now + LIFELINE_EVERY_S
         return is_held(Path(lifeline))
 
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        if number == signal.SIGTERM:
+    def _on_signal(self, got: int, _frame: Any) -> None:
+        if got == signal.SIGTERM:
             self._shutdown = True
-        elif number == signal.SIGQUIT:
+        elif got == signal.SIGQUIT:
             self._at_once = True
 
 
@@ -247,8 +245,8 @@ def _become(spec: dict[str, Any], shim: int, output: int, error: int) -> NoRetur
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(NOT_STARTED)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
+        for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(ignored, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.nice(int(spec["nice"]))
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -278,10 +276,10 @@ def _wake_on_signals(handler: Callable[[int, Any], None]) -> int:
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(number, handler)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for handled in (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(handled, handler)
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     return wake_read
 
 

@@ -1,0 +1,34 @@
+"""A worker that launches local leases and then does not end by itself.
+
+Usage: local_process.py ROOT TOKEN...; prints `launched` and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import django
+
+django.setup()
+
+# Models need Django's set-up, so these come after it.
+from django.conf import settings  # noqa: E402 - after django.setup()
+
+from scheduling.engine.executors import Launch  # noqa: E402 - after django.setup()
+from scheduling.engine.executors.local import LocalExecutor  # noqa: E402 - after django.setup()
+
+
+def main(root: str, *tokens: str) -> None:
+    """Launch, say so, wait."""
+    settings.LOCAL_ROOT = root
+    LocalExecutor().launch([Launch(token, int(token.split("-")[1]), 0) for token in tokens])
+    print("launched", flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

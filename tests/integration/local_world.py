@@ -1,0 +1,183 @@
+"""A pool on the `local` executor whose leases a test makes and ends by hand, without rounds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.test import override_settings
+
+from scheduling.domain.instants import to_us
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.clock import clock_read
+from scheduling.engine.executors import Launch, Report, ReportState, Stop, lease_token
+from scheduling.engine.executors.local import LocalExecutor
+from scheduling.engine.executors.local_files import log_read
+from scheduling.engine.executors.shim.files import lease_folder, read_json
+from scheduling.engine.executors.shim.processes import is_alive, process_start
+from scheduling.models import Intent, Job, Lease, LeaseSlot, Node
+from tests.factories import Cluster, cluster
+from tests.tools import eventually
+
+PYTHON = sys.executable
+
+
+def _lab() -> Cluster:
+    lab = cluster({"a": 8}, nodes=1, gpus=8, executor="local", lease_s=20, round_s=2, grace_s=5)
+    lab.gpu_type.name = "cpu"
+    lab.gpu_type.save()
+    return lab
+
+
+@dataclass
+class LocalWorld:
+    """Jobs with a lease each, on real slots; `close` leaves no process behind."""
+
+    root: Path
+    lab: Cluster = field(default_factory=_lab)
+    executor: LocalExecutor = field(default_factory=LocalExecutor)
+    tokens: list[str] = field(default_factory=list)
+
+    def lease(self, *argv: str, job: Job | None = None, **fields: Any) -> str:
+        """Make a job (or take one) with a lease that is to be launched; return its token."""
+        made = job or self.lab.submit("a", 1, 60, command=list(argv), **fields)
+        number = Lease.objects.filter(job=made).count() + 1
+        now = clock_read(self.lab.pool.pk).pool_at
+        lease = Lease.objects.create(
+            pool=self.lab.pool,
+            tenant=made.tenant,
+            job=made,
+            gpu_type=self.lab.gpu_type,
+            number=number,
+            state=Lease.State.LAUNCHING,
+            gpus=1,
+            placement=[],
+            granted_round=1,
+            granted_at=now,
+            expires_at=now,
+            own=1,
+            borrowed=0,
+            price=0,
+        )
+        taken = LeaseSlot.objects.count()
+        LeaseSlot.objects.create(
+            lease=lease, node=Node.objects.get(pool=self.lab.pool), slot=taken, holding=True
+        )
+        token = lease_token(made.pk, number, "es")
+        self.tokens.append(token)
+        return token
+
+    def run(self, *argv: str, **fields: Any) -> str:
+        """Launch a job at once; return its token."""
+        token = self.lease(*argv, **fields)
+        self.launch(token)
+        return token
+
+    def shell(self, text: str, **fields: Any) -> str:
+        """Launch a shell, which is a program like any other; return its token."""
+        return self.run("/bin/sh", "-c", text, **fields)
+
+    def python(self, text: str, **fields: Any) -> str:
+        """Launch a Python program at once; return its token."""
+        return self.run(PYTHON, "-c", text, **fields)
+
+    def launch(self, *tokens: str) -> list[Report]:
+        """Launch as a dispatcher does, and note that the intent was carried out."""
+        at_us = self.now_us()
+        reports = self.executor.launch([Launch(t, int(t.split("-")[1]), at_us) for t in tokens])
+        for lease in Lease.objects.filter(job_id__in=[int(t.split("-")[1]) for t in tokens]):
+            Intent.objects.get_or_create(
+                lease=lease,
+                kind=Intent.Kind.LAUNCH,
+                term=1,
+                defaults={"pool": self.lab.pool, "at": lease.granted_at, "state": "done"},
+            )
+        return reports
+
+    def stop(self, token: str, grace_s: float = 5.0) -> list[Report]:
+        """Ask one process to stop."""
+        grace_us = int(grace_s * SECOND_US)
+        return self.executor.stop([Stop(token, self.job(token), self.now_us(), grace_us)])
+
+    def listed(self) -> dict[str, Report]:
+        """What the executor says now, by token."""
+        reports = self.executor.list(self.lab.pool.pk, self.now_us())
+        return {report.token: report for report in reports}
+
+    def ended(self, token: str, within_s: float = 15.0) -> Report:
+        """Wait for a process's end and return its report."""
+
+        def over() -> Report | None:
+            report = self.listed().get(token)
+            return report if report and report.state is not ReportState.RUNNING else None
+
+        report = eventually(over, within_s=within_s)
+        assert report is not None
+        return report
+
+    def now_us(self) -> int:
+        return to_us(clock_read(self.lab.pool.pk).pool_at)
+
+    def job(self, token: str) -> int:
+        return int(token.split("-")[1])
+
+    def folder(self, token: str) -> Path:
+        return lease_folder(self.root, token)
+
+    def job_folder(self, token: str) -> Path:
+        return self.folder(token).parents[1]
+
+    def shim(self, token: str) -> dict[str, Any]:
+        return read_json(self.folder(token) / "shim.json") or {}
+
+    def log(self, token: str) -> str:
+        data, _, _ = log_read(self.job(token), int(token.rsplit("-", 1)[1]))
+        return data.decode(errors="replace")
+
+    def says(self, token: str, words: str) -> None:
+        """Wait until a program has said something."""
+        eventually(lambda: words in self.log(token))
+
+    def processes(self) -> list[int]:
+        """Living processes that were started below the root, whatever became of them."""
+        return processes_below(self.root)
+
+    def close(self) -> None:
+        for token in self.tokens:
+            record = self.shim(token)
+            if record and is_alive(record):
+                with suppress(ProcessLookupError):
+                    os.kill(record["pid"], signal.SIGQUIT)
+        eventually(lambda: not self.processes(), within_s=20)
+
+
+def processes_below(root: Path) -> list[int]:
+    """Shims by their command line, programs and what they left by their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes()
+                environment = (entry / "environ").read_bytes()
+                below = f"EVENSHARE_JOB_DIR={root}/".encode()
+                ours = below in environment or f"{root}/".encode() in line
+                if ours and process_start(int(entry.name)):
+                    found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def local_world(root: Path) -> Iterator[LocalWorld]:
+    """A world below `root`, closed at the end."""
+    with override_settings(LOCAL_ROOT=str(root)):
+        world = LocalWorld(root)
+        try:
+            yield world
+        finally:
+            world.close()
