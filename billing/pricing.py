@@ -8,7 +8,7 @@ operator's base rate.
 |---|---|---|
 | h | `used` | GPUs |
 | sum of C_sw | `capacity` | GPUs |
-| theta_w | `theta_milli` / 1000 | ratio > 1 |
+| theta_w | `theta_milli` / 1000 | ratio >= 1 |
 | eta_w(h) x base | result | micro-credits per GPU-hour |
 
 Decimal arithmetic in one fixed context: `exp` and `ln` round correctly there, so a price is the
@@ -32,12 +32,12 @@ def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: i
     capacity of 0, which has nothing left to sell.
 
     Raises:
-        ValueError: a negative number, or theta not above 1.
+        ValueError: a negative number, or theta below 1.
     """
     if base_micro < 0 or used < 0 or capacity < 0:
         raise ValueError("base, use and capacity must be at least 0")
-    if theta_milli <= 1000:
-        raise ValueError("theta must be above 1 (theta_milli above 1000)")
+    if theta_milli < 1000:
+        raise ValueError("theta must be at least 1 (theta_milli at least 1000)")
     theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(1000))
     if used >= capacity:
         power = theta

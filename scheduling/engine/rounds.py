@@ -15,7 +15,7 @@ from django.conf import settings
 from scheduling.domain.decision import Decision
 from scheduling.domain.instants import to_us
 from scheduling.domain.snapshot import Snapshot
-from scheduling.engine.apply import RoundPlan, round_apply
+from scheduling.engine.apply import round_apply
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
 from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
@@ -31,6 +31,7 @@ from scheduling.engine.quarantine import culprit_find, job_set_aside
 from scheduling.engine.reconcile import reconcile
 from scheduling.engine.revoke import cancelled_revoke
 from scheduling.engine.snapshots import next_number, snapshot_read
+from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
 from scheduling.policies.base import InvariantViolation, decide_round
 from tenants.scopes import engine_scope

@@ -1,7 +1,7 @@
 """Consolidated placement: a gang goes to the fewest nodes, over buckets of free GPUs.
 
-Source: LTGF section 5 ("deploys a job on as few nodes as possible"); spec 01-ltgf, "Placement
-of renewals". Rules, per GPU type:
+Source: LTGF section 5 ("deploys a job on as few nodes as possible") and
+5.1.2 (2)-(3) for renewals. Rules, per GPU type:
 
 - A gang that fits the largest node goes to one node: the one with the least free GPUs that
   suffices, the lowest id on ties. It waits when no node has room, unless `spread` is set.

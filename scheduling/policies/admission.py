@@ -4,8 +4,8 @@ The same helper serves the policy at selection, so that a job which may not run 
 the pick, and `terms.settle` when it fixes own and borrowed GPUs. Within a round each test can
 only get stricter as terms are taken: who is refused once stays refused.
 
-Source: architecture, "Own and borrowed", "Credit loop"; spec 05-posted-price, "The same charge
-under any policy".
+Source: architecture, "Own and borrowed", "Credit loop". The same charge under any policy, as in
+docs/money.md.
 """
 
 from __future__ import annotations

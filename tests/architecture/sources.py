@@ -18,7 +18,7 @@ PURE = (
     "scheduling/simulation",
     "billing/money.py",
     "billing/pricing.py",
-    "billing/revenue.py",
+    "billing/revenue",
 )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
-from scheduling.domain.decision import Decision
+from scheduling.domain.decision import Decision, End, Grant, Key
+from scheduling.domain.reasons import EndReason
 from scheduling.domain.snapshot import Service, Snapshot
 from scheduling.domain.values import decode
+from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import Outcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
 from scheduling.policies.base import decide_round
@@ -151,8 +154,6 @@ class TestSupersession:
     def test_leaves_out_a_job_that_was_cancelled_since_the_snapshot(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import scheduling.engine.rounds as engine
-
         lab = cluster({"a": 8})
         job, other = lab.submit("a", 2, 100), lab.submit("a", 2, 100)
         decide = decide_round
@@ -172,8 +173,6 @@ class TestSupersession:
     def test_leaves_out_a_node_that_was_drained_since_the_snapshot(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import scheduling.engine.rounds as engine
-
         lab = cluster({"a": 8}, nodes=1)
         job = lab.submit("a", 2, 100)
         decide = decide_round
@@ -187,5 +186,32 @@ class TestSupersession:
         job.refresh_from_db()
         assert result.round
         assert result.round.superseded[0]["why"] == "a node was drained or lost"
-        assert job.state == "pending"
+        assert (job.state, job.leases_held, job.terms) == ("pending", 0, 0)
         assert not Lease.objects.exists()
+
+    def test_of_a_move_leaves_its_job_to_the_lease_that_is_being_stopped(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8}, nodes=2, lease_s=20)
+        job = lab.submit("a", 2, 1000)
+        lab.round()
+        old = Lease.objects.get(job=job)
+        (node, _), *_ = old.placement
+        other = lab.pool.nodes.exclude(pk=node).get()
+
+        def move_there_but_it_is_drained(snapshot: Snapshot) -> Decision:
+            lab.pool.nodes.filter(pk=other.pk).update(state="drained")
+            tenant, key = lab.tenants["a"].pk, Key(None, None)
+            return replace(
+                decide_round(snapshot),
+                renewals=(),
+                ends=(End(old.pk, job.pk, tenant, EndReason.NOT_RENEWED),),
+                grants=(Grant(1, job.pk, tenant, "v100", ((other.pk, 2),), key, own=2),),
+            )
+
+        monkeypatch.setattr(engine, "decide_round", move_there_but_it_is_drained)
+        monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
+        lab.round(after_s=20)
+        job.refresh_from_db()
+        # Its process may yet report that it finished: then the job must not run again.
+        assert (job.state, job.leases_held) == ("stopping", 1)

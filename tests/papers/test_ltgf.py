@@ -90,7 +90,7 @@ class TestGoldenCase1:
 
 
 class TestGoldenCases:
-    """Spec 01-ltgf, golden cases 2 to 4: FairShare over 100 micro-seconds."""
+    """Golden cases 2 to 4: FairShare over 100 micro-seconds."""
 
     def test_2_a_small_job_deserves_only_what_it_can_use(self) -> None:
         changes = [Change(0, QUOTA, 1, gpus=8, gpu_types=("v100",))]

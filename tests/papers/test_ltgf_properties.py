@@ -1,4 +1,4 @@
-"""Properties of LTGF rounds on random pools (spec 01-ltgf, "Properties to test")."""
+"""Properties of LTGF rounds on random pools."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ class TestPostedPrice:
         [
             (1_000_000, 2000, 0, 8, 0),  # idle
             (1_000_000, 2000, 8, 8, 1_000_000),  # full: theta - 1
+            (1_000_000, 1000, 5, 8, 0),  # theta 1: all is free
             (1_000_000, 16_000, 2, 8, 1_000_000),  # section 4.2: 16^(2/8) - 1 = 1
             (1_000_000, 2000, 4, 8, 414_214),  # sqrt 2 - 1
             (3, 1500, 8, 8, 2),  # 1.5 rounds half to even
@@ -41,7 +42,7 @@ class TestPostedPrice:
         price = posted_price_micro(base, theta_milli, used, capacity)
         assert 0 <= price <= posted_price_micro(base, theta_milli, used + 1, capacity)
 
-    @pytest.mark.parametrize("bad", [(-1, 2000, 0, 8), (1, 1000, 0, 8), (1, 2000, -1, 8)])
+    @pytest.mark.parametrize("bad", [(-1, 2000, 0, 8), (1, 999, 0, 8), (1, 2000, -1, 8)])
     def test_refuses_what_makes_no_price(self, bad: tuple[int, int, int, int]) -> None:
         with pytest.raises(ValueError, match="must be"):
             posted_price_micro(*bad)

@@ -1,0 +1,117 @@
+"""New leases of a round: their slots, rows and launch intents. Part of the one writer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from billing.money import to_credits
+from scheduling.domain.decision import Grant
+from scheduling.domain.instants import from_us
+from scheduling.domain.values import canonical_bytes
+from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.slots import slots_read
+from scheduling.engine.write import Kind, RoundWrite, intents_write, terms_write
+from scheduling.models import GpuType, Intent, Lease
+
+
+class _New(NamedTuple):
+    """A lease about to be written. `ready`: all its slots are free now."""
+
+    id: int
+    number: int
+    item: Grant
+    places: list[tuple[int, int]]
+    ready: bool
+
+
+def grants_write(write: RoundWrite) -> int:
+    """Make new leases; those whose GPUs are still being released wait for them.
+
+    A grant whose job no longer waits, or whose node was drained or lost since the snapshot, is
+    superseded and leaves its job as it is.
+    """
+    if not write.plan.decision.grants:
+        return 0
+    new = _placed(write, _grantable(write))
+    write.cursor.execute(
+        """
+        UPDATE scheduling_job SET state = 'running', leases_held = leases_held + 1,
+               terms = terms + 1, reason_code = '', version = version + 1
+        WHERE id = ANY(%s)
+        """,
+        [[lease.item.job for lease in new]],
+    )
+    types = dict(GpuType.objects.values_list("name", "id"))
+    copy_rows("scheduling_lease", _COLUMNS, (_row(write, lease, types) for lease in new))
+    copy_rows(
+        "scheduling_leaseslot",
+        ("lease_id", "node_id", "slot", "holding", "planned"),
+        (
+            (lease.id, node, slot, lease.ready, not lease.ready)
+            for lease in new
+            for node, slot in lease.places
+        ),
+    )
+    terms_write(write, [(lease.id, 1, lease.item) for lease in new], Kind.GRANTED)
+    intents_write(write, Intent.Kind.LAUNCH, [(lease.id, 1) for lease in new if lease.ready])
+    return len(new)
+
+
+def _moved(write: RoundWrite) -> set[int]:
+    """Jobs whose lease ends in this very round, and which get another one."""
+    return {item.job for item in write.plan.decision.ends}
+
+
+def _grantable(write: RoundWrite) -> dict[int, int]:
+    """Lock the jobs that still wait (or are moved); return the number of their next lease."""
+    write.cursor.execute(
+        """
+        SELECT id, leases_held + 1 FROM scheduling_job
+        WHERE id = ANY(%s) AND cancel_asked_at IS NULL
+          AND (state = 'pending' OR (state = 'stopping' AND id = ANY(%s)))
+        ORDER BY id FOR UPDATE
+        """,
+        [[item.job for item in write.plan.decision.grants], sorted(_moved(write))],
+    )
+    return dict(write.cursor.fetchall())
+
+
+def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
+    """Choose slots in the order of the decision; note what is superseded."""
+    grants, moved = write.plan.decision.grants, _moved(write)
+    slots = slots_read(node for item in grants for node, _ in item.placement)
+    placed = []
+    for item in grants:
+        if item.job not in numbers:
+            write.supersede("grant", item.job, "the job no longer waited")
+            continue
+        chosen = slots.take(item.placement)
+        if chosen is None:
+            write.supersede("grant", item.job, "a node was drained or lost")
+            continue
+        places, free = chosen
+        placed.append((item, places, free and item.job not in moved))
+    ids = next_ids("scheduling_lease", len(placed))
+    return [
+        _New(id_, numbers[item.job], item, places, ready)
+        for id_, (item, places, ready) in zip(ids, placed, strict=True)
+    ]
+
+
+_COLUMNS = (
+    *("id", "pool_id", "tenant_id", "job_id", "gpu_type_id", "number", "state", "gpus"),
+    *("placement", "granted_round", "granted_at", "expires_at", "end_reason"),
+    *("term", "own", "borrowed", "price"),
+)
+
+
+def _row(write: RoundWrite, lease: _New, types: dict[str, int]) -> tuple[Any, ...]:
+    """A new lease's columns: launched at once, or waiting for the leases it succeeds."""
+    snapshot, item = write.plan.snapshot, lease.item
+    state = Lease.State.LAUNCHING if lease.ready else Lease.State.WAITING
+    return (
+        *(lease.id, snapshot.pool, item.tenant, item.job, types[item.gpu_type], lease.number),
+        *(state.value, item.own + item.borrowed, canonical_bytes(item.placement).decode()),
+        *(snapshot.number, write.at, from_us(snapshot.at_us + snapshot.lease_us), ""),
+        *(1, item.own, item.borrowed, to_credits(item.price_micro)),
+    )

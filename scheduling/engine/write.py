@@ -1,0 +1,120 @@
+"""What the steps of a round's one transaction share, and the rows that several of them write.
+
+Part of the one writer: used by `apply` and `grants` alone, under the pool's fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.backends.utils import CursorWrapper
+
+from billing.money import charge_micro, to_credits, to_text
+from scheduling.domain.decision import Decision, Grant, Renew
+from scheduling.domain.instants import from_us
+from scheduling.domain.snapshot import Snapshot
+from scheduling.engine.bulk import copy_rows
+from scheduling.engine.events import EventLog
+from scheduling.models import Intent, LeaseEvent, PoolFence
+
+Kind = LeaseEvent.Kind
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """A decided round, ready to be applied at its fencing token."""
+
+    snapshot: Snapshot
+    decision: Decision
+    token: int
+    wall_at: datetime
+    book: str
+    scale: int
+    snapshot_us: int
+    decide_us: int
+
+
+@dataclass
+class RoundWrite:
+    """What the steps of one round's transaction share."""
+
+    plan: RoundPlan
+    fence: PoolFence
+    cursor: CursorWrapper
+    at: datetime
+    events: EventLog
+    superseded: list[dict[str, Any]] = field(default_factory=list)
+    reserved: dict[int, int] = field(default_factory=dict)
+
+    def supersede(self, item: str, id_: int, why: str) -> None:
+        """Note that a part of the decision could not be applied any more."""
+        self.superseded.append({"item": item, "id": id_, "why": why})
+
+    def reserve(self, item: Grant | Renew) -> None:
+        """Set aside the term's worst case from its tenant's budget."""
+        worst = charge_micro(item.borrowed, item.price_micro, self.plan.snapshot.lease_us)
+        self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
+
+
+def terms_write(
+    write: RoundWrite, items: Sequence[tuple[int, int, Grant | Renew]], kind: LeaseEvent.Kind
+) -> None:
+    """Record terms (lease, term number, decided figures), their events and reservations."""
+    snapshot = write.plan.snapshot
+    expires = from_us(snapshot.at_us + snapshot.lease_us)
+    copy_rows(
+        "scheduling_leaseterm",
+        ("lease_id", "number", "round", "starts_at", "expires_at", "own", "borrowed", "price"),
+        (
+            (
+                *(lease, term, snapshot.number, write.at, expires),
+                *(item.own, item.borrowed, to_credits(item.price_micro)),
+            )
+            for lease, term, item in items
+        ),
+    )
+    for lease, term, item in items:
+        write.reserve(item)
+        write.events.add(
+            kind,
+            write.at,
+            {
+                "own": item.own,
+                "borrowed": item.borrowed,
+                "price": to_text(item.price_micro),
+                "gpu_type": item.gpu_type,
+            },
+            lease=lease,
+            job=item.job,
+            tenant=item.tenant,
+            term=term,
+        )
+    if kind is Kind.RENEWED:
+        write.cursor.execute(
+            "UPDATE scheduling_job SET terms = terms + 1 WHERE id = ANY(%s)",
+            [[item.job for _, _, item in items]],
+        )
+
+
+def intents_write(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
+    """Ask the executor, once per (lease, kind, term)."""
+    copy_rows(
+        "scheduling_intent",
+        ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
+        (
+            (write.plan.snapshot.pool, lease, kind.value, term, write.at, "open", 0, "")
+            for lease, term in leases
+        ),
+    )
+
+
+def jobs_state(write: RoundWrite, jobs: Sequence[int], state: str) -> None:
+    """Move jobs that run or stop to a state."""
+    write.cursor.execute(
+        "UPDATE scheduling_job SET state = %s, version = version + 1"
+        " WHERE id = ANY(%s) AND state IN ('running', 'stopping')",
+        [state, list(jobs)],
+    )
