@@ -34,6 +34,12 @@ class ApiError(Exception):
         self.status = status
         self.problem = problem
 
+    @property
+    def retry_after_s(self) -> float:
+        """When the server says that trying again may help; 0 if it does not say."""
+        after = self.problem.get("retry_after_s")
+        return float(after) if isinstance(after, int) else 0.0
+
 
 class UnreachableError(Exception):
     """No answer, or one that is not the portal's."""
@@ -84,6 +90,8 @@ class Client:
     def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
         """The items of a list, page after page, `limit` of them at most."""
         given: dict[str, object] = {**query, "limit": min(limit or PAGE, PAGE)}
+        # `next` is a cursor, or an address that holds one. Of an address only the query is
+        # used: the token goes to the server that it was made for.
         left = limit if limit is not None else PAGE * PAGES
         while left > 0:
             page = self.get(path, **given)
@@ -93,8 +101,8 @@ class Client:
             following = page.get("next") if isinstance(page, dict) else None
             if not following or not items:
                 return
-            # Only the query: the token goes to the address that it was made for.
-            given = dict(parse_qsl(urlsplit(str(following)).query))
+            held = dict(parse_qsl(urlsplit(str(following)).query))
+            given = {**given, **(held or {"cursor": following})}
 
     def call(
         self,
@@ -116,17 +124,18 @@ class Client:
             try:
                 return self._send(call)
             except ApiError as refused:
+                wait_s = refused.retry_after_s
                 # Our own first attempt, whose answer was cut, may still be at work.
                 ours = refused.status == 409 and tried and key is not None
-                if not pauses or not (ours or refused.status in PASSING):
+                passing = ours or refused.status in PASSING
+                if not pauses or not passing or wait_s > LONGEST_PAUSE_S:
                     raise
-                wait_s = float(refused.problem.get("retry_after_s") or 0)
             except UnreachableError:
                 if not pauses:
                     raise
                 wait_s = 0.0
             tried = True
-            self.pause(min(LONGEST_PAUSE_S, max(wait_s, pauses.pop(0))))
+            self.pause(max(wait_s, pauses.pop(0)))
 
     def _call(
         self,

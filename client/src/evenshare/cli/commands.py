@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .api import Client, part
-from .terminal import Terminal, inert, short, when
+from .terminal import Terminal, inert, named, short, when
 
 # In this order, those that the answer has; anything else follows under its own name.
-PRICE_COLUMNS = ("pool", "gpu_type", "price", "currency", "valid_from", "round")
+PRICE_COLUMNS = ("pool", "gpu_type", "price", "currency", "used", "capacity", "base", "theta")
 
 
 def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -24,8 +24,8 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     rows = [
         [
             inert(entry.get("position", "")),
-            _job(entry.get("job"), screen),
-            short(inert(entry.get("tenant") or ""), 24),
+            _job(entry, screen),
+            short(named(entry.get("tenant")), 24),
             inert(entry.get("gpus", "")),
             inert(entry.get("reason_code") or ""),
             when(entry.get("submitted_at")),
@@ -53,11 +53,9 @@ def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     return 0
 
 
-def _job(job: Any, screen: Terminal) -> str:
+def _job(entry: Mapping[str, Any], screen: Terminal) -> str:
     """Another tenant's job has no id for us."""
-    if not job:
-        return "-"
-    identity = inert(job.get("id", "") if isinstance(job, Mapping) else job)
+    identity = inert(entry.get("id") or "-")
     return identity[:8] if screen.is_wide else identity
 
 
@@ -65,7 +63,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if value is None:
         return "-"
-    return when(value) if name.endswith(("_at", "_from", "_until")) else inert(value)
+    return when(value) if name.endswith("_at") else inert(value)
 
 
 def _is_plain(value: object) -> bool:

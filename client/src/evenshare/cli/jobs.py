@@ -10,7 +10,7 @@ from typing import Any
 
 from .api import Client, part
 from .config import UsageError
-from .terminal import Terminal, inert, inert_lines, short, when
+from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "running", "stopping", *TERMINAL_STATES)
@@ -56,7 +56,7 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
             screen.state(job["state"]),
             inert(job.get("gpus", "")),
             short(inert(job.get("pool", "")), 16),
-            short(inert(job.get("tenant", "")), 16),
+            short(named(job.get("tenant")), 16),
             when(job.get("submitted_at")),
             short(inert(job.get("name", "")), room),
         ]
@@ -293,7 +293,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("reason", inert(job.get("reason_code") or "")),
         ("exit code", "" if code is None else inert(code)),
         ("name", inert(job.get("name") or "")),
-        ("tenant", inert(job.get("tenant", ""))),
+        ("tenant", named(job.get("tenant"))),
         ("pool", inert(job.get("pool", ""))),
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("submitted", when(job.get("submitted_at"))),

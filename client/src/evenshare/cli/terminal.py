@@ -134,6 +134,12 @@ def short(text: str, space: int) -> str:
     return text if len(text) <= space else text[: max(1, space - 1)] + "…"
 
 
+def named(value: object) -> str:
+    """A tenant, or whatever else comes as a word or as an object with a name."""
+    word = value.get("name") if isinstance(value, Mapping) else value
+    return inert(word) if word else "-"
+
+
 def when(value: Any) -> str:
     """`2031-05-04T03:02:01.123456Z` without its fraction; times are UTC."""
     return inert(re.sub(r"\.\d+", "", str(value)).replace("+00:00", "Z")) if value else ""

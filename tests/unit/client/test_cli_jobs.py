@@ -1,0 +1,254 @@
+"""`evenshare job`, `queue` and `price` against the contract."""
+
+import uuid
+
+import pytest
+
+from evenshare.cli.api import Client
+
+from .conftest import Run
+from .portal import TOKEN, Portal
+
+SUBMIT = ("job", "submit", "--pool", "local", "--gpus", "2")
+ESCAPES = "\x1b]0;title\x07 \x9b31m \u202e \r\x7f"
+
+
+class TestSubmit:
+    def test_prints_the_id_alone(self, run: Run, portal: Portal) -> None:
+        done = run(*SUBMIT, "--", "python", "train.py")
+        assert (done.code, done.err) == (0, "")
+        assert done.out == f"{portal.jobs[0]['id']}\n"
+
+    def test_sends_what_was_said_and_nothing_else(self, run: Run, portal: Portal) -> None:
+        run(
+            *SUBMIT, "--name", "n", "--gpu-type", "a100", "--gpu-type", "h100", "--max-price",
+            "1.65", "--env", "A=1=2", "--tenant", "vision", "--weight", "3",
+            "--", "sh", "-c", "echo $HOME", "--", "--wait",
+        )  # fmt: skip
+        assert portal.seen[-1][3] == {
+            "pool": "local", "gpus": 2, "name": "n", "gpu_types": ["a100", "h100"],
+            "max_price": "1.65", "environment": {"A": "1=2"}, "tenant": "vision", "weight": 3,
+            "command": ["sh", "-c", "echo $HOME", "--", "--wait"],
+        }  # fmt: skip
+        run(*SUBMIT, "--", "true")
+        assert portal.seen[-1][3] == {"pool": "local", "gpus": 2, "command": ["true"]}
+
+    @pytest.mark.parametrize("faults", [["cut"], [503, "cut"], ["cut", 409]])
+    def test_finds_its_job_again_when_the_answer_was_lost(
+        self, faults: list[int | str], run: Run, portal: Portal
+    ) -> None:
+        portal.script = list(faults)
+        done = run(*SUBMIT, "--", "true")
+        assert done.code == 0
+        assert [j["id"] for j in portal.jobs] == [done.out.strip()]
+        keys = {headers["idempotency-key"] for _, _, headers, _ in portal.seen}
+        (key,) = keys
+        assert uuid.UUID(key).version == 4
+
+    def test_gives_up_after_a_bounded_number_of_attempts(self, run: Run, portal: Portal) -> None:
+        portal.script = ["cut"] * 50
+        done = run(*SUBMIT, "--", "true")
+        assert (done.code, len(portal.seen), len(portal.jobs)) == (3, 4, 1)
+        assert "the connection to" in done.err
+
+    def test_of_a_used_key_is_a_conflict(self, run: Run, portal: Portal) -> None:
+        assert run(*SUBMIT, "--idempotency-key", "k", "--", "true").code == 0
+        assert run(*SUBMIT, "--idempotency-key", "k", "--", "true").code == 0
+        assert run(*SUBMIT, "--idempotency-key", "k", "--", "false").code == 4
+        assert len(portal.jobs) == 1
+
+    def test_tells_the_field_the_reason_and_what_to_do(self, run: Run) -> None:
+        done = run("job", "submit", "--pool", "local", "--gpus", "9", "--", "true")
+        assert (done.code, done.out) == (3, "")
+        assert "Not accepted (422)" in done.err
+        assert "gpus: is more than the pool has\\x1b[31m\n    -> 8" in done.err
+
+    @pytest.mark.parametrize(
+        ("gpus", "code", "word"), [("2", 0, "feasible"), ("9", 3, "not feasible (too_large)")]
+    )
+    def test_dry_run_says_whether_it_could_run(
+        self, gpus: str, code: int, word: str, run: Run, portal: Portal
+    ) -> None:
+        done = run("job", "submit", "--pool", "p", "--gpus", gpus, "--dry-run", "--", "true")
+        assert done.code == code
+        assert done.out.startswith(f"{word}\n")
+        assert "feasibility, not a reservation" in done.out
+        assert "price 1.250000 credits" in done.out
+        assert portal.jobs == []
+
+    def test_waits_for_the_end(self, run: Run, portal: Portal) -> None:
+        portal.states = ["pending", "running", "stopping", "pending", "running", "succeeded"]
+        done = run(*SUBMIT, "--wait", "--output", "json", "--", "true")
+        assert (done.code, done.json["state"]) == (0, "succeeded")
+        told = done.err.splitlines()[1:]
+        assert told == ["pending", "running", "stopping", "pending", "running", "succeeded"]
+
+    @pytest.mark.parametrize("state", ["failed", "cancelled"])
+    def test_waits_and_tells_by_its_code_that_it_failed(
+        self, state: str, run: Run, portal: Portal
+    ) -> None:
+        portal.states = ["running", state]
+        assert run(*SUBMIT, "--wait", "--", "true").code == 3
+
+    def test_leaves_the_job_alone_when_interrupted(
+        self, run: Run, portal: Portal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Client, "get", interrupt)
+        done = run(*SUBMIT, "--wait", "--", "true")
+        assert done.code == 130
+        assert (
+            f"The job goes on. To end it: evenshare job cancel {portal.jobs[0]['id']}" in done.err
+        )
+        assert [method for method, *_ in portal.seen] == ["POST"]
+
+
+class TestExplain:
+    def test_shows_the_call_and_makes_none(self, run: Run, portal: Portal) -> None:
+        done = run(*SUBMIT, "--explain", "--", "python", "x.py")
+        assert done.code == 0
+        assert done.out.startswith(f"POST {portal.url}/api/v1/jobs\n")
+        assert "Authorization: Bearer <token>\n" in done.out
+        assert "Idempotency-Key: " in done.out
+        assert '"python"' in done.out
+        assert TOKEN not in done.out
+        assert portal.seen == []
+
+    def test_hides_a_password(self, run: Run) -> None:
+        done = run("login", "--username", "u", "--password", "right", "--explain")
+        assert '"password": "<password>"' in done.out
+        assert "right" not in done.out
+
+    def test_is_json_on_demand(self, run: Run, portal: Portal) -> None:
+        call = run("job", "why", "12345678", "--explain", "--output", "json").json
+        assert call["method"] == "GET"
+        assert call["url"] == f"{portal.url}/api/v1/jobs/12345678/why"
+
+
+class TestList:
+    def test_follows_pages_only_as_far_as_asked(self, run: Run, portal: Portal) -> None:
+        for _ in range(250):
+            portal.job()
+        assert len(run("job", "list", "--output", "json").json) == 20
+        assert len(portal.seen) == 1
+        assert len(run("job", "list", "--limit", "120", "--output", "json").json) == 120
+        portal.cursors = True
+        found = run("job", "list", "--all", "--state", "pending", "--output", "json").json
+        assert [j["id"] for j in found] == [j["id"] for j in portal.jobs]
+
+    def test_filters_at_the_server(self, run: Run, portal: Portal) -> None:
+        portal.job("running")
+        portal.job("failed")
+        assert len(run("job", "list", "--state", "failed", "--output", "json").json) == 1
+
+    def test_is_a_plain_table_in_a_pipe(self, run: Run, portal: Portal) -> None:
+        job = portal.job(name="é" + ESCAPES)
+        done = run("job", "list")
+        head, row = done.out.splitlines()
+        assert head.split() == ["ID", "STATE", "GPUS", "POOL", "TENANT", "SUBMITTED", "NAME"]
+        assert row.split()[:4] == [job["id"], "pending", "2", "local"]
+        assert row.endswith("é\\x1b]0;title\\x07 \\x9b31m \\u202e \\x0d\\x7f")
+
+
+class TestOneJob:
+    @pytest.mark.parametrize("verb", ["show", "why", "cancel"])
+    def test_is_found_by_the_start_of_its_id(self, verb: str, run: Run, portal: Portal) -> None:
+        for _ in range(150):
+            portal.job()
+        job = portal.jobs[-1]
+        assert run("job", verb, job["id"][:8]).code == 0
+        assert run("job", verb, job["id"].upper()).code == 0
+
+    def test_must_be_the_only_one(self, run: Run, portal: Portal) -> None:
+        portal.job(id="12345678-0000-4000-8000-000000000001")
+        portal.job(id="12345678-0000-4000-8000-000000000002")
+        done = run("job", "show", "12345678")
+        assert done.code == 2
+        assert "begins 2 jobs' ids" in done.err
+
+    @pytest.mark.parametrize("text", ["1234567", "../../x", "zzzzzzzz", "12345678/why"])
+    def test_of_a_bad_id_is_not_asked_for(self, text: str, run: Run, portal: Portal) -> None:
+        assert run("job", "show", text).code == 2
+        assert portal.seen == []
+
+    def test_of_somebody_else_is_refused(self, run: Run) -> None:
+        done = run("job", "show", str(uuid.uuid4()))
+        assert done.code == 3
+        assert "No such job (404)" in done.err
+        assert "request r-1" in done.err
+
+    def test_shows_its_lease_and_progress(self, run: Run, portal: Portal) -> None:
+        lease = {"number": 2, "expires_at": "2031-05-04T03:02:01.5Z", "nodes": ["n\x1b1"],
+                 "own": 1, "borrowed": 1, "price": "1.250000"}  # fmt: skip
+        progress = {"step": 5, "total": 10, "metrics": {"loss": 0.5}}
+        job = portal.job("running", lease=lease, progress=progress)
+        out = run("job", "show", job["id"]).out
+        assert "2 until 2031-05-04T03:02:01Z on n\\x1b1, 1 own + 1 borrowed at 1.250000" in out
+        assert "step 5 of 10, loss 0.5" in out
+
+    def test_says_why_it_waits(self, run: Run, portal: Portal) -> None:
+        lines = run("job", "why", portal.job()["id"]).out.splitlines()
+        assert lines[:3] == [
+            "pending  (no_free_gpus)",
+            "Fewer GPUs are free than the job needs.",
+            "-> Wait.",
+        ]
+        assert lines[-1] == "as of round 7, 2031-05-04T03:02:01Z"
+
+
+class TestLogs:
+    def test_are_read_to_their_end_and_are_inert(self, run: Run, portal: Portal) -> None:
+        job = portal.job("running")
+        portal.logs = {1: "one\n" * 50 + ESCAPES + "\n\ttab\n"}
+        done = run("job", "logs", job["id"])
+        assert done.code == 0
+        assert done.out == (
+            "one\n" * 50 + "\\x1b]0;title\\x07 \\x9b31m \\u202e \\x0d\\x7f\n\ttab\n"
+        )
+
+    def test_are_followed_over_leases_to_the_end(self, run: Run, portal: Portal) -> None:
+        job = portal.job("running")
+        portal.logs = {1: "first\n"}
+        page = portal._of_job
+        asked = 0
+
+        def later(method: str, words: list[str], query: dict[str, str]) -> tuple[int, object]:
+            nonlocal asked
+            asked += 1
+            if asked == 6:
+                portal.logs[2] = "second\n" * 10
+            if asked == 12:
+                portal.logs[2] += "last\n"
+                job["state"] = "succeeded"
+            return page(method, words, query)
+
+        portal._of_job = later  # type: ignore[method-assign]  # the job goes on meanwhile
+        done = run("job", "logs", job["id"], "--follow")
+        assert (done.code, done.out) == (0, "first\n" + "second\n" * 10 + "last\n")
+        assert "-- lease 2 --" in done.err
+
+    def test_of_a_job_that_never_ran_end(self, run: Run, portal: Portal) -> None:
+        job = portal.job("cancelled")
+        portal.logs = {0: ""}
+        assert run("job", "logs", job["id"], "--follow").code == 0
+
+
+class TestThePool:
+    def test_shows_who_waits(self, run: Run, portal: Portal) -> None:
+        mine = {"position": 1, "id": "12345678-1", "tenant": {"name": "vision"}, "gpus": 2,
+                "reason_code": "lease_turn", "submitted_at": "2031-05-04T03:02:01Z"}  # fmt: skip
+        portal.queue = [mine, {**mine, "position": 2, "id": None, "tenant": None}]
+        rows = run("queue", "--pool", "local").out.splitlines()[1:]
+        assert [row.split()[:3] for row in rows] == [
+            ["1", "12345678-1", "vision"],
+            ["2", "-", "-"],
+        ]
+
+    def test_shows_its_prices(self, run: Run, portal: Portal) -> None:
+        portal.prices = [{"pool": "local", "gpu_type": "cpu", "price": "1.0", "odd": "x\x1b"}]
+        assert [line.split() for line in run("price").out.splitlines()] == [
+            ["POOL", "GPU", "TYPE", "PRICE", "ODD"],
+            ["local", "cpu", "1.0", "x\\x1b"],
+        ]
