@@ -56,8 +56,12 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_htmx",
     "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
 ]
 MIDDLEWARE = [
+    "portal.request_id.RequestId",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -118,6 +122,11 @@ AUTH_USER_MODEL = "tenants.User"
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
+AUTHENTICATION_BACKENDS = [
+    "tenants.lockout.GuardedBackend",
+    # Never asked for a password, for the one above is final; it keeps the demo's doors open.
+    "django.contrib.auth.backends.ModelBackend",
+]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.ScryptPasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -155,6 +164,32 @@ SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 
+# The REST API; its views are in the `api` modules, its addresses in portal/urls_api.py.
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tenants.api.auth.BearerAuthentication",
+        "tenants.api.auth.BrowserAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["tenants.api.auth.SignedIn"],
+    "DEFAULT_PARSER_CLASSES": ["portal.json_boundary.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["portal.json_boundary.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "portal.json_boundary.AlwaysJSON",
+    "DEFAULT_SCHEMA_CLASS": "portal.schema.EvenshareSchema",
+    "EXCEPTION_HANDLER": "portal.errors.handle",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Evenshare",
+    "VERSION": "1",
+    "DESCRIPTION": "Submit jobs, and see why, when and at which price they run.",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": False,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {"JobState": "scheduling.models.jobs.Job.State"},
+}
+# A tenant's submissions per second over a while; a bulk counts as twenty.
+SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
 # How many jobs of one tenant may wait at the same time, in all pools.
 PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 

@@ -80,6 +80,11 @@ def first_pool_id() -> int | None:
     return Pool.objects.order_by("id").values_list("id", flat=True).first()
 
 
+def all_pool_ids() -> list[int]:
+    """Return the ids of all pools, oldest first."""
+    return list(Pool.objects.order_by("id").values_list("id", flat=True))
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSoFar:
     """What a pool did since it began, for its front door. GPUs and waits are of the last round."""

@@ -1,0 +1,167 @@
+"""Prices, usage, and what jobs cost, for the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from django.db.models import Sum
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.models import Book, UsageLine
+from billing.selectors import prices_now
+from scheduling.api.base import SchedulingView
+from scheduling.api.render import credits_text
+from scheduling.api.schemas import PAGE_QUERY, POOL, TENANT, Credits
+from scheduling.models import Job
+from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.problems import bad_field
+from tenants.api.times import time_text
+from tenants.models import Tenant
+from tenants.scopes import site_scope, tenant_scope
+
+
+class Charges:
+    """What the views of jobs show of money."""
+
+    def charges(self, jobs: Iterable[int]) -> dict[int, Decimal]:
+        """Return the sum of each job's usage lines, settled or not. One query."""
+        ids = list(jobs)
+        if not ids:
+            return {}
+        sums = UsageLine.objects.filter(job__in=ids).values("job").annotate(all=Sum("amount"))
+        return {row["job"]: row["all"] for row in sums}
+
+    def currency(self, book: str) -> str:
+        """Return the word for a book's credits."""
+        return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
+
+
+class PriceRow(s.Serializer[object]):
+    """What a borrowed GPU-hour of a type costs from a round on, and the use it came from."""
+
+    pool = s.CharField()
+    gpu_type = s.CharField()
+    price = Credits()
+    currency = s.CharField()
+    used = s.IntegerField()
+    capacity = s.IntegerField()
+    base = Credits()
+    theta = s.CharField()
+    valid_from_round = s.IntegerField()
+    posted_at = s.DateTimeField()
+
+
+class PricePage(s.Serializer[object]):
+    """Prices of pools."""
+
+    results = PriceRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class UsageRow(s.Serializer[object]):
+    """GPU-time of one lease term, own or borrowed."""
+
+    tenant = s.CharField()
+    pool = s.CharField()
+    job = s.UUIDField()
+    lease = s.IntegerField()
+    term = s.IntegerField()
+    meter = s.ChoiceField(["own", "borrowed"])
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    price = Credits()
+    starts_at = s.DateTimeField()
+    ends_at = s.DateTimeField()
+    amount = Credits()
+
+
+class UsagePage(s.Serializer[object]):
+    """A page of usage."""
+
+    results = UsageRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class PriceList(SchedulingView):
+    """Posted prices."""
+
+    query: ClassVar[tuple[str, ...]] = ("pool",)
+
+    @extend_schema(operation_id="price_list", responses={200: PricePage}, parameters=[POOL])
+    def get(self, request: Request) -> Response:
+        """List the prices that the next round's terms pay, of one pool or of all of yours."""
+        name = request.query_params.get("pool", "")
+        pools = [self.pool(name)] if name else self.pools()
+        with site_scope():
+            currencies = {facts.book: Charges().currency(facts.book) for facts in pools}
+            rows = [
+                {
+                    "pool": facts.name,
+                    "gpu_type": point.gpu_type,
+                    "price": credits_text(point.price),
+                    "currency": currencies[facts.book],
+                    "used": point.used,
+                    "capacity": point.capacity,
+                    "base": credits_text(point.base),
+                    "theta": str(point.theta),
+                    "valid_from_round": point.valid_from_round,
+                    "posted_at": time_text(point.posted_at),
+                }
+                for facts in pools
+                for point in prices_now(facts.id)
+            ]
+        return Response({"results": rows, "next": None})
+
+
+class UsageList(SchedulingView):
+    """What a tenant used."""
+
+    query: ClassVar[tuple[str, ...]] = ("tenant", "cursor", "limit")
+
+    @extend_schema(
+        operation_id="usage_list", responses={200: UsagePage}, parameters=[TENANT, *PAGE_QUERY]
+    )
+    def get(self, request: Request) -> Response:
+        """List a tenant's usage by term, newest first; amounts sum to what it is charged."""
+        tenant = self._tenant()
+        key, limit = cursor_read(request, "usage"), limit_read(request)
+        lines = UsageLine.objects.filter(tenant=tenant).order_by("-id")
+        if key:
+            lines = lines.filter(id__lt=key[0])
+        with tenant_scope(tenant.pk):
+            related = lines.select_related("pool", "job", "lease", "gpu_type")
+            found = list(related[: limit + 1])
+        rows = [_usage(line, tenant) for line in found[:limit]]
+        more = cursor_make("usage", found[limit - 1].pk) if len(found) > limit else None
+        return Response({"results": rows, "next": more})
+
+    def _tenant(self) -> Tenant:
+        tenant = self.filtered_tenant()
+        if tenant is not None:
+            return tenant
+        if len(self.access.seats) != 1:
+            raise bad_field("tenant", "is required", "Name one of your tenants.")
+        return self.tenant(self.access.seats[0].slug)
+
+
+def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:
+    job: Job = line.job
+    return {
+        "tenant": tenant.slug,
+        "pool": line.pool.name,
+        "job": str(job.uid),
+        "lease": line.lease.number,
+        "term": line.term,
+        "meter": line.meter,
+        "gpu_type": line.gpu_type.name,
+        "gpus": line.gpus,
+        "price": credits_text(line.price),
+        "starts_at": time_text(line.starts_at),
+        "ends_at": time_text(line.ends_at),
+        "amount": credits_text(line.amount),
+    }

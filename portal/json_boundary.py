@@ -1,0 +1,175 @@
+"""The one door for JSON from outside: what Python and Postgres could choke on stops here.
+
+Bounded before anything is parsed: size, depth, length of numbers. Refused: what is not UTF-8,
+NaN and Infinity, duplicate names, NUL, half surrogate pairs. Numbers with a point are Decimals.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import IO, Any, NoReturn
+
+import msgspec
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from tenants.api.problems import Problem
+
+BODY_MAX = 2**20
+DEPTH_MAX = 32
+DIGITS_MAX = 40
+# A whole string, so that brackets inside of one do not count.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
+_UNFIT = re.compile("[\x00\ud800-\udfff]")
+
+
+class StrictJSONParser(BaseParser):
+    """Parses `application/json` bodies for every view of the API."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[bytes],
+        media_type: str | None = None,  # noqa: ARG002 - DRF's signature
+        parser_context: Mapping[str, Any] | None = None,  # noqa: ARG002 - DRF's signature
+    ) -> Any:
+        """Return the value that a body writes down.
+
+        Raises:
+            Problem: it is refused; by which rule.
+        """
+        return json_read(stream.read(BODY_MAX + 1))
+
+
+class JSONRenderer(BaseRenderer):
+    """Writes `application/json`; the media type of a problem is set by its response."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
+        renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002 - DRF's signature
+    ) -> bytes:
+        """Return the bytes of an answer; nothing for an empty one."""
+        return b"" if data is None else msgspec.json.encode(data)
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """Answers in JSON whatever `Accept` says: there is one form, and errors come in it too."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        """Return the parser of the body's media type; None where there is none."""
+        kind = (request.content_type or "").partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == kind), None)
+
+    def select_renderer(
+        self,
+        request: Request,  # noqa: ARG002 - DRF's signature
+        renderers: Any,
+        format_suffix: str | None = None,  # noqa: ARG002 - DRF's signature
+    ) -> Any:
+        """Return the only renderer."""
+        return renderers[0], renderers[0].media_type
+
+
+def json_read(body: bytes) -> Any:
+    """Return the value of a body.
+
+    Raises:
+        Problem: 413 where it is too large, else 400.
+    """
+    if len(body) > BODY_MAX:
+        raise Problem(413, "too_large", f"The body has more than {BODY_MAX:,} bytes.")
+    if _depth(body) > DEPTH_MAX:
+        raise _refused(f"The JSON is nested more than {DEPTH_MAX} levels deep.")
+    try:
+        value = json.loads(
+            body.decode(),
+            object_pairs_hook=_object,
+            parse_int=_whole,
+            parse_float=_decimal,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise _refused("The body is not UTF-8.") from error
+    except (ValueError, RecursionError) as error:
+        raise _refused("The body is not JSON.") from error
+    if b"\\u" in body:  # only an escape can write what UTF-8 cannot carry
+        _refuse_unfit(value)
+    return value
+
+
+def _depth(body: bytes) -> int:
+    """How deep brackets nest outside of strings. Two passes of compiled patterns, no recursion."""
+    depth = deepest = 0
+    for sign in _NOT_BRACKETS.sub(b"", _STRING.sub(b"", body)):
+        if sign in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+            if deepest > DEPTH_MAX:
+                break
+        else:
+            depth -= 1
+    return deepest
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                shown = ascii(name)[1:-1][:80]
+                errors = [{"field": shown, "reason": "is given twice", "hint": "Give it once."}]
+                raise Problem(400, "invalid_json", "An object has a name twice.", errors)
+            seen.add(name)
+    return read
+
+
+def _whole(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise _refused(f"A number has more than {DIGITS_MAX} digits.")
+    return int(text)
+
+
+def _decimal(text: str) -> Decimal:
+    if len(text) > DIGITS_MAX:
+        raise _refused(f"A number has more than {DIGITS_MAX} digits.")
+    return Decimal(text)
+
+
+def _constant(text: str) -> NoReturn:
+    raise _refused(f"{text} is not JSON.")
+
+
+def _refuse_unfit(value: Any) -> None:
+    """Refuse NUL and half surrogate pairs, by the place where they stand."""
+    open_values: list[tuple[str, Any]] = [("", value)]
+    while open_values:
+        place, found = open_values.pop()
+        if isinstance(found, str) and (unfit := _UNFIT.search(found)):
+            what = "a NUL character" if unfit[0] == "\x00" else "half a surrogate pair"
+            errors = [{"field": place, "reason": f"has {what}", "hint": "Leave it out."}]
+            raise Problem(400, "invalid_json", f"A text has {what}.", errors)
+        if isinstance(found, list):
+            open_values += [(f"{place}[{i}]", item) for i, item in enumerate(found)]
+        elif isinstance(found, dict):
+            for name, item in found.items():
+                shown = ascii(name)[1:-1][:80]
+                here = f"{place}.{shown}" if place else shown
+                open_values += [(here, name), (here, item)]
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(400, "invalid_json", detail)

@@ -1,0 +1,142 @@
+"""What the views of jobs and pools share: whose rows are there for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID
+
+from rest_framework.request import Request
+
+from scheduling.models import Job
+from scheduling.selectors.job_lists import job_seen
+from scheduling.selectors.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
+from tenants.api.base import ApiView
+from tenants.api.problems import Problem, bad_field, not_there
+from tenants.models import Tenant
+from tenants.permissions import SITE_ACTIONS, Action, may_in_pool
+from tenants.scopes import site_scope
+from tenants.selectors import pool_tenants, pools_of
+
+KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
+
+
+class SchedulingView(ApiView):
+    """Finds jobs and pools for the caller; the rest is not there."""
+
+    def sees_all(self, action: Action) -> bool:
+        """Whether the caller's role for the site covers every tenant."""
+        return action in SITE_ACTIONS.get(self.access.site_role, frozenset())
+
+    def tenants(self) -> Collection[int] | None:
+        """Ids of the tenants whose jobs the caller may see; None: all."""
+        if self.sees_all(Action.SEE_TENANT):
+            return None
+        return [seat.tenant_id for seat in self.access.seats]
+
+    def job(self, uid: UUID) -> Job:
+        """Return a job of one of the caller's tenants.
+
+        Raises:
+            Problem: 404.
+        """
+        with site_scope():
+            job = job_seen(uid, self.tenants())
+        if job is None:
+            raise not_there()
+        return job
+
+    def pool(self, name: str) -> PoolFacts:
+        """Return a pool that the caller may see.
+
+        Raises:
+            Problem: 404.
+        """
+        with site_scope():
+            pool_id = pool_id_named(name)
+            facts = pool_facts(pool_id) if pool_id is not None else None
+            tenants = pool_tenants(facts.id) if facts is not None else frozenset()
+        if facts is None or not may_in_pool(self.access, Action.SEE_POOL, tenants):
+            raise not_there()
+        return facts
+
+    def pools(self) -> list[PoolFacts]:
+        """Return all pools that the caller may see, oldest first."""
+        with site_scope():
+            if self.sees_all(Action.SEE_POOL):
+                ids = all_pool_ids()
+            else:
+                ids = sorted(
+                    {id_ for seat in self.access.seats for id_ in pools_of(seat.tenant_id)}
+                )
+            return [facts for id_ in ids if (facts := pool_facts(id_)) is not None]
+
+    def query_pool(self) -> PoolFacts:
+        """Return the pool of the query's `pool`, or the only one that there is for the caller.
+
+        Raises:
+            Problem: 404, or 400 where one has to be named.
+        """
+        name = self.request.query_params.get("pool", "")
+        if name:
+            return self.pool(name)
+        pools = self.pools()
+        if len(pools) != 1:
+            raise bad_field("pool", "is required", "GET /api/v1/pools lists your pools.")
+        return pools[0]
+
+    def submitting_tenant(self, slug: object) -> Tenant:
+        """Return the tenant that a body names, or the only one for which the caller may submit.
+
+        Raises:
+            Problem: 400 where it is none of the caller's, 403 where their role there is too low.
+        """
+        if slug is not None:
+            try:
+                return self.tenant(slug, Action.SUBMIT)
+            except Problem as problem:
+                if problem.status_code != 404:
+                    raise
+                raise bad_field("tenant", "is not one of your tenants") from problem
+        seats = self.access.seats
+        if len(seats) > 1:
+            yours = ", ".join(seat.slug for seat in seats)
+            raise bad_field("tenant", "is required", f"You are in several: {yours}.")
+        if not seats:
+            raise Problem(403, "role", "You are in no tenant, so nothing can be submitted.")
+        return self.tenant(seats[0].slug, Action.SUBMIT)
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the request's idempotency key, None where it has none.
+
+    Raises:
+        Problem: it is too long or not printable ASCII.
+    """
+    key = request.headers.get(KEY_HEADER)
+    if key is None:
+        return None
+    if not 1 <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable():
+        raise bad_field(KEY_HEADER, f"must be 1 to {KEY_MAX} printable ASCII characters")
+    return str(key)
+
+
+def root_of(request: Request) -> str:
+    """Return the address of the site that was asked, for links."""
+    return request.build_absolute_uri("/").rstrip("/")
+
+
+def spec_of(request: Request) -> dict[str, Any]:
+    """Return the specification that a body is; its fields are read by the service.
+
+    Raises:
+        Problem: it is no object.
+    """
+    if not isinstance(request.data, dict):
+        raise bad_field("", "must be an object", "Send fields by name.")
+    return request.data
+
+
+def body_tenant(spec: Any) -> object:
+    """Return what a specification names as tenant."""
+    return spec.get("tenant") if isinstance(spec, dict) else None

@@ -1,0 +1,272 @@
+"""Jobs: submit, ask, list, show, cancel, why they wait, what they wrote."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api import schemas
+from scheduling.api.base import SchedulingView, body_tenant, idempotency_key, root_of, spec_of
+from scheduling.api.rate import BUCKETS, BULK, ONE
+from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
+from scheduling.engine.clock import clock_read
+from scheduling.models import Job
+from scheduling.selectors.job_lists import Listing, job_wait, jobs_listed, numbers_shown
+from scheduling.selectors.reasons import why
+from scheduling.services import (
+    BULK_MAX,
+    job_cancel,
+    job_dry_run,
+    job_submit,
+    jobs_submit_bulk,
+)
+from scheduling.services.logs import WINDOW_BYTES, log_page
+from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.times import time_text
+from tenants.permissions import Action
+from tenants.scopes import site_scope, tenant_scope
+
+READ, WRITE = "jobs:read", "jobs:write"
+SOURCE = "api"
+
+
+class JobList(SchedulingView):
+    """All jobs of the caller's tenants."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
+    query: ClassVar[tuple[str, ...]] = ("state", "pool", "tenant", "cursor", "limit")
+    money: Money = NoMoney()
+
+    @extend_schema(
+        operation_id="job_submit",
+        request=schemas.Spec,
+        responses={201: schemas.JobRow},
+        parameters=[schemas.IDEMPOTENCY_KEY],
+    )
+    def post(self, request: Request) -> Response:
+        """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
+        key = idempotency_key(request)
+        spec = spec_of(request)
+        tenant = self.submitting_tenant(body_tenant(spec))
+        BUCKETS.take(tenant.pk, ONE)
+        job = job_submit(
+            tenant=tenant, user=self.person, spec=spec, now=clock_read, key=key,
+            source=SOURCE,
+        )  # fmt: skip
+        if job.state == Job.State.PENDING:
+            shown = job_json(job, root_of(request), pool=spec["pool"])
+        else:  # the key's first request made it, and it has gone on since
+            with tenant_scope(tenant.pk):
+                shown = jobs_json([job], self.money, root_of(request))[0]
+        return Response(shown, status=201, headers={"Location": f"{request.path}/{job.uid}"})
+
+    @extend_schema(
+        operation_id="job_list", responses={200: schemas.JobPage}, parameters=schemas.JOB_QUERY
+    )
+    def get(self, request: Request) -> Response:
+        """List jobs, newest first."""
+        params = request.query_params
+        state = params.get("state", "")
+        if state and state not in Job.State.values:
+            raise bad_field("state", "is not a state", f"Of: {', '.join(Job.State.values)}.")
+        tenant = self.filtered_tenant()
+        key, limit = cursor_read(request, "jobs"), limit_read(request)
+        listing = Listing(
+            tenants=self.tenants() if tenant is None else [tenant.pk],
+            state=state,
+            pool=params.get("pool", ""),
+            before=key[0] if key else None,
+        )
+        with site_scope():
+            jobs, more = jobs_listed(listing, limit=limit)
+            rows = jobs_json(jobs, self.money, root_of(request))
+        return Response(
+            {"results": rows, "next": cursor_make("jobs", jobs[-1].pk) if more else None}
+        )
+
+
+class JobBulk(SchedulingView):
+    """Many jobs at once."""
+
+    scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
+
+    @extend_schema(
+        operation_id="job_submit_bulk",
+        request=schemas.Bulk,
+        responses={201: schemas.BulkMade},
+        parameters=[schemas.IDEMPOTENCY_KEY],
+    )
+    def post(self, request: Request) -> Response:
+        """Submit up to 1,000 jobs of one tenant: all of them or, with all errors, none."""
+        key = idempotency_key(request)
+        specs = fields_only(request.data, ("jobs",)).get("jobs")
+        if not isinstance(specs, list) or not 1 <= len(specs) <= BULK_MAX:
+            raise bad_field("jobs", f"must be a list of 1 to {BULK_MAX} specifications")
+        names = [body_tenant(spec) for spec in specs]
+        if any(name != names[0] for name in names):
+            place = next(i for i, name in enumerate(names) if name != names[0])
+            raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
+        tenant = self.submitting_tenant(names[0])
+        BUCKETS.take(tenant.pk, BULK)
+        jobs = jobs_submit_bulk(
+            tenant=tenant, user=self.person, specs=specs, now=clock_read, key=key, source=SOURCE
+        )
+        root = root_of(request)
+        rows = [
+            job_json(job, root, pool=spec["pool"]) for job, spec in zip(jobs, specs, strict=True)
+        ]
+        return Response({"results": rows}, status=201)
+
+
+class JobDryRun(SchedulingView):
+    """What would come of a submission."""
+
+    scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
+    money: Money = NoMoney()
+
+    @extend_schema(
+        operation_id="job_dry_run", request=schemas.Spec, responses={200: schemas.DryRunAnswer}
+    )
+    def post(self, request: Request) -> Response:
+        """Say whether a specification could run. Nothing is written and nothing is promised."""
+        spec = spec_of(request)
+        tenant = self.submitting_tenant(body_tenant(spec))
+        answer = job_dry_run(tenant=tenant, spec=spec, now=clock_read)
+        with tenant_scope(tenant.pk):
+            currency = self.money.currency(answer.book)
+        return Response(
+            {
+                "feasible": answer.feasible,
+                "reason_code": answer.reason_code,
+                "detail": answer.detail,
+                "price": credits_text(answer.price),
+                "borrowed": answer.borrowed,
+                "currency": currency,
+                "note": answer.note,
+            }
+        )
+
+
+class JobShow(SchedulingView):
+    """One job."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    money: Money = NoMoney()
+
+    @extend_schema(operation_id="job_show", responses={200: schemas.JobRow})
+    def get(self, request: Request, uid: UUID) -> Response:
+        """Show a job with its present lease, its progress and what it was charged so far."""
+        job = self.job(uid)
+        with tenant_scope(job.tenant_id):
+            return Response(jobs_json([job], self.money, root_of(request))[0])
+
+
+class JobCancel(SchedulingView):
+    """The end of a job."""
+
+    scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
+    money: Money = NoMoney()
+
+    @extend_schema(operation_id="job_cancel", request=None, responses={200: schemas.JobRow})
+    def post(self, request: Request, uid: UUID) -> Response:
+        """Cancel a job. Repeating it, or cancelling one that has ended, changes nothing."""
+        job = self.job(uid)
+        self.require(Action.CANCEL, job.tenant_id)
+        fields_only(request.data or {}, ())
+        job = job_cancel(job=job, now=clock_read(job.pool_id))
+        with tenant_scope(job.tenant_id):
+            return Response(jobs_json([job], self.money, root_of(request))[0])
+
+
+class JobWhy(SchedulingView):
+    """Why a job is where it is."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+
+    @extend_schema(operation_id="job_why", responses={200: schemas.JobReason})
+    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
+        """Say why a job waits, with the numbers of the round that decided, and what helps."""
+        job = self.job(uid)
+        if job.state != Job.State.PENDING:
+            return Response(_settled(job))
+        with tenant_scope(job.tenant_id):
+            wait = job_wait(job)
+        told = why(wait.code, wait.numbers) if wait.code else None
+        return Response(
+            {
+                "state": job.state,
+                "reason_code": wait.code,
+                "words": told.sentence or told.words if told else "No round has looked at it yet.",
+                "next_step": told.next_step if told else "The next round decides.",
+                "numbers": numbers_shown(wait.numbers),
+                "round": wait.round,
+                "as_of": time_text(wait.at),
+            }
+        )
+
+
+def _settled(job: Job) -> dict[str, Any]:
+    words = {
+        Job.State.RUNNING: "It holds its GPUs.",
+        Job.State.STOPPING: "Its GPUs are being taken back.",
+        Job.State.SUCCEEDED: "It has finished.",
+        Job.State.FAILED: "It has failed.",
+        Job.State.CANCELLED: "It was cancelled.",
+    }
+    step = "Its log may say why." if job.state == Job.State.FAILED else ""
+    return {
+        "state": job.state,
+        "reason_code": "",
+        "words": words[Job.State(job.state)],
+        "next_step": step,
+        "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
+        "round": None,
+        "as_of": time_text(job.ended_at),
+    }
+
+
+class JobLogs(SchedulingView):
+    """What a job's program wrote."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    query: ClassVar[tuple[str, ...]] = ("lease", "offset", "limit")
+
+    @extend_schema(
+        operation_id="job_logs", responses={200: schemas.LogText}, parameters=schemas.LOG_QUERY
+    )
+    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
+        """Read a window of a log as inert text; `offset` below 0 counts from the end."""
+        job = self.job(uid)
+        lease = self._number("lease", least=1, most=2**31 - 1)
+        offset = self._number("offset", least=-(2**62), most=2**62) or 0
+        limit = self._number("limit", least=1, most=WINDOW_BYTES) or WINDOW_BYTES
+        with tenant_scope(job.tenant_id):
+            page = log_page(job, lease=lease, offset=offset, limit=limit)
+        if page is None:
+            raise not_there()
+        return Response(
+            {
+                "lease": page.lease,
+                "offset": page.offset,
+                "next_offset": page.next_offset,
+                "total": page.total,
+                "text": page.text,
+                "complete": page.complete,
+            }
+        )
+
+    def _number(self, name: str, *, least: int, most: int) -> int | None:
+        raw = self.request.query_params.get(name, "")
+        if not raw:
+            return None
+        digits = raw.removeprefix("-")
+        if not digits.isascii() or not digits.isdecimal() or len(digits) > 19:
+            raise bad_field(name, "must be a whole number")
+        if not least <= int(raw) <= most:
+            raise bad_field(name, f"must be from {least} to {most}")
+        return int(raw)

@@ -1,0 +1,207 @@
+"""Jobs, pools and rounds as JSON: plain dictionaries, money as text, times in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Protocol
+
+from scheduling.models import Job, Round
+from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools import PoolOverview
+from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
+from scheduling.selectors.sight import Seen
+from tenants.api.times import time_text
+
+MICRO = Decimal("0.000001")
+
+
+class Money(Protocol):
+    """What these views show of money, which lives above them."""
+
+    def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
+        """Return what jobs were charged so far, by id; none for those without a charge."""
+
+    def currency(self, book: str) -> str:
+        """Return the word for a book's credits."""
+
+
+class NoMoney:
+    """Stands where nothing else is wired in."""
+
+    def charges(self, jobs: Iterable[int]) -> Mapping[int, Decimal]:
+        """Nobody was charged."""
+        return dict.fromkeys(jobs, Decimal(0))
+
+    def currency(self, book: str) -> str:
+        """A book's own name."""
+        return book
+
+
+def credits_text(amount: Decimal) -> str:
+    """Return an amount with six places."""
+    return str(amount.quantize(MICRO))
+
+
+def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
+    """Return jobs with their present leases and charges; `root` is the site's address."""
+    leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
+    return [job_json(job, root, leases.get(job.pk), charges.get(job.pk)) for job in jobs]
+
+
+def job_json(
+    job: Job,
+    root: str,
+    lease: LeaseNow | None = None,
+    charge: Decimal | None = None,
+    *,
+    pool: str = "",
+) -> dict[str, Any]:
+    """Return one job. `pool` spares a query where the name is known."""
+    return {
+        "id": str(job.uid),
+        "name": job.name,
+        "tenant": job.tenant.slug,
+        "pool": pool or job.pool.name,
+        "state": job.state,
+        "gpus": job.gpus,
+        "gpu_types": list(job.gpu_types),
+        "submitted_at": time_text(job.submitted_at),
+        "started_at": time_text(job.first_started_at),
+        "ended_at": time_text(job.ended_at),
+        "exit_code": job.exit_code,
+        "reason_code": job.reason_code,
+        "lease": None if lease is None else lease_json(lease),
+        "progress": job.progress,
+        "charge": credits_text(charge or Decimal(0)),
+        "url": f"{root}/jobs/{job.uid}/",
+    }
+
+
+def lease_json(lease: LeaseNow) -> dict[str, Any]:
+    """Return the present lease of a job."""
+    return {
+        "number": lease.number,
+        "expires_at": time_text(lease.expires_at),
+        "nodes": list(lease.nodes),
+        "own": lease.own,
+        "borrowed": lease.borrowed,
+        "price": credits_text(lease.price),
+    }
+
+
+def pool_json(facts: PoolFacts, at: Any) -> dict[str, Any]:
+    """Return a pool with its clock (`at`: pool time now) and its last round."""
+    return {
+        "name": facts.name,
+        "policy": facts.policy,
+        "book": facts.book,
+        "round_s": facts.round_s,
+        "lease_s": facts.lease_s,
+        "nodes": facts.nodes,
+        "gpus": facts.gpus,
+        "now": time_text(at),
+        "scale": facts.clock.scale,
+        "paused": facts.clock.paused,
+        "round": facts.number,
+        "round_at": time_text(facts.at),
+    }
+
+
+def types_json(overview: PoolOverview) -> list[dict[str, Any]]:
+    """Return what a pool's GPUs do now, by type; used + idle + blocked = gpus."""
+    return [
+        {
+            "gpu_type": row.name,
+            "gpus": row.gpus,
+            "used": row.used,
+            "own": row.own,
+            "borrowed": row.borrowed,
+            "idle": row.idle,
+            "blocked": row.blocked,
+            "nodes": [
+                {"name": node.name, "gpus": node.gpus, "held": node.held, "state": node.state}
+                for node in row.nodes
+            ],
+        }
+        for row in overview.types
+    ]
+
+
+def tenant_json(seen: Seen | None) -> dict[str, Any] | None:
+    """Return a tenant as the viewer sees it; `slug` is null where it is not theirs to open."""
+    return None if seen is None else {"name": seen.name, "slug": seen.slug or None, "you": seen.you}
+
+
+def round_json(row: Round, pool: str) -> dict[str, Any]:
+    """Return a round as a list shows it; the hashes let anybody check a stored decision."""
+    return {
+        "pool": pool,
+        "number": row.number,
+        "at": time_text(row.at),
+        "wall_at": time_text(row.wall_at),
+        "policy": row.policy,
+        "policy_version": row.policy_version,
+        "snapshot_sha256": row.snapshot_sha256,
+        "decision_sha256": row.decision_sha256,
+        "decide_us": row.decide_us,
+        "summary": row.summary,
+    }
+
+
+def round_view_json(view: RoundView, pool: str) -> dict[str, Any]:
+    """Return one round as its viewer may see it."""
+    decision = view.decision
+    return {
+        **round_json(view.round, pool),
+        "shares": [_share(row) for row in view.shares],
+        "decision": None if decision is None else {
+            "counts": decision.counts,
+            "skips": [_skips(group) for group in decision.skips],
+            "prices": [
+                {
+                    "gpu_type": row.gpu_type,
+                    "valid": credits_text(row.valid),
+                    "posted": credits_text(row.posted),
+                    "used": row.used,
+                    "capacity": row.capacity,
+                }
+                for row in decision.prices
+            ],
+        },
+        "why_no_decision": view.why_not,
+    }  # fmt: skip
+
+
+def _share(row: ShareRow) -> dict[str, Any]:
+    return {
+        "tenant": tenant_json(row.seen),
+        "gpu_type": row.gpu_type,
+        "quota": row.quota,
+        "demand": row.demand,
+        "own": row.own,
+        "borrowed": row.borrowed,
+        "received_gpu_s": row.alloc_gpu_s,
+        "deserved_gpu_s": row.fair_gpu_s,
+        "rho_before": row.rho_before,
+        "rho_after": row.rho_after,
+    }
+
+
+def _skips(group: SkipGroup) -> dict[str, Any]:
+    return {
+        "reason_code": group.reason.value,
+        "jobs": group.jobs,
+        "gpus": group.gpus,
+        "tenants": [
+            {
+                "tenant": tenant_json(row.seen),
+                "jobs": row.jobs,
+                "gpus": row.gpus,
+                "numbers": numbers_shown(row.numbers),
+                "named": [{"id": str(job.uid), "name": job.name} for job in row.named],
+            }
+            for row in group.rows
+        ],
+    }

@@ -1,0 +1,295 @@
+"""Shapes of requests and answers, for the schema. Views write plain dictionaries.
+
+A test compares every answer with its shape here, so neither can change alone.
+"""
+
+from __future__ import annotations
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers as s
+
+from scheduling.models import Job
+
+CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
+
+
+def _parameter(name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about)
+
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="At most 255 characters. The same key finds the same job, for seven days.",
+)
+CURSOR = _parameter("cursor", "The `next` of the page before.")
+LIMIT = _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
+TENANT = _parameter("tenant", "The slug of one of your tenants.")
+POOL = _parameter("pool", "The name of a pool.")
+STATE = OpenApiParameter(
+    "state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=list(Job.State.values)
+)
+PAGE_QUERY = [CURSOR, LIMIT]
+POOL_QUERY = [POOL, *PAGE_QUERY]
+QUOTA_QUERY = [TENANT, POOL, *PAGE_QUERY]
+JOB_QUERY = [STATE, TENANT, POOL, *PAGE_QUERY]
+LOG_QUERY = [
+    _parameter("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
+    _parameter("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
+    _parameter("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
+]
+
+
+class Credits(s.RegexField):
+    """An amount of credits as text with six places."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(CREDITS, **options)  # type: ignore[arg-type]  # passed through unchanged
+
+
+class Spec(s.Serializer[object]):
+    """What a job is."""
+
+    pool = s.CharField(max_length=63)
+    gpus = s.IntegerField(min_value=1)
+    command = s.ListField(child=s.CharField(max_length=32768), max_length=256, required=False)
+    name = s.RegexField(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", required=False, allow_null=True)
+    tenant = s.CharField(max_length=63, required=False, allow_null=True)
+    gpu_types = s.ListField(child=s.CharField(max_length=31), required=False, allow_null=True)
+    max_price = s.RegexField(r"^[0-9]{1,14}(\.[0-9]{1,6})?$", required=False, allow_null=True)
+    environment = s.DictField(child=s.CharField(allow_blank=True), required=False)
+    weight = s.IntegerField(min_value=1, max_value=1000, required=False)
+    duration_s = s.IntegerField(min_value=1, required=False, allow_null=True)
+
+
+class Bulk(s.Serializer[object]):
+    """Many jobs of one tenant."""
+
+    jobs = Spec(many=True)
+
+
+class LeaseRow(s.Serializer[object]):
+    """The lease that a job has now."""
+
+    number = s.IntegerField()
+    expires_at = s.DateTimeField()
+    nodes = s.ListField(child=s.CharField())
+    own = s.IntegerField()
+    borrowed = s.IntegerField()
+    price = Credits()
+
+
+class JobRow(s.Serializer[object]):
+    """One job. Times are pool time."""
+
+    id = s.UUIDField()
+    name = s.CharField()
+    tenant = s.CharField()
+    pool = s.CharField()
+    state = s.ChoiceField(list(Job.State.values))
+    gpus = s.IntegerField()
+    gpu_types = s.ListField(child=s.CharField())
+    submitted_at = s.DateTimeField()
+    started_at = s.DateTimeField(allow_null=True)
+    ended_at = s.DateTimeField(allow_null=True)
+    exit_code = s.IntegerField(allow_null=True)
+    reason_code = s.CharField(allow_blank=True)
+    lease = LeaseRow(allow_null=True)
+    progress = s.JSONField(allow_null=True)
+    charge = Credits()
+    url = s.CharField()
+
+
+class JobPage(s.Serializer[object]):
+    """A page of jobs."""
+
+    results = JobRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class BulkMade(s.Serializer[object]):
+    """Jobs in the order in which they were asked for."""
+
+    results = JobRow(many=True)
+
+
+class DryRunAnswer(s.Serializer[object]):
+    """Whether a job could run. `price`: credits per borrowed GPU-hour."""
+
+    feasible = s.BooleanField()
+    reason_code = s.CharField(allow_blank=True)
+    detail = s.CharField(allow_blank=True)
+    price = Credits()
+    borrowed = s.IntegerField()
+    currency = s.CharField()
+    note = s.CharField()
+
+
+class JobReason(s.Serializer[object]):
+    """Why a job is where it is, as of a round."""
+
+    state = s.ChoiceField(list(Job.State.values))
+    reason_code = s.CharField(allow_blank=True)
+    words = s.CharField()
+    next_step = s.CharField(allow_blank=True)
+    numbers = s.DictField(child=s.JSONField())
+    round = s.IntegerField(allow_null=True)
+    as_of = s.DateTimeField(allow_null=True)
+
+
+class LogText(s.Serializer[object]):
+    """A window of a log. `complete`: the lease has ended, and nothing follows."""
+
+    lease = s.IntegerField(allow_null=True)
+    offset = s.IntegerField()
+    next_offset = s.IntegerField()
+    total = s.IntegerField()
+    text = s.CharField(allow_blank=True)
+    complete = s.BooleanField()
+
+
+class PoolRow(s.Serializer[object]):
+    """One pool. `now` and `round_at` are pool time."""
+
+    name = s.CharField()
+    policy = s.CharField()
+    book = s.CharField()
+    round_s = s.IntegerField()
+    lease_s = s.IntegerField()
+    nodes = s.IntegerField()
+    gpus = s.IntegerField()
+    now = s.DateTimeField()
+    scale = s.IntegerField()
+    paused = s.BooleanField()
+    round = s.IntegerField(allow_null=True)
+    round_at = s.DateTimeField(allow_null=True)
+
+
+class PoolPage(s.Serializer[object]):
+    """All pools."""
+
+    results = PoolRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class NodeRow(s.Serializer[object]):
+    """One node."""
+
+    name = s.CharField()
+    gpus = s.IntegerField()
+    held = s.IntegerField()
+    state = s.CharField()
+
+
+class TypeRow(s.Serializer[object]):
+    """All GPUs of one type; used + idle + blocked = gpus."""
+
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    used = s.IntegerField()
+    own = s.IntegerField()
+    borrowed = s.IntegerField()
+    idle = s.IntegerField()
+    blocked = s.IntegerField()
+    nodes = NodeRow(many=True)
+
+
+class PoolWhole(PoolRow):
+    """One pool with its nodes."""
+
+    types = TypeRow(many=True)
+
+
+class TenantSeen(s.Serializer[object]):
+    """A tenant as you may see it."""
+
+    name = s.CharField()
+    slug = s.CharField(allow_null=True)
+    you = s.BooleanField()
+
+
+class QueueRow(s.Serializer[object]):
+    """A waiting job; id, name and reason of others' jobs are null."""
+
+    position = s.IntegerField()
+    tenant = TenantSeen(allow_null=True)
+    id = s.UUIDField(allow_null=True)
+    name = s.CharField(allow_null=True)
+    reason_code = s.CharField(allow_null=True, allow_blank=True)
+    gpus = s.IntegerField()
+    submitted_at = s.DateTimeField()
+
+
+class QueuePage(s.Serializer[object]):
+    """A page of a queue."""
+
+    results = QueueRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class QuotaRow(s.Serializer[object]):
+    """One quota over a period of pool time."""
+
+    tenant = s.CharField()
+    pool = s.CharField()
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    mode = s.CharField()
+    borrow_limit = s.IntegerField(allow_null=True)
+    lend_limit = s.IntegerField(allow_null=True)
+    valid_from = s.DateTimeField()
+    valid_until = s.DateTimeField(allow_null=True)
+
+
+class QuotaPage(s.Serializer[object]):
+    """A page of quotas."""
+
+    results = QuotaRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class RoundRow(s.Serializer[object]):
+    """One round as a list shows it."""
+
+    pool = s.CharField()
+    number = s.IntegerField()
+    at = s.DateTimeField()
+    wall_at = s.DateTimeField()
+    policy = s.CharField()
+    policy_version = s.CharField()
+    snapshot_sha256 = s.CharField()
+    decision_sha256 = s.CharField()
+    decide_us = s.IntegerField()
+    summary = s.DictField(child=s.JSONField())
+
+
+class RoundPage(s.Serializer[object]):
+    """A page of rounds."""
+
+    results = RoundRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class ShareSeen(s.Serializer[object]):
+    """One tenant's round for one GPU type; GPU-time in seconds since accounting began."""
+
+    tenant = TenantSeen(allow_null=True)
+    gpu_type = s.CharField()
+    quota = s.IntegerField()
+    demand = s.IntegerField()
+    own = s.IntegerField()
+    borrowed = s.IntegerField()
+    received_gpu_s = s.IntegerField()
+    deserved_gpu_s = s.IntegerField()
+    rho_before = s.FloatField(allow_null=True)
+    rho_after = s.FloatField(allow_null=True)
+
+
+class RoundWhole(RoundRow):
+    """One round with its shares and, while its bytes are kept, its decision."""
+
+    shares = ShareSeen(many=True)
+    decision = s.DictField(child=s.JSONField(), allow_null=True)
+    why_no_decision = s.CharField(allow_blank=True)

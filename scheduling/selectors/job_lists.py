@@ -1,0 +1,154 @@
+"""Jobs over several tenants by key, their present leases, and why one waits, with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from billing.money import to_text
+from scheduling.models import Job, Lease, Round
+from scheduling.selectors.dashboard import node_names
+from scheduling.selectors.replay import ReplayError, round_decision
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a list of jobs is narrowed to. `tenants` None: all; the caller has checked that."""
+
+    tenants: Collection[int] | None
+    state: str = ""
+    pool: str = ""
+    before: int | None = None
+
+
+def jobs_listed(wanted: Listing, *, limit: int) -> tuple[list[Job], bool]:
+    """Return jobs, newest first, with tenant and pool, and whether there are more. One query."""
+    jobs = Job.objects.select_related("tenant", "pool").order_by("-id")
+    if wanted.tenants is not None:
+        jobs = jobs.filter(tenant__in=list(wanted.tenants))
+    if wanted.state:
+        jobs = jobs.filter(state=wanted.state)
+    if wanted.pool:
+        jobs = jobs.filter(pool__name=wanted.pool)
+    if wanted.before is not None:
+        jobs = jobs.filter(id__lt=wanted.before)
+    found = list(jobs[: limit + 1])
+    return found[:limit], len(found) > limit
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNow:
+    """The lease that a job has now; `nodes` by name."""
+
+    number: int
+    expires_at: datetime
+    nodes: tuple[str, ...]
+    own: int
+    borrowed: int
+    price: Any
+
+
+def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
+    """Return the present lease of each job that has one, by job id. Two queries.
+
+    A job that is being moved has two; the one that still holds GPUs is the present one.
+    """
+    ids = [job.pk for job in jobs if job.is_active and job.leases_held]
+    if not ids:
+        return {}
+    rows = list(Lease.objects.filter(job__in=ids, state__in=Lease.LIVE_STATES).order_by("number"))
+    rows.sort(key=lambda row: row.state != Lease.State.WAITING)
+    names = node_names(place[0] for row in rows for place in row.placement)
+    return {
+        row.job_id: LeaseNow(
+            row.number,
+            row.expires_at,
+            tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
+            row.own,
+            row.borrowed,
+            row.price,
+        )
+        for row in rows
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a job waits, as of a round: the code and the numbers that its decision holds."""
+
+    code: str
+    round: int | None = None
+    at: datetime | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def job_wait(job: Job) -> Wait:
+    """Return why a waiting job waits by the pool's last round. Two queries.
+
+    Where that round's bytes are gone, what the job's row says; an empty code: no round has
+    looked at it.
+    """
+    last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
+    if last is None:
+        return Wait("")
+    try:
+        skips = round_decision(last).skips
+    except ReplayError:
+        skips = ()
+    for skip in skips:
+        if job.pk in skip.jobs:
+            return Wait(skip.reason.value, last.number, last.at, skip.numbers)
+    return Wait(job.reason_code, job.reason_round or last.number, last.at)
+
+
+def numbers_shown(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reason's numbers as the API writes them: micro-credits as decimal strings."""
+    return {
+        name.removesuffix("_micro"): (
+            to_text(value) if name.endswith("_micro") and value is not None else value
+        )
+        for name, value in numbers.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKey:
+    """Where a page of a queue begins: after this arrival, job id and position."""
+
+    submitted_at: datetime
+    job: int
+    position: int
+
+
+def queue_listed(
+    pool_id: int, *, after: QueueKey | None, limit: int
+) -> tuple[list[tuple[int, Job]], bool]:
+    """Return (position from 1, waiting job) in arrival order, and whether there are more.
+
+    One query on the index of active jobs.
+    """
+    jobs = (
+        Job.objects.select_related("tenant")
+        .filter(pool_id=pool_id, state=Job.State.PENDING)
+        .order_by("submitted_at", "id")
+    )
+    position = 0
+    if after is not None:
+        position = after.position
+        jobs = jobs.filter(submitted_at__gte=after.submitted_at).exclude(
+            submitted_at=after.submitted_at, id__lte=after.job
+        )
+    found = list(jobs[: limit + 1])
+    rows = list(enumerate(found[:limit], start=position + 1))
+    return rows, len(found) > limit
+
+
+def job_seen(uid: UUID, tenants: Collection[int] | None) -> Job | None:
+    """Return a job of the given tenants (None: any), with tenant and pool. One query."""
+    jobs = Job.objects.select_related("tenant", "pool").filter(uid=uid)
+    if tenants is not None:
+        jobs = jobs.filter(tenant__in=list(tenants))
+    return jobs.first()

@@ -1,0 +1,81 @@
+"""A window on what a job's program wrote, as text that can do nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from scheduling.engine.executors.local_files import LogWindow, log_read
+from scheduling.models import Job, Lease
+
+WINDOW_BYTES = 256 * 1024
+# C0 and C1 controls but tab and newline, and signs that turn the direction of writing.
+_ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """A piece of a lease's log; offsets are bytes of what the program wrote.
+
+    `lease` None: the job had none yet. `complete`: the lease ended, and this is the last piece.
+    """
+
+    lease: int | None
+    offset: int
+    next_offset: int
+    total: int
+    text: str
+    complete: bool
+
+
+def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage | None:
+    """Return a window of a job's log from `offset` (below 0: from the end), at most `limit` bytes.
+
+    `lease` None: the last one. None where the job never had that lease.
+    """
+    leases = job.leases.order_by("-number").values_list("number", "state")
+    row = (leases if lease is None else leases.filter(number=lease)).first()
+    if row is None:
+        return LogPage(None, 0, 0, 0, "", complete=not job.is_active) if lease is None else None
+    number, state = row
+    window = LogWindow(b"", 0, 0)
+    if job.pool.executor == LOCAL:
+        window = log_read(job.pk, number, offset, max(1, min(limit, WINDOW_BYTES)))
+    data, text = _whole_signs(window)
+    next_offset = window.offset + len(data)
+    ended = state == Lease.State.ENDED and next_offset >= window.total
+    return LogPage(number, window.offset, next_offset, window.total, text, complete=ended)
+
+
+def inert(text: str) -> str:
+    """Return text in which control characters but tab and newline are shown as escapes."""
+    return _ACTIVE.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _whole_signs(window: LogWindow) -> tuple[bytes, str]:
+    """Cut a window to whole characters, and so that its text stays within `WINDOW_BYTES`."""
+    data = window.data
+    if window.next_offset < window.total:
+        data = data[: _last_whole(data)] or data
+    text = inert(data.decode(errors="replace"))
+    while len(text.encode()) > WINDOW_BYTES:
+        data = data[: len(data) // 2]
+        data = data[: _last_whole(data)] or data
+        text = inert(data.decode(errors="replace"))
+    return data, text
+
+
+def _last_whole(data: bytes) -> int:
+    """Where the last, cut UTF-8 character of `data` begins; its end where none is cut."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            size = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if size > back else len(data)
+    return len(data)

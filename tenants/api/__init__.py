@@ -1,0 +1,1 @@
+"""The API's common ground (who asks, cursors, problems), and the tokens that open it."""

@@ -1,0 +1,89 @@
+"""The base of every view of the API: who asks, and what is there for them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from tenants.api.problems import Problem, bad_field, not_there
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import site_scope
+from tenants.selectors import Access, access_of, tenant_find
+
+
+class ApiView(APIView):
+    """A thin view: read the request, make one call of a service or selector, write the answer.
+
+    `scopes` names the token scope that a method needs; `query` the parameters it may have.
+    """
+
+    scopes: ClassVar[dict[str, str]] = {"GET": "read"}
+    query: ClassVar[tuple[str, ...]] = ()
+    http_method_names = ["get", "head", "post", "delete"]
+    request: Request
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse parameters that the view does not know; a typo must not widen a list."""
+        super().initial(request, *args, **kwargs)
+        known = self.query if request.method in ("GET", "HEAD") else ()
+        for name, values in request.query_params.lists():
+            if name not in known:
+                raise bad_field(name[:80], "is not a parameter here", self._parameters())
+            if len(values) > 1:
+                raise bad_field(name, "is given twice")
+            if "\x00" in values[0] or not values[0].isprintable() or len(values[0]) > 500:
+                raise bad_field(name, "has characters that it may not have, or too many")
+
+    def _parameters(self) -> str:
+        return f"Parameters: {', '.join(self.query)}." if self.query else "There are none."
+
+    def scope_of(self, method: str | None) -> str:
+        """Return the scope that a token needs for a method; HEAD reads like GET."""
+        return self.scopes.get("GET" if method == "HEAD" else method or "", "")
+
+    @cached_property
+    def access(self) -> Access:
+        """Who asks, by role and seat, as it is now: a revoked right ends with this request."""
+        with site_scope():
+            return access_of(self.person)
+
+    @property
+    def person(self) -> User:
+        """The signed-in person."""
+        user = self.request.user
+        if not isinstance(user, User):
+            raise not_there()
+        return user
+
+    def tenant(self, slug: object, action: Action = Action.SEE_TENANT) -> Tenant:
+        """Return a tenant by slug in which the caller may do `action`.
+
+        Raises:
+            Problem: 404 where it is not there for them, 403 where they see it and may not.
+        """
+        found = None
+        if isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():
+            with site_scope():
+                found = tenant_find(slug)
+        if found is None or not may_in_tenant(self.access, Action.SEE_TENANT, found.pk):
+            raise not_there()
+        self.require(action, found.pk)
+        return found
+
+    def require(self, action: Action, tenant_id: int) -> None:
+        """Refuse what the caller's role does not cover, in a tenant that they see.
+
+        Raises:
+            Problem: 403.
+        """
+        if not may_in_tenant(self.access, action, tenant_id):
+            raise Problem(403, "role", f"Your role in this tenant does not cover {action.value}.")
+
+    def filtered_tenant(self) -> Tenant | None:
+        """Return the tenant of the query's `tenant`, None where it is not given."""
+        slug = self.request.query_params.get("tenant", "")
+        return self.tenant(slug) if slug else None

@@ -1,0 +1,68 @@
+"""The shapes of tokens and problems, for the schema. Views write plain dictionaries."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import inline_serializer
+from rest_framework import serializers
+
+from tenants.tokens import DAYS_MAX, Scope
+
+
+class FieldProblem(serializers.Serializer[object]):
+    """What is wrong with one field."""
+
+    field = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField()
+    hint = serializers.CharField(allow_blank=True)
+
+
+# RFC 9457 problem details; `reason_code` is for programs. Not a class, for there `errors` has
+# a meaning of its own.
+ProblemBody = inline_serializer(
+    "Problem",
+    fields={
+        "type": serializers.CharField(),
+        "title": serializers.CharField(),
+        "status": serializers.IntegerField(),
+        "detail": serializers.CharField(allow_blank=True),
+        "reason_code": serializers.CharField(),
+        "errors": FieldProblem(many=True),
+        "request_id": serializers.CharField(),
+    },
+)
+
+
+class TokenAsk(serializers.Serializer[object]):
+    """A token wanted."""
+
+    username = serializers.CharField(max_length=1024)
+    password = serializers.CharField(max_length=1024)
+    name = serializers.CharField(required=False, max_length=63)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField([scope.value for scope in Scope]), required=False
+    )
+    days = serializers.IntegerField(required=False, min_value=1, max_value=DAYS_MAX)
+
+
+class TokenRow(serializers.Serializer[object]):
+    """A token without its secret."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    used_at = serializers.DateTimeField(allow_null=True)
+
+
+class TokenMade(TokenRow):
+    """A new token with its secret."""
+
+    token = serializers.CharField()
+
+
+class TokenPage(serializers.Serializer[object]):
+    """A person's tokens."""
+
+    results = TokenRow(many=True)
+    next = serializers.CharField(allow_null=True)

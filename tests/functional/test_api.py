@@ -1,0 +1,285 @@
+"""The REST API: what it answers, to whom, and how it refuses."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from scheduling.models import Job
+from tenants.models import ApiToken, Membership
+from tenants.tokens import Scope
+from tests.functional.api_stage import PASSWORD, ApiStage, api_stage
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("db")
+    return api_stage()
+
+
+@pytest.fixture
+def live(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("committed_db")
+    return api_stage()
+
+
+class TestTokens:
+    ASK = {"username": "ada", "password": PASSWORD, "name": "laptop", "scopes": ["read"], "days": 9}
+
+    @pytest.fixture(autouse=True)
+    def password(self, stage: ApiStage, settings: Any) -> None:
+        settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+        stage.people["ada"].set_password(PASSWORD)
+        stage.people["ada"].save()
+
+    def test_are_made_by_password_and_shown_once(self, stage: ApiStage) -> None:
+        made = stage.post("tokens", self.ASK, as_="")
+        assert made.status_code == 201
+        secret = made.json()["token"]
+        assert len(secret) >= 40
+        assert not ApiToken.objects.filter(digest=secret).exists()
+        listed = stage.get("tokens", as_=secret)
+        assert secret not in listed.content.decode()
+        assert made.json()["id"] in [row["id"] for row in listed.json()["results"]]
+
+    def test_end_when_they_are_dropped(self, stage: ApiStage) -> None:
+        made = stage.post("tokens", self.ASK, as_="").json()
+        assert stage.call("DELETE", f"tokens/{made['id']}", as_=made["token"]).status_code == 204
+        assert stage.get("pools", as_=made["token"]).status_code == 401
+
+    def test_end_when_they_expire(self, stage: ApiStage) -> None:
+        ApiToken.objects.update(expires_at=stage.people["ada"].date_joined)
+        refused = stage.get("pools")
+        assert refused.status_code == 401
+        assert refused["WWW-Authenticate"].startswith("Bearer")
+
+    def test_of_others_cannot_be_dropped(self, stage: ApiStage) -> None:
+        others = ApiToken.objects.get(user=stage.people["bob"])
+        assert stage.call("DELETE", f"tokens/{others.uid}").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("days", 91), ("days", 0), ("days", True), ("scopes", []), ("scopes", ["admin"]),
+            ("scopes", "read"), ("name", ""), ("name", 5), ("username", None), ("password", 1),
+            ("user_id", 1), ("expires_at", "2099-01-01"),
+        ],
+    )  # fmt: skip
+    def test_are_refused_by_field(self, stage: ApiStage, field: str, value: object) -> None:
+        refused = stage.post("tokens", self.ASK | {field: value}, as_="")
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"].startswith(field)
+
+    def test_are_locked_after_ten_wrong_passwords(self, stage: ApiStage) -> None:
+        wrong = self.ASK | {"password": "wrong"}
+        answers = [stage.post("tokens", wrong, as_="").status_code for _ in range(12)]
+        assert answers == [401] * 9 + [429] * 3
+        right = stage.post("tokens", self.ASK, as_="")
+        assert (right.status_code, right.json()["reason_code"]) == (429, "locked_out")
+        bob = stage.post("tokens", wrong | {"username": "bob"}, as_="")
+        assert bob.status_code == 401
+
+    def test_lock_the_login_page_too(self, stage: ApiStage, client: Any) -> None:
+        for _ in range(12):
+            client.post("/login/", {"username": "ada", "password": "wrong"})
+        client.post("/login/", {"username": "ada", "password": PASSWORD})
+        assert "_auth_user_id" not in client.session
+
+
+class TestAJob:
+    def test_is_submitted_shown_and_listed(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(name="first", environment={"SEED": "1"}))
+        assert made.status_code == 201, made.content
+        row = made.json()
+        assert row["state"] == "pending"
+        assert row["charge"] == "0.000000"
+        assert made["Location"] == f"/api/v1/jobs/{row['id']}"
+        assert stage.get(f"jobs/{row['id']}").json() == row
+        assert stage.get("jobs?state=pending").json() == {"results": [row], "next": None}
+        assert Job.objects.get().submitted_by == stage.people["ada"]
+
+    def test_has_its_lease_and_reason(self, live: ApiStage) -> None:
+        uid = live.post("jobs", live.spec(gpus=3)).json()["id"]
+        live.cluster.at = Job.objects.get(uid=uid).submitted_at + timedelta(seconds=15)
+        live.cluster.submit("bb", 6, 900)
+        live.cluster.round(after_s=15)
+        row = live.get(f"jobs/{uid}").json()
+        assert row["state"] == "running"
+        assert row["lease"]["nodes"] == ["n0000"]
+        assert (row["lease"]["own"], row["lease"]["number"]) == (3, 1)
+        other = Job.objects.get(tenant=live.cluster.tenants["bb"]).uid
+        why = live.get(f"jobs/{other}/why", as_="bob").json()
+        assert (why["reason_code"], why["round"]) == ("lease_turn", 1)
+        (told,) = live.get(f"rounds/{live.pool}/1", as_="bob").json()["decision"]["skips"]
+        assert told["reason_code"] == why["reason_code"]
+        assert told["tenants"][0]["numbers"] == why["numbers"]
+
+    def test_is_cancelled_and_again(self, stage: ApiStage) -> None:
+        uid = stage.post("jobs", stage.spec()).json()["id"]
+        first = stage.post(f"jobs/{uid}/cancel")
+        assert (first.status_code, first.json()["state"]) == (200, "cancelled")
+        assert stage.post(f"jobs/{uid}/cancel", {}).json() == first.json()
+        assert stage.get(f"jobs/{uid}/why").json()["words"] == "It was cancelled."
+
+    def test_has_an_empty_log_before_it_runs(self, stage: ApiStage) -> None:
+        log = stage.get(f"jobs/{stage.job().uid}/logs").json()
+        assert log == {
+            "lease": None, "offset": 0, "next_offset": 0, "total": 0, "text": "",
+            "complete": False,
+        }  # fmt: skip
+
+    def test_may_be_tried(self, stage: ApiStage) -> None:
+        answer = stage.post("jobs/dry-run", stage.spec()).json()
+        assert answer["feasible"]
+        assert (answer["price"], answer["currency"]) == ("0.000000", "credit")
+        too_large = stage.post("jobs/dry-run", stage.spec(gpus=99)).json()
+        assert (too_large["feasible"], too_large["reason_code"]) == (False, "too_large")
+        assert not Job.objects.exists()
+
+    def test_comes_in_bulk(self, stage: ApiStage) -> None:
+        specs = [stage.spec(name=f"n{i}") for i in range(30)]
+        made = stage.post("jobs/bulk", {"jobs": specs}, **{"Idempotency-Key": "b"})
+        assert made.status_code == 201
+        assert [row["name"] for row in made.json()["results"]] == [f"n{i}" for i in range(30)]
+        again = stage.post("jobs/bulk", {"jobs": specs}, **{"Idempotency-Key": "b"})
+        assert again.json() == made.json()
+        bad = stage.post("jobs/bulk", {"jobs": [*specs, {"pool": "x"}]})
+        assert bad.json()["errors"][0]["field"] == "jobs[30].pool"
+        assert Job.objects.count() == 30
+
+    def test_keeps_its_key(self, stage: ApiStage) -> None:
+        key = {"Idempotency-Key": "k1"}
+        first = stage.post("jobs", stage.spec(), **key)
+        again = stage.post("jobs", stage.spec(), **key)
+        assert (again.status_code, again.json()) == (first.status_code, first.json())
+        other = stage.post("jobs", stage.spec(gpus=1), **key)
+        assert (other.status_code, other.json()["reason_code"]) == (422, "idempotency_mismatch")
+        assert Job.objects.count() == 1
+
+    def test_needs_a_usable_key(self, stage: ApiStage) -> None:
+        for key in ("", "x" * 256, "a\tb"):
+            refused = stage.post("jobs", stage.spec(), **{"Idempotency-Key": key})
+            assert refused.json()["errors"][0]["field"] == "Idempotency-Key"
+
+
+class TestPages:
+    def test_follow_a_cursor_to_the_end(self, stage: ApiStage) -> None:
+        for _ in range(5):
+            stage.job()
+        seen, path = [], "jobs?limit=2"
+        while path:
+            page = stage.get(path).json()
+            seen += [row["id"] for row in page["results"]]
+            path = f"jobs?limit=2&cursor={page['next']}" if page["next"] else ""
+        newest = [str(uid) for uid in Job.objects.order_by("-id").values_list("uid", flat=True)]
+        assert seen == newest
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "cursor=5", "cursor=xx:yy", "cursor=%00", "limit=0", "limit=201", "limit=x", "limit=-1",
+            "state=gone", "stat=pending", "limit=1&limit=2", "cursor=" + "a" * 600, "limit=%D9%A1",
+        ],
+    )  # fmt: skip
+    def test_refuse_what_they_do_not_know(self, stage: ApiStage, query: str) -> None:
+        refused = stage.get(f"jobs?{query}")
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"] == query.partition("=")[0]
+
+    def test_refuse_the_cursor_of_another_list(self, stage: ApiStage) -> None:
+        for _ in range(3):
+            stage.job()
+        cursor = stage.get("jobs?limit=1").json()["next"]
+        assert stage.get(f"usage?cursor={cursor}").status_code == 400
+        assert stage.get(f"jobs?cursor={cursor[:-2]}xx").status_code == 400
+
+    def test_of_a_queue_tell_positions_and_hide_others(self, stage: ApiStage) -> None:
+        stage.job("aa")
+        stage.job("bb", after_s=1)
+        stage.job("aa", after_s=2)
+        first = stage.get(f"pools/{stage.pool}/queue?limit=2").json()
+        second = stage.get(f"pools/{stage.pool}/queue?limit=2&cursor={first['next']}").json()
+        rows = first["results"] + second["results"]
+        assert [row["position"] for row in rows] == [1, 2, 3]
+        assert [bool(row["name"]) for row in rows] == [True, False, True]
+        assert second["next"] is None
+
+    def test_show_pools_prices_rounds_quotas_and_usage(self, live: ApiStage) -> None:
+        live.job()
+        live.cluster.round()
+        pool = live.get(f"pools/{live.pool}").json()
+        (row,) = pool["types"]
+        assert (row["gpus"], row["used"], row["own"]) == (8, 2, 2)
+        assert live.get("pools").json()["results"][0]["round"] == 1
+        rounds = live.get(f"rounds?pool={live.pool}").json()["results"]
+        assert rounds[0]["number"] == 1
+        whole = live.get(f"rounds/{live.pool}/1").json()
+        assert whole["snapshot_sha256"] == rounds[0]["snapshot_sha256"]
+        assert {share["tenant"]["name"] for share in whole["shares"]} == {"aa", "bb"}
+        quotas = live.get("quotas").json()["results"]
+        assert [(row["tenant"], row["gpus"]) for row in quotas] == [("aa", 3)]
+        assert live.get("usage").json() == {"results": [], "next": None}
+        assert live.get(f"prices?pool={live.pool}").status_code == 200
+
+
+class TestARefusal:
+    def test_is_a_problem_with_the_requests_id(self, stage: ApiStage) -> None:
+        refused = stage.get(f"jobs/{uuid4()}", **{"X-Request-Id": "abc-123.xyz"})
+        assert refused["Content-Type"] == "application/problem+json"
+        assert refused["X-Request-Id"] == "abc-123.xyz"
+        body = refused.json()
+        assert body["request_id"] == "abc-123.xyz"
+        assert (body["status"], body["reason_code"], body["title"]) == (
+            404, "not_found", "Not Found",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("given", ["short", "has space in it", "x" * 65, "a\r\nb: c123"])
+    def test_takes_no_forged_id(self, stage: ApiStage, given: str) -> None:
+        answer = stage.get("pools", **{"X-Request-Id": given})
+        assert answer["X-Request-Id"] != given
+        assert len(answer["X-Request-Id"]) == 32
+
+    def test_of_unknown_addresses_is_one_too(self, stage: ApiStage) -> None:
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            assert stage.call(method, "nothing/here").status_code in (404, 405)
+        assert stage.call("PUT", "jobs").json()["reason_code"] == "method_not_allowed"
+
+    def test_of_a_missing_scope_names_it(self, stage: ApiStage) -> None:
+        secret = stage.token("ada", Scope.READ)
+        assert stage.get("pools", as_=secret).status_code == 200
+        refused = stage.post("jobs", stage.spec(), as_=secret)
+        assert (refused.status_code, refused.json()["reason_code"]) == (403, "scope")
+
+    def test_follows_the_role_of_this_moment(self, stage: ApiStage) -> None:
+        Membership.objects.filter(user=stage.people["ada"]).update(role="viewer")
+        refused = stage.post("jobs", stage.spec())
+        assert (refused.status_code, refused.json()["reason_code"]) == (403, "role")
+        Membership.objects.all().delete()
+        assert stage.get(f"jobs/{stage.job().uid}").status_code == 404
+
+    def test_of_a_browser_without_its_csrf_token(self, stage: ApiStage) -> None:
+        from django.test import Client
+
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(stage.people["ada"])
+        assert client.get("/api/v1/jobs").status_code == 200
+        refused = client.post("/api/v1/jobs", "{}", content_type="application/json")
+        assert (refused.status_code, refused.json()["reason_code"]) == (403, "csrf")
+
+    def test_of_a_tenant_that_submits_too_fast(self, stage: ApiStage, settings: Any) -> None:
+        settings.SUBMISSIONS_PER_S = 1
+        answers = [stage.post("jobs", {}).status_code for _ in range(12)]
+        assert 429 in answers
+        assert stage.post("jobs", {}, as_="bob").status_code == 400
+
+    def test_of_another_tenant_reads_like_none(self, stage: ApiStage) -> None:
+        theirs = stage.post("jobs", stage.spec(tenant="bb"))
+        none = stage.post("jobs", stage.spec(tenant="zz"))
+        drop = lambda answer: {k: v for k, v in answer.json().items() if k != "request_id"}  # noqa: E731 - short
+        assert theirs.status_code == 400
+        assert drop(theirs) == drop(none)
+        assert stage.get("jobs?tenant=bb").status_code == 404
+        assert stage.get("usage?tenant=bb").status_code == 404
