@@ -10,8 +10,9 @@ from celery import current_app, shared_task
 from django.db.models import Q
 
 from scheduling.engine.clock import clock_read, clock_tick, grid_instant
+from scheduling.engine.failures import round_failed, round_succeeded
 from scheduling.engine.housekeeping import old_rows_drop
-from scheduling.engine.rounds import round_run
+from scheduling.engine.rounds import Outcome, round_run
 from scheduling.models import Job, Pool, PoolFence
 
 log = structlog.get_logger(__name__)
@@ -55,7 +56,14 @@ def _wanted(pool: Pool, checked: datetime | None) -> bool:
 @shared_task(name="scheduling.run_round", ignore_result=True, acks_late=True)
 def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
     """Run the pool's round if it is due or wanted between grid instants; return the outcome."""
-    return round_run(pool_id, now=clock_read(pool_id), on_demand=on_demand).outcome.value
+    try:
+        outcome = round_run(pool_id, now=clock_read(pool_id), on_demand=on_demand).outcome
+    except Exception as error:
+        round_failed(pool_id, error)
+        raise
+    if outcome in (Outcome.COMMITTED, Outcome.QUIET):
+        round_succeeded(pool_id)
+    return outcome.value
 
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)

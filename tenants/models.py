@@ -209,3 +209,29 @@ class LoginAttempt(models.Model):
             models.Index(fields=["username", "address", "at"], name="attempt_by_pair"),
             models.Index(fields=["at"], name="attempt_by_age"),
         ]
+
+
+class AuditRecord(models.Model):
+    """What somebody changed who runs the site: written with the change, and append-only.
+
+    `subject` is what was changed in the words of the console (`pool philly`, `tenant nlp`);
+    `before` and `after` hold only what differs. Never a secret.
+    """
+
+    at = models.DateTimeField(db_default=Now())
+    actor = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    action = models.CharField(max_length=31)
+    subject = models.CharField(max_length=140)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    reason = models.CharField(max_length=200, default="", blank=True)
+    request_id = models.CharField(max_length=64, default="", blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["action", "-id"], name="audit_by_action"),
+            models.Index(fields=["subject", "-id"], name="audit_by_subject"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.subject}"

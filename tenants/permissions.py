@@ -17,6 +17,8 @@ class Action(StrEnum):
     SEE_POOL = "see_pool"  # nodes, rounds and prices, as far as the pool's visibility goes
     SUBMIT = "submit"  # jobs, on the tenant's quota and credit
     CANCEL = "cancel"  # the tenant's jobs
+    SEE_SITE = "see_site"  # the operator's console and the audit log
+    OPERATE = "operate"  # change tenants, quotas, pools and nodes
 
 
 # A role in a tenant counts for that tenant, and for the pools in which it has quota.
@@ -28,9 +30,11 @@ TENANT_ACTIONS: dict[str, frozenset[Action]] = {
 # A role for the site counts everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {
     SiteRole.NONE: frozenset(),
-    SiteRole.OPERATOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.CANCEL}),
-    SiteRole.FINANCE: frozenset({Action.SEE_POOL}),
-    SiteRole.AUDITOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
+    SiteRole.OPERATOR: frozenset(
+        {Action.SEE_TENANT, Action.SEE_POOL, Action.CANCEL, Action.SEE_SITE, Action.OPERATE}
+    ),
+    SiteRole.FINANCE: frozenset({Action.SEE_POOL, Action.SEE_SITE}),
+    SiteRole.AUDITOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SEE_SITE}),
 }
 
 
@@ -50,3 +54,8 @@ def may_in_pool(access: Access, action: Action, pool_tenants: frozenset[int]) ->
     return action in SITE_ACTIONS.get(access.site_role, frozenset()) or any(
         may_in_tenant(access, action, tenant_id) for tenant_id in pool_tenants
     )
+
+
+def may_on_site(site_role: str, action: Action) -> bool:
+    """Whether a role for the site alone allows `action`."""
+    return action in SITE_ACTIONS.get(site_role, frozenset())

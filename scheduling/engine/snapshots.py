@@ -26,8 +26,8 @@ from scheduling.domain.snapshot import (
 )
 from scheduling.domain.values import SECOND_US, decode
 from scheduling.engine.changes import Hold, JobFacts, timed_changes
+from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
-from scheduling.models import Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.policies.registry import policy as policy_named
 from tenants.models import Budget, Quota
 from tenants.scopes import engine_view
@@ -86,7 +86,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     state = PoolState.objects.get(pool_id=pool_id)
     service = decode(bytes(state.service), Service)
     policy = policy_named(pool.policy)
-    nodes = _nodes(pool_id)
+    until_us = at_us + pool.lease_s * SECOND_US + pool.round_s * scale * SECOND_US
+    nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
     job_rows = _rows(_JOBS, [pool_id, from_us(at_us)])
@@ -151,10 +152,17 @@ def _lease(row: tuple[Any, ...]) -> Lease:
     )
 
 
-def _nodes(pool_id: int) -> tuple[Node, ...]:
+def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
+    """The nodes, without GPUs where they are not up or a maintenance window is near.
+
+    A term that begins at `at` holds its GPUs for a lease length and, as only a round ends it, up
+    to one round more, `until`: no term may begin whose time a window overlaps.
+    """
+    windows = MaintenanceWindow.objects.filter(pool_id=pool_id, starts_at__lt=until, ends_at__gt=at)
+    blocked = set(windows.values_list("node_id", flat=True))
     rows = NodeRow.objects.filter(pool_id=pool_id).order_by("id")
     return tuple(
-        Node(id_, type_, gpus if state == NodeRow.State.UP else 0)
+        Node(id_, type_, gpus if state == NodeRow.State.UP and id_ not in blocked else 0)
         for id_, type_, gpus, state in rows.values_list("id", "gpu_type__name", "gpus", "state")
     )
 

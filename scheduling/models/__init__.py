@@ -4,6 +4,7 @@ from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence,
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
+from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.rounds import PoolState, Round, RoundBlob
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "LeaseEvent",
     "LeaseSlot",
     "LeaseTerm",
+    "MaintenanceWindow",
     "Node",
     "Pool",
     "PoolClock",
@@ -22,6 +24,7 @@ __all__ = [
     "PriceSetting",
     "Round",
     "RoundBlob",
+    "RoundFailure",
     "TraceFeed",
     "VirtualWork",
 ]

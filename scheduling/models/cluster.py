@@ -131,7 +131,10 @@ class PriceSetting(models.Model):
 
 
 class Node(models.Model):
-    """One server of a pool. Its slots are 0 .. gpus-1: our bookkeeping, not physical indices."""
+    """One server of a pool. Its slots are 0 .. gpus-1: our bookkeeping, not physical indices.
+
+    Without a pool it was removed: past leases still name it.
+    """
 
     class State(models.TextChoices):
         """Whether new leases may go there."""
@@ -140,7 +143,9 @@ class Node(models.Model):
         DRAINED = "drained", "drained"
         LOST = "lost", "lost"
 
-    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="nodes")
+    pool = models.ForeignKey(
+        Pool, on_delete=models.CASCADE, null=True, blank=True, related_name="nodes"
+    )
     name = models.SlugField(max_length=63)
     gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
     gpus = models.PositiveIntegerField()

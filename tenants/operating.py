@@ -1,0 +1,36 @@
+"""What every change of the console shares: who may make it, one transaction, field errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.exceptions import PermissionDenied
+
+from tenants.audit import Actor
+from tenants.models import User
+from tenants.permissions import Action, may_on_site
+from tenants.scopes import site_scope
+
+
+class ChangeError(Exception):
+    """A change that cannot be made; nothing was. `errors`: field -> what is wrong with it."""
+
+    def __init__(self, errors: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{field}: {words}" for field, words in errors.items()))
+        self.errors = errors
+
+
+@contextmanager
+def operation(actor: Actor) -> Iterator[None]:
+    """One transaction of somebody who may operate, by the role that they have now.
+
+    Raises:
+        PermissionDenied: they may not (any more).
+    """
+    with site_scope():
+        roles = User.objects.filter(pk=actor.user.pk, is_active=True)
+        role = roles.values_list("site_role", flat=True).first()
+        if role is None or not may_on_site(role, Action.OPERATE):
+            raise PermissionDenied
+        yield
