@@ -1,0 +1,184 @@
+"""Hostile input, field by field: a clear 4xx that names the field, and never a 5xx."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.apps import apps
+
+from portal.json_boundary import json_read
+from scheduling.models import Job
+from scheduling.services.spec import KNOWN
+from tenants.api.problems import Problem
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.unit.scheduling.test_submission import BAD_ITEMS, BAD_KEYS
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("db")
+    return api_stage()
+
+
+BODIES: dict[str, bytes] = {
+    "empty": b"",
+    "not JSON": b"{",
+    "a list": b"[]",
+    "a text": b'"x"',
+    "null": b"null",
+    "deep lists": b"[" * 200_000 + b"]" * 200_000,
+    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "one level too deep": b"[" * 33 + b"]" * 33,
+    "brackets in a key": b'{"' + b"[" * 100 + b'":1}',
+    "an open string with brackets": b'{"a":"' + b"[" * 1000,
+    "huge number": b'{"gpus":' + b"9" * 5000 + b"}",
+    "huge exponent": b'{"max_price":1e999999999}',
+    "NaN": b'{"gpus":NaN}',
+    "Infinity": b'{"gpus":-Infinity}',
+    "latin-1": '{"name":"é"}'.encode("latin-1"),
+    "utf-16": '{"name":"a"}'.encode("utf-16"),
+    "byte order mark": b"\xef\xbb\xbf{}",
+    "twice the same name": b'{"gpus":1,"gpus":2}',
+    "raw NUL": b'{"name":"\x00"}',
+    "escaped NUL": b'{"name":"\\u0000"}',
+    "escaped NUL in a key": b'{"a\\u0000":1}',
+    "half a pair": b'{"command":["ok","\\ud800"]}',
+    "half a pair in a key": b'{"environment":{"\\udfff":"1"}}',
+    "10 MB command": json.dumps({"command": ["x" * 10_000_000]}).encode(),
+    "just too large": b'"' + b"x" * 2**20 + b'"',
+    "many fields": json.dumps({f"f{i}": i for i in range(20_000)}).encode(),
+    "trailing": b"{} {}",
+}
+
+
+class TestABody:
+    @pytest.mark.parametrize("path", ["jobs", "jobs/dry-run", "jobs/bulk", "tokens"])
+    @pytest.mark.parametrize("name", BODIES)
+    def test_is_refused_clearly(self, stage: ApiStage, path: str, name: str) -> None:
+        refused = stage.post(path, BODIES[name], as_="" if path == "tokens" else "ada")
+        assert refused.status_code in (400, 413), refused.content[:300]
+        assert refused["Content-Type"] == "application/problem+json"
+        assert len(refused.content) < 40_000
+
+    @pytest.mark.parametrize(
+        ("name", "field"),
+        [
+            ("escaped NUL", "name"),
+            ("half a pair", "command[1]"),
+            ("twice the same name", "gpus"),
+            ("half a pair in a key", "environment.\\\\udfff"),
+        ],
+    )
+    def test_names_the_field(self, name: str, field: str) -> None:
+        with pytest.raises(Problem) as caught:
+            json_read(BODIES[name])
+        assert caught.value.errors[0]["field"].replace("\\\\", "\\") == field.replace("\\\\", "\\")
+
+    def test_may_be_as_deep_as_allowed(self) -> None:
+        assert json_read(b"[" * 32 + b"]" * 32)
+        assert json_read(b'{"a":"' + b"[" * 1000 + b'\\""}') == {"a": "[" * 1000 + '"'}
+
+    @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "x", ""])
+    def test_of_another_type_is_not_read(self, stage: ApiStage, kind: str) -> None:
+        from django.test import Client
+
+        refused = Client().generic(
+            "POST", "/api/v1/jobs", b"a=1", content_type=kind,
+            headers={"Authorization": f"Bearer {stage.secrets['ada']}"},
+        )  # fmt: skip
+        assert refused.status_code in (400, 415)
+
+
+FIELDS: dict[str, list[Any]] = {
+    "pool": ["", "x", 5, [], {}, "a" * 500, "\u202e", "x'; DROP TABLE scheduling_job; --"],
+    "gpus": [0, -1, 1.5, "2", True, [], {}, 9, 10**30],
+    "command": ["ls", {}, 5, ["a"] * 257, []],
+    "name": ["", "A", "a" * 64, "a b", "<script>", 5, [], {}],
+    "tenant": ["bb", "zz", "", 5, [], {}, "\u202e", "a" * 500],
+    "gpu_types": ["v100", {}, ["x"] * 17],
+    "max_price": [-1, "-1", "1e5", "NaN", 1.0000001, True, []],
+    "environment": [[], "A=1"],
+    "weight": [0, 1001, "1", 1.5, True],
+    "duration_s": [0, -1, "1", 10**12],
+}
+
+
+class TestAField:
+    @pytest.mark.parametrize("path", ["jobs", "jobs/dry-run"])
+    def test_is_named(self, stage: ApiStage, path: str) -> None:
+        assert set(FIELDS) == set(KNOWN)
+        for field, values in FIELDS.items():
+            for value in values:
+                refused = stage.post(path, stage.spec(**{field: value}))
+                if path == "jobs/dry-run" and refused.status_code == 200:
+                    assert refused.json()["reason_code"] == "too_large"
+                    continue
+                assert refused.status_code == 400, (field, value, refused.content)
+                assert refused.json()["errors"][0]["field"] == field, (field, value)
+        assert not Job.objects.exists()
+
+    def test_is_named_with_the_place_inside(self, stage: ApiStage) -> None:
+        for place, values in BAD_ITEMS.items():
+            for value in values:
+                spec = stage.spec(**{place.split("[")[0].split(".")[0]: value})
+                refused = stage.post("jobs", spec)
+                assert refused.status_code == 400
+                assert refused.json()["errors"][0]["field"] == place
+
+    def test_of_the_environment_is_refused_by_name(self, stage: ApiStage) -> None:
+        refused = stage.post("jobs", stage.spec(environment=dict.fromkeys(BAD_KEYS, "1")))
+        named = {error["field"] for error in refused.json()["errors"]}
+        assert named == {f"environment.{key}" for key in BAD_KEYS}
+
+    def test_of_the_model_cannot_be_smuggled_in(self, stage: ApiStage) -> None:
+        models = [apps.get_model("scheduling", "Job"), apps.get_model("scheduling", "VirtualWork")]
+        names = {
+            name
+            for model in models
+            for field in model._meta.get_fields()
+            for name in (field.name, getattr(field, "attname", field.name))
+        }
+        for path in ("jobs", "jobs/dry-run"):
+            for name in sorted(names - set(KNOWN)):
+                refused = stage.post(path, stage.spec(**{name: 1}))
+                assert refused.status_code == 400, name
+                assert refused.json()["errors"][0]["field"] == name
+        assert not Job.objects.exists()
+
+    def test_of_other_bodies_is_refused_too(self, stage: ApiStage) -> None:
+        job = stage.job()
+        assert stage.post(f"jobs/{job.uid}/cancel", {"state": "failed"}).status_code == 400
+        assert stage.post("jobs/bulk", {"jobs": [stage.spec()], "tenant": "bb"}).status_code == 400
+        smuggled = stage.post("jobs/bulk", {"jobs": [stage.spec(), stage.spec(tenant="bb")]})
+        assert smuggled.json()["errors"][0]["field"] == "jobs[1].tenant"
+        job.refresh_from_db()
+        assert job.state == "pending"
+
+
+class TestAnAddress:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "jobs/not-a-uuid", "pools/%00", "pools/..", "rounds/x/99999999999999999999999999",
+            "rounds/x/-1", "jobs?pool=%00", "jobs?pool=%FF", "jobs?tenant=%F0%9F%92%A9",
+            "jobs?tenant=" + "a" * 400, "quotas?pool=%E2%80%AE", "rounds?pool=nothing",
+            "jobs//", "%2e%2e/%2e%2e/etc/passwd", "docs/x", "schema/", "jobs/%2f/cancel",
+        ],
+    )  # fmt: skip
+    def test_is_refused_clearly(self, stage: ApiStage, path: str) -> None:
+        assert stage.get(path).status_code in (200, 400, 404)
+
+    def test_of_logs_takes_numbers_alone(self, stage: ApiStage) -> None:
+        uid = stage.job().uid
+        for query in ("offset=x", "limit=0", "limit=262145", "lease=0", "lease=-1", "offset=1e9"):
+            refused = stage.get(f"jobs/{uid}/logs?{query}")
+            assert refused.json()["errors"][0]["field"] == query.split("=")[0]
+        assert stage.get(f"jobs/{uid}/logs?lease=5").status_code == 404
+        assert stage.get(f"jobs/{uid}/logs?offset=-100&limit=5").status_code == 200
+
+    def test_of_authorization_may_be_anything(self, stage: ApiStage) -> None:
+        for value in ("", "Bearer", "Bearer ", "Basic eDp5", "Bearer " + "a" * 9000, "Bearer \xff"):
+            refused = stage.get("jobs", as_="", Authorization=value)
+            assert refused.status_code == 401, value
