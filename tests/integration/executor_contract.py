@@ -1,0 +1,163 @@
+"""What every executor must do: one suite, run against each of them.
+
+A test file gives the fixture `stage` and inherits `ExecutorContract`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.executors import Executor, Extension, Launch, Report, ReportState, Stop
+from scheduling.models import Pool
+
+RUNNING, FINISHED, STOPPED = ReportState.RUNNING, ReportState.FINISHED, ReportState.STOPPED
+GRACE_US = 5 * SECOND_US
+
+
+class Stage(ABC):
+    """A pool with leases for an executor to run, and its time."""
+
+    pool: Pool
+    executor: Executor
+
+    @abstractmethod
+    def lease(self, *, runs_s: float, exit_code: int = 0) -> str:
+        """Make a job with a lease whose program runs so long; return its token."""
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """The present instant of pool time."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> None:
+        """Let pool time pass."""
+
+    def end(self, token: str) -> None:
+        """Record in the database that a lease has ended, as `observe` does."""
+        self.pool.leases.filter(job_id=job_of(token)).update(
+            state="ended", ended_at=self.pool.leases.get(job_id=job_of(token)).expires_at
+        )
+
+    def launch(self, *tokens: str) -> list[Report]:
+        now_us = self.now_us()
+        return self.executor.launch([Launch(one, job_of(one), now_us) for one in tokens])
+
+    def stop(self, *tokens: str) -> list[Report]:
+        now_us = self.now_us()
+        return self.executor.stop([Stop(one, job_of(one), now_us, GRACE_US) for one in tokens])
+
+    def reports(self) -> dict[str, Report]:
+        listed: Sequence[Report] = self.executor.list(self.pool.pk, self.now_us())
+        assert len({report.token for report in listed}) == len(listed)
+        return {report.token: report for report in listed}
+
+    def ended(self, token: str, *already: Report) -> Report:
+        """Wait until a token is reported to have ended."""
+        found = {report.token: report for report in already}
+        for _ in range(200):
+            report = found.get(token)
+            if report is not None and report.state is not RUNNING:
+                return report
+            self.wait(0.1)
+            found = self.reports()
+        raise AssertionError(f"{token} does not end: {found}")
+
+
+def job_of(token: str) -> int:
+    return int(token.split("-")[1])
+
+
+class ExecutorContract:
+    """Idempotent by token, exact about ends, silent about what is forgotten."""
+
+    def test_a_launch_is_reported_with_its_start(self, stage: Stage) -> None:
+        before_us = stage.now_us()
+        token = stage.lease(runs_s=60)
+        (report,) = stage.launch(token)
+        assert (report.token, report.state) == (token, RUNNING)
+        assert before_us <= report.started_us <= stage.now_us()
+        assert (report.ended_us, report.exit_code) == (None, None)
+
+    def test_a_launch_repeated_adopts_what_runs(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        (first,) = stage.launch(token)
+        stage.wait(0.2)
+        (second,) = stage.launch(token)
+        assert second.started_us == first.started_us
+        assert stage.reports()[token].started_us == first.started_us
+
+    def test_launches_come_in_batches(self, stage: Stage) -> None:
+        tokens = [stage.lease(runs_s=60) for _ in range(3)]
+        assert {report.token for report in stage.launch(*tokens)} == set(tokens)
+        assert set(stage.reports()) == set(tokens)
+
+    def test_empty_batches_are_nothing(self, stage: Stage) -> None:
+        assert stage.executor.launch([]) == []
+        assert stage.executor.stop([]) == []
+        stage.executor.forget([])
+        stage.executor.extend(stage.pool.pk, [])
+        assert stage.reports() == {}
+
+    def test_an_end_has_its_exit_code_and_its_instant(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=0.3, exit_code=3)
+        (launched,) = stage.launch(token)
+        report = stage.ended(token)
+        assert (report.state, report.exit_code) == (FINISHED, 3)
+        assert report.ended_us is not None
+        assert launched.started_us == report.started_us
+        assert report.started_us + 300_000 <= report.ended_us <= stage.now_us()
+
+    def test_an_end_is_reported_until_it_is_forgotten(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=0.1)
+        stage.launch(token)
+        first = stage.ended(token)
+        stage.wait(0.1)
+        assert stage.reports()[token] == first
+        stage.end(token)
+        stage.executor.forget([token])
+        stage.executor.forget([token])
+        assert stage.reports() == {}
+
+    def test_an_end_after_the_asked_instant_is_not_told_yet(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=0.1)
+        stage.launch(token)
+        between_us = stage.now_us()
+        ended_us = stage.ended(token).ended_us
+        assert ended_us is not None
+        (report,) = stage.executor.list(stage.pool.pk, min(between_us, ended_us - 1))
+        assert report.state is RUNNING
+
+    def test_a_stop_ends_what_runs(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        (launched,) = stage.launch(token)
+        report = stage.ended(token, *stage.stop(token), *stage.stop(token))
+        assert (report.state, report.exit_code) == (STOPPED, None)
+        assert report.ended_us is not None
+        assert report.ended_us >= launched.started_us
+
+    def test_a_stop_of_what_has_finished_says_so(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=0.1, exit_code=4)
+        stage.launch(token)
+        stage.ended(token)
+        (report,) = stage.stop(token)
+        assert (report.state, report.exit_code) == (FINISHED, 4)
+
+    def test_a_stop_of_what_was_never_launched_is_done_at_once(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        (report,) = stage.stop(token)
+        assert report.state is STOPPED
+
+    def test_an_extension_changes_no_report(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        stage.launch(token)
+        before = stage.reports()
+        until_us = stage.now_us() + 60 * SECOND_US
+        for _ in range(2):
+            stage.executor.extend(stage.pool.pk, [Extension(token, job_of(token), until_us)])
+        assert stage.reports() == before
+
+    def test_another_pools_processes_are_not_listed(self, stage: Stage) -> None:
+        stage.launch(stage.lease(runs_s=60))
+        assert stage.executor.list(stage.pool.pk + 1, stage.now_us()) == []

@@ -1,0 +1,117 @@
+"""The way of real jobs through rounds: lent, taken back, checkpointed, resumed, done."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduling.engine.clock import clock_read
+from scheduling.engine.rounds import round_run
+from scheduling.models import Job, Lease, LeaseSlot
+from tests.factories import Cluster, cluster
+from tests.integration.local_world import local_world, processes_below
+from tests.tools import eventually
+
+pytestmark = [
+    pytest.mark.usefixtures("committed_db"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
+]
+
+# Counts up to a number, a step in 50 ms; keeps the count when it is asked to stop.
+COUNTER = """
+import json, os, pathlib, signal, sys, time
+saved = pathlib.Path(os.environ["EVENSHARE_JOB_DIR"], "count")
+count = int(saved.read_text()) if saved.exists() else 0
+def checkpoint(*_):
+    saved.write_text(str(count))
+    print("kept", count, flush=True)
+    sys.exit(99)
+signal.signal(signal.SIGUSR1, checkpoint)
+print("begins at", count, flush=True)
+while count < int(sys.argv[1]):
+    count += 1
+    fresh = pathlib.Path(os.environ["EVENSHARE_PROGRESS"] + ".new")
+    fresh.write_text(json.dumps({"step": count}))
+    fresh.replace(os.environ["EVENSHARE_PROGRESS"])
+    time.sleep(0.05)
+print("done at", count)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Cluster]:
+    with local_world(tmp_path / "jobs"):
+        made = cluster(
+            {"a": 1, "b": 1}, nodes=1, gpus=2, executor="local", round_s=1, lease_s=3, grace_s=5
+        )
+        yield made
+        for lease in Lease.objects.exclude(state="ended"):
+            Job.objects.filter(pk=lease.job_id).update(cancel_asked_at=lease.granted_at)
+        eventually(
+            lambda: turn(made) and not Lease.objects.exclude(state="ended").exists(), within_s=30
+        )
+        eventually(lambda: not processes_below(tmp_path / "jobs"), within_s=20)
+
+
+def turn(lab: Cluster) -> bool:
+    """Run the round that is due, as the tick does; true, to go on."""
+    lab.at = clock_read(lab.pool.pk).pool_at
+    round_run(lab.pool.pk, now=clock_read(lab.pool.pk))
+    time.sleep(0.1)
+    return True
+
+
+def state_of(job: Job) -> str:
+    job.refresh_from_db()
+    return job.state
+
+
+def progress_of(job: Job) -> object:
+    job.refresh_from_db()
+    return job.progress
+
+
+def counting(lab: Cluster, tenant: str, gpus: int, steps: int) -> Job:
+    turn(lab)
+    return lab.submit(tenant, gpus, 1, command=["python", "-c", COUNTER, str(steps)])
+
+
+class TestTwoTenants:
+    def test_share_the_machine_and_a_borrower_resumes(self, lab: Cluster, tmp_path: Path) -> None:
+        borrower = counting(lab, "a", 2, 100)
+        eventually(lambda: turn(lab) and state_of(borrower) == "running", within_s=20)
+        eventually(lambda: turn(lab) and progress_of(borrower), within_s=20)
+        owner = counting(lab, "b", 1, 10)
+        eventually(lambda: turn(lab) and state_of(owner) == "succeeded", within_s=40)
+        assert Lease.objects.get(job=borrower, number=1).end_reason
+        eventually(lambda: turn(lab) and state_of(borrower) == "succeeded", within_s=60)
+        leases = list(Lease.objects.filter(job=borrower).order_by("number"))
+        assert len(leases) >= 2
+        for earlier, later in itertools.pairwise(leases):
+            assert earlier.ended_at is not None
+            assert later.started_at is not None
+            assert earlier.ended_at <= later.started_at
+        logs = [
+            (tmp_path / f"jobs/{borrower.pk}/leases/{lease.number}/out.log").read_text()
+            for lease in leases
+        ]
+        kept = next(line for line in logs[0].splitlines() if line.startswith("kept"))
+        assert f"begins at {kept.split()[1]}\n" in logs[1]
+        assert logs[-1].endswith("done at 100\n")
+        assert borrower.exit_code == 0
+        assert borrower.progress == {"step": 100}
+        assert not LeaseSlot.objects.filter(holding=True).exists()
+
+
+class TestACancelledJob:
+    def test_checkpoints_and_does_not_come_back(self, lab: Cluster) -> None:
+        job = counting(lab, "a", 1, 10_000)
+        eventually(lambda: turn(lab) and progress_of(job), within_s=20)
+        Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
+        eventually(lambda: turn(lab) and state_of(job) == "cancelled", within_s=20)
+        assert Lease.objects.get(job=job).end_reason == "cancelled"

@@ -1,0 +1,140 @@
+"""The small files between executor and shim, and the processes that they name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduling.engine.clock import pool_time, wall_time
+from scheduling.engine.executors.local_spec import job_environment
+from scheduling.engine.executors.shim.files import (
+    active,
+    claim,
+    fence,
+    lease_folder,
+    read_json,
+    read_text,
+    write_json,
+)
+from scheduling.engine.executors.shim.processes import descendants, is_alive, process_start
+from scheduling.models import PoolClock
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+
+
+class TestAClaim:
+    def test_is_given_once_however_many_ask(self, tmp_path: Path) -> None:
+        given: list[dict[str, Any] | None] = []
+        threads = [
+            threading.Thread(target=lambda: given.append(claim(tmp_path))) for _ in range(30)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = [record for record in given if record is not None]
+        assert read_json(tmp_path / "shim.json") == winner
+        assert is_alive(winner)
+        assert [path.name for path in tmp_path.iterdir()] == ["shim.json"]
+
+    def test_for_nobody_names_no_process(self, tmp_path: Path) -> None:
+        record = claim(tmp_path, never=True)
+        assert record == {"never": True}
+        assert not is_alive(record)
+        assert claim(tmp_path) is None
+
+
+class TestAFence:
+    def test_only_moves_on(self, tmp_path: Path) -> None:
+        assert [fence(tmp_path, number) for number in (1, 3, 3, 2, 4)] == [
+            True,
+            True,
+            True,
+            False,
+            True,
+        ]
+        assert (tmp_path / "lease").read_text() == "4\n"
+
+
+class TestAFile:
+    @pytest.mark.parametrize("text", ["", "[]", "{", "1", "\0", "[" * 100_000])
+    def test_that_is_no_object_is_none(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "x").write_text(text)
+        assert read_json(tmp_path / "x") is None
+
+    def test_that_is_a_link_or_a_pipe_is_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / "there").write_text("{}")
+        (tmp_path / "link").symlink_to(tmp_path / "there")
+        os.mkfifo(tmp_path / "pipe")
+        assert [read_text(tmp_path / name) for name in ("there", "link", "pipe")] == ["{}", "", ""]
+
+    def test_is_written_for_its_owner_alone(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "x", {"a": 1}, durably=True)
+        assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+        assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+class TestTokens:
+    def test_have_a_folder_each(self) -> None:
+        assert lease_folder(Path("/r"), "es-12-3") == Path("/r/12/leases/3")
+
+    def test_are_all_that_is_looked_at_among_the_active(self, tmp_path: Path) -> None:
+        (tmp_path / "active").mkdir()
+        for name in ("es-1-1", "es-1", ".es-1-1.99.new", "es-1-1-1", "..", "es-x-1"):
+            if name != "..":
+                (tmp_path / "active" / name).touch()
+        assert [entry.name for entry in active(tmp_path)] == ["es-1-1"]
+
+
+class TestProcesses:
+    def test_are_found_below_their_root(self) -> None:
+        child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], start_new_session=True)
+        try:
+            assert child.pid in descendants(os.getpid())
+            assert process_start(child.pid) > 0
+        finally:
+            for pid in [*descendants(child.pid), child.pid]:
+                os.kill(pid, 9)
+        # Dead, and not collected yet: that is not alive.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start(child.pid) == 0
+        child.wait()
+
+
+class TestTheEnvironment:
+    def test_of_a_job_is_clean_and_ours_has_the_last_word(self) -> None:
+        os.environ["CANARY"] = "canary"
+        try:
+            made = job_environment(
+                {"A": 1, "EVENSHARE_LEASE": "9"}, {"EVENSHARE_LEASE": "2"}, home="/h", gpus=None
+            )
+        finally:
+            del os.environ["CANARY"]
+        assert set(made) == {"PATH", "HOME", "LANG", "PYTHONUNBUFFERED", "A", "EVENSHARE_LEASE"}
+        assert (made["A"], made["EVENSHARE_LEASE"]) == ("1", "2")
+
+    def test_names_gpus_by_index_and_nothing_without_gpus(self) -> None:
+        wanted = {"CUDA_VISIBLE_DEVICES": "7"}
+        assert "CUDA_VISIBLE_DEVICES" not in job_environment(wanted, {}, home="/", gpus=None)
+        made = job_environment(wanted, {}, home="/", gpus=[0, 3])
+        assert made["CUDA_VISIBLE_DEVICES"] == "0,3"
+        assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+class TestPoolTimeAndWallTime:
+    @pytest.mark.parametrize("scale", [1, 60, 3600])
+    def test_are_each_others_inverse(self, scale: int) -> None:
+        wall = datetime(2026, 1, 1, tzinfo=UTC)
+        clock = PoolClock(
+            anchor_wall=wall, anchor_pool=datetime(2030, 5, 5, tzinfo=UTC), scale=scale
+        )
+        for seconds in (-100, 0, 7):
+            at = wall + timedelta(seconds=seconds)
+            assert wall_time(clock, pool_time(clock, at)) == at

@@ -1,0 +1,83 @@
+"""A program's output in bounded space, and what is read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.engine.executors.local_files import LogWindow, log_read
+from scheduling.engine.executors.shim.log import Log
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("out*.log"))
+
+
+def written(root: Path, pieces: list[bytes], cap: int) -> Path:
+    folder = root / "1" / "leases" / "1"
+    folder.mkdir(parents=True)
+    log = Log(folder, cap)
+    for piece in pieces:
+        log.write(piece)
+    return folder
+
+
+class TestALog:
+    def test_keeps_short_output_whole(self, tmp_path: Path) -> None:
+        folder = written(tmp_path, [b"one\n", b"two"], 100)
+        assert [path.read_bytes() for path in parts(folder)] == [b"one\ntwo"]
+
+    @settings(max_examples=60, deadline=None)
+    @given(pieces=st.lists(st.binary(min_size=1, max_size=90), max_size=30))
+    def test_never_exceeds_its_cap_and_keeps_its_head_and_its_tail(
+        self, tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
+    ) -> None:
+        cap, whole = 100, b"".join(pieces)
+        root = tmp_path_factory.mktemp("jobs")
+        folder = written(root, pieces, cap)
+        assert sum(path.stat().st_size for path in parts(folder)) <= cap
+        with override_settings(LOCAL_ROOT=str(root)):
+            assert log_read(1, 1, 0, 50).data == whole[:50]
+            # Of three tail parts of 16 bytes the oldest may just have gone.
+            assert whole.endswith(log_read(1, 1, -30, 30).data)
+            assert log_read(1, 1).total == len(whole)
+            for offset in range(0, len(whole), 7):
+                window = log_read(1, 1, offset, 20)
+                assert window.data == whole[window.offset : window.next_offset]
+                assert window.next_offset > offset
+
+    def test_puts_its_notes_on_lines_of_their_own(self, tmp_path: Path) -> None:
+        log = Log(tmp_path, 1000)
+        log.note("first")
+        log.write(b"no end of line")
+        log.note("second")
+        (only,) = parts(tmp_path)
+        text = only.read_text()
+        assert text == "[evenshare] first\nno end of line\n[evenshare] second\n"
+
+    def test_that_cannot_be_written_loses_output_and_nothing_else(self, tmp_path: Path) -> None:
+        log = Log(tmp_path / "missing", 1000)
+        log.write(b"lost")
+        log.note("lost too")
+        assert not (tmp_path / "missing").exists()
+
+    def test_follows_no_link_in_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "victim").write_text("kept")
+        (tmp_path / "out.log").symlink_to(tmp_path / "victim")
+        Log(tmp_path, 1000).write(b"overwritten")
+        assert (tmp_path / "victim").read_text() == "kept"
+
+
+class TestAWindow:
+    def test_knows_where_it_begins(self) -> None:
+        assert LogWindow(b"abc", 10, 20).offset == 7
+
+    @pytest.mark.parametrize("limit", [-5, 0])
+    def test_of_nothing_is_empty(self, tmp_path: Path, limit: int) -> None:
+        written(tmp_path, [b"abc"], 100)
+        with override_settings(LOCAL_ROOT=str(tmp_path)):
+            assert log_read(1, 1, 0, limit) == (b"", 0, 3)
