@@ -13,6 +13,7 @@ from billing.revenue import Sweep
 from billing.selectors.events import events_read, hour_of
 from scheduling.domain.instants import from_us, to_us
 from scheduling.models import PoolFence
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
@@ -59,6 +60,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         cursor.event_number = last
         cursor.state = {"sweep": sweep.to_state(), "rests": rests}
         cursor.save(update_fields=["event_number", "settled_until", "state", "updated_at"])
+        fault_point("meter.before_commit")
     return Metered(events=len(events), lines=lines)
 
 

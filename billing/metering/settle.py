@@ -18,6 +18,7 @@ from billing.money import HOUR_US, to_micro
 from billing.selectors.events import hour_of
 from scheduling.domain.instants import from_us, to_us
 from scheduling.models import Pool, PoolFence
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 HOUR = timedelta(hours=1)
@@ -47,10 +48,13 @@ def settle_pool(pool_id: int) -> Settled:
             return Settled(until=cursor.settled_until)
         book = book_open(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
         postings = _settlements(pool_id, book, cursor.settled_until, until)
+        fault_point("settle.before_post")
         posted = transfers_post(postings)
         reserved_release(book, postings)
         cursor.settled_until = until
         cursor.save(update_fields=["settled_until", "updated_at"])
+        fault_point("settle.before_commit")
+    fault_point("settle.after_commit")
     return Settled(transfers=posted, until=until)
 
 

@@ -35,6 +35,7 @@ from scheduling.models import (
     Round,
     RoundBlob,
 )
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 
@@ -55,8 +56,10 @@ def round_apply(plan: RoundPlan) -> Round:
         write = RoundWrite(plan, fence, cursor, at, events)
         _record_entitlements(write)
         renewed = _renew(write)
+        fault_point("round.first_write")
         ended = _end(write)
         granted = grants_write(write)
+        fault_point("round.mid_write")
         _write_reasons(write)
         _write_reserved(write)
         _record_prices(write)
@@ -65,6 +68,7 @@ def round_apply(plan: RoundPlan) -> Round:
         fence.next_round = snapshot.number + 1
         fence.last_at = fence.last_checked_at = at
         fence.save(update_fields=["next_event", "next_round", "last_at", "last_checked_at"])
+        fault_point("round.before_commit")
     return round_
 
 

@@ -23,6 +23,7 @@ from scheduling.engine.executors import (
 )
 from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
+from tenants.faults import fault_point
 
 log = structlog.get_logger(__name__)
 
@@ -46,10 +47,13 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         )
         if not intents:
             break
+        fault_point("dispatch.before_call")
         reports, carried = _carry(pool, executor, intents, installation, at)
+        fault_point("dispatch.after_call")
         if not carried:
             break
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
+        fault_point("dispatch.after_observe")
         executor.forget(ended)
         done += _mark_done(carried)
     return done

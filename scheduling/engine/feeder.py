@@ -1,10 +1,14 @@
-"""Replays a bundled trace into a pool: jobs arrive at their own instants of pool time."""
+"""Replays traces into a pool: jobs arrive at their own instants of pool time.
+
+Imported traces wait as rows (`scheduling.engine.arrivals`), the demo's is read from its file.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from scheduling.domain.values import SECOND_US
+from scheduling.engine.arrivals import arrivals_submit
 from scheduling.models import Job, TraceFeed, VirtualWork
 from scheduling.simulation.traces import TraceJob, trace_read
 from tenants.models import Tenant
@@ -15,7 +19,12 @@ BATCH = 2000
 
 
 def feed(pool_id: int, *, until: datetime) -> int:
-    """Submit the trace's jobs that are due by `until`; return how many.
+    """Submit the jobs of traces that are due by `until`; return how many."""
+    return arrivals_submit(pool_id, until=until) + _bundled(pool_id, until)
+
+
+def _bundled(pool_id: int, until: datetime) -> int:
+    """Submit what is due of the pool's bundled trace, if it has one.
 
     At the end of the trace it begins again, shifted by its length, without the backlog. While
     more than `max_pending` jobs wait, nothing is fed: an overloaded demo stays bounded.

@@ -23,6 +23,7 @@ from scheduling.engine.executors import Report, ReportState, lease_token, token_
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.slots import waiting_ready
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
@@ -75,6 +76,7 @@ def observe(
         if observed.events.drafts:
             observed.events.write(fence)
             fence.save(update_fields=["next_event"])
+        fault_point("observe.before_commit")
     return over
 
 

@@ -10,6 +10,7 @@ from scheduling.domain.instants import to_us
 from scheduling.engine.executors import Executor, ExecutorError
 from scheduling.engine.observe import observe
 from scheduling.models import Pool
+from tenants.faults import fault_point
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +30,8 @@ def reconcile(
     except ExecutorError as error:
         log.warning("executor.silent", pool=pool.name, error=str(error))
         return 0
+    fault_point("reconcile.after_list")
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
+    fault_point("reconcile.after_observe")
     executor.forget(ended)
     return len(ended)

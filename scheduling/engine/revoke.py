@@ -15,6 +15,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import fence_lock
 from scheduling.models import Intent, LeaseEvent
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 _REASON = EndReason.CANCELLED.value
@@ -56,6 +57,7 @@ def cancelled_revoke(pool_id: int, token: int, *, at: datetime) -> int:
         if events.drafts:
             events.write(fence)
             fence.save(update_fields=["next_event"])
+        fault_point("cancel.before_commit")
     return len(rows) + ended
 
 

@@ -34,6 +34,7 @@ from scheduling.engine.snapshots import next_number, snapshot_read
 from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
 from scheduling.policies.base import InvariantViolation, decide_round
+from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,7 @@ def round_run(
         at = _instant_on_demand(pool_id, now)
     if now.paused or not _due(pool_id, at):
         return RoundResult(Outcome.NOT_DUE)
+    fault_point("round.before_fence")
     token = fence_take(pool_id, holder=_holder(), hold_s=hold_s)
     if token is None:
         log.info("round.fenced", pool=pool.name, why="another holder has the pool")
@@ -109,23 +111,27 @@ def _due(pool_id: int, at: datetime) -> bool:
 
 def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int) -> RoundResult:
     executor = executor_for(pool.executor)
+    fault_point("round.after_fence")
     # 1. What a crash left undone.
     _dispatch(pool, executor, token, at)
     # 2. What arrived and what ended until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
     cancelled_revoke(pool.pk, token, at=at)
+    fault_point("cancel.after_mark")
     # That frees GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)
     # 3. One consistent view.
     began = time.perf_counter_ns()
     snapshot = _read(pool, at)
     read = time.perf_counter_ns()
+    fault_point("round.after_snapshot")
     if _quiet(snapshot):
         _note_checked(pool.pk, token, at)
         return RoundResult(Outcome.QUIET)
     # 4. Decide and check: the same call as in a simulation or a replay.
     snapshot, decision = _decide(pool, snapshot, at)
+    fault_point("round.after_decide")
     decided = time.perf_counter_ns()
     # 5. Apply in one transaction, at our token.
     round_ = round_apply(
@@ -140,6 +146,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
             decide_us=(decided - read) // 1000,
         )
     )
+    fault_point("round.after_commit")
     applied = time.perf_counter_ns()
     # 6. Carry it out.
     _dispatch(pool, executor, token, at)

@@ -1,4 +1,4 @@
-"""A process that runs one round and kills or stops itself at a named point of it.
+"""A process that runs one round, meters and settles, and fails at a named point of it.
 
 Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S; prints the point, then the outcome.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -20,48 +18,30 @@ import django
 django.setup()
 
 # Models need Django's set-up, so these come after it.
-import scheduling.engine.rounds as engine  # noqa: E402 - after django.setup()
-from scheduling.engine import apply  # noqa: E402 - after django.setup()
+from billing.metering import meter_pool, settle_pool  # noqa: E402 - after django.setup()
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
-from scheduling.engine.executors.virtual import VirtualExecutor  # noqa: E402 - after django.setup()
-
-# Point -> (module, function, whether it is passed before the function or after it).
-POINTS: dict[str, tuple[Any, str, bool]] = {
-    "fenced": (engine, "feed", True),
-    "read": (engine, "snapshot_read", False),
-    "decided": (engine, "decide_round", False),
-    "mid-write": (apply, "_write_reasons", True),
-    "committed": (engine, "round_apply", False),
-    "launched": (VirtualExecutor, "launch", False),
-}
-
-
-def stopping(function: Callable[..., Any], *, before: bool, point: str, how: str) -> Any:
-    """Wrap a function so that the process stops before or after its call."""
-
-    def here() -> None:
-        print(point, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if before:
-            here()
-        result = function(*args, **kwargs)
-        if not before:
-            here()
-        return result
-
-    return wrapped
+from scheduling.engine.rounds import round_run  # noqa: E402 - after django.setup()
+from tenants.faults import faults_armed  # noqa: E402 - after django.setup()
 
 
 def main(pool: str, instant: str, where: str, hold_s: str) -> None:
-    """Run the round."""
+    """Run the round with its fault armed."""
     point, _, how = where.partition(":")
-    place, name, before = POINTS[point]
-    setattr(place, name, stopping(getattr(place, name), before=before, point=point, how=how))
+    reached = False
+
+    def fail(name: str) -> None:
+        nonlocal reached
+        if name == point and not reached:
+            reached = True
+            print(point, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
     at = datetime.fromisoformat(instant)
     now = PoolNow(at, at, 1, paused=False)
-    print(engine.round_run(int(pool), now=now, hold_s=float(hold_s)).outcome.value)
+    with faults_armed(fail):
+        print(round_run(int(pool), now=now, hold_s=float(hold_s)).outcome.value)
+        meter_pool(int(pool))
+        settle_pool(int(pool))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""Named points at which tests make the system fail. Inert unless a test arms them.
+
+A point costs one comparison. `POINTS` is the list that the fault matrix goes through; a point
+that is armed and never reached is an error there, so the list cannot rot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Point -> whether a transaction is open there (its work is then undone by a crash).
+POINTS = {
+    "round.before_fence": False,
+    "round.after_fence": False,
+    "round.after_snapshot": False,
+    "round.after_decide": False,
+    "round.first_write": True,
+    "round.mid_write": True,
+    "round.before_commit": True,
+    "round.after_commit": False,
+    "dispatch.before_call": False,
+    "dispatch.after_call": False,
+    "dispatch.after_observe": False,
+    "reconcile.after_list": False,
+    "reconcile.after_observe": False,
+    "observe.before_commit": True,
+    "cancel.before_commit": True,
+    "cancel.after_mark": False,
+    "meter.before_commit": True,
+    "settle.before_post": True,
+    "settle.before_commit": True,
+    "settle.after_commit": False,
+}
+
+_hook: Callable[[str], None] | None = None
+
+
+def fault_point(name: str) -> None:
+    """Fail here if a test says so."""
+    if _hook is not None:
+        _hook(name)
+
+
+@contextmanager
+def faults_armed(hook: Callable[[str], None]) -> Iterator[None]:
+    """Call `hook` with the name of every point that is reached."""
+    global _hook  # noqa: PLW0603 - one process, one armed test
+    if _hook is not None:
+        raise RuntimeError("faults are armed already")
+    _hook = hook
+    try:
+        yield
+    finally:
+        _hook = None

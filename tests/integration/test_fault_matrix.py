@@ -1,0 +1,149 @@
+"""Every fault point x {exception, kill -9, database cut}: healed within two rounds.
+
+A point that is not reached fails its test, so the list of points cannot rot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import DatabaseError, connection, connections, transaction
+
+from billing.checks import checks_run
+from billing.metering import meter_pool, settle_pool
+from scheduling.engine.rounds import round_run
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
+from tenants.faults import POINTS, faults_armed
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+CHILD = Path(__file__).with_name("round_process.py")
+WORK_S = 45
+
+
+class InjectedError(Exception):
+    """The fault of these tests."""
+
+
+def eventful_cluster() -> Cluster:
+    """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
+    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1)
+    for gpus in (1, 2, 3, 4):
+        lab.submit("a", gpus, WORK_S)
+        lab.submit("b", gpus, WORK_S)
+    lab.round()
+    # An hour later, so that there is one to settle; the leases of before are due.
+    lab.at += timedelta(seconds=3600)
+    lab.submit("b", 1, WORK_S)
+    doomed = lab.submit("a", 1, 10_000)
+    lab.round()
+    lab.at += timedelta(seconds=20)
+    Job.objects.filter(pk=doomed.pk).update(cancel_asked_at=lab.at)
+    return lab
+
+
+def step(lab: Cluster) -> None:
+    """What the workers do: a round, and the meter."""
+    round_run(lab.pool.pk, now=lab.now())
+    meter_pool(lab.pool.pk)
+    settle_pool(lab.pool.pk)
+
+
+def once(point: str, fail: Callable[[], None]) -> tuple[Callable[[str], None], list[str]]:
+    """A hook that fails at the first time the point is reached."""
+    reached: list[str] = []
+
+    def hook(name: str) -> None:
+        if name == point and not reached:
+            reached.append(name)
+            fail()
+
+    return hook, reached
+
+
+def assert_heals(lab: Cluster) -> None:
+    """Two rounds later nothing is half done; in the end every job is, and the books add up."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
+    for _ in range(2):
+        lab.at += timedelta(seconds=10)
+        step(lab)
+    assert not Intent.objects.filter(state="open").exists()
+    assert not Lease.objects.filter(state__in=("launching", "stopping", "waiting")).exists()
+    held = LeaseSlot.objects.filter(holding=True)
+    assert held.count() == held.values("node", "slot").distinct().count()
+    jobs = lab.pool.jobs
+    for _ in range(30):
+        if not jobs.filter(state__in=Job.ACTIVE_STATES).exists():
+            break
+        lab.at += timedelta(seconds=20)
+        step(lab)
+    assert jobs.filter(state="cancelled").count() == 1
+    assert set(jobs.exclude(state="cancelled").values_list("state", flat=True)) == {"succeeded"}
+    # Nothing ran twice, and nothing was lost: the work done is the work there was.
+    done = jobs.exclude(state="cancelled").values_list("virtual_work__done_us", flat=True)
+    assert set(done) == {WORK_S * 1_000_000}
+    numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
+    assert numbers == list(range(1, len(numbers) + 1))
+    lab.at += timedelta(hours=2)
+    step(lab)
+    assert [check.name for check in checks_run() if check.violations] == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_exception_is_healed(point: str) -> None:
+    lab = eventful_cluster()
+
+    def fail() -> None:
+        raise InjectedError(point)
+
+    hook, reached = once(point, fail)
+    with faults_armed(hook), pytest.raises(InjectedError):
+        step(lab)
+    assert reached
+    assert_heals(lab)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_cut_from_the_database_is_healed(point: str) -> None:
+    lab = eventful_cluster()
+
+    def cut() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            pid = cursor.fetchone()[0]
+        with connections["owner"].cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+
+    hook, reached = once(point, cut)
+    # A point outside a transaction may meet a connection that heals by itself.
+    healed = contextlib.suppress(DatabaseError, transaction.TransactionManagementError)
+    with faults_armed(hook), healed:
+        step(lab)
+    assert reached
+    connections.close_all()
+    assert_heals(lab)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_9_is_healed(point: str) -> None:
+    lab = eventful_cluster()
+    victim = subprocess.Popen(
+        [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings"},
+    )
+    printed, _ = victim.communicate(timeout=60)
+    assert victim.returncode == -signal.SIGKILL
+    assert printed.splitlines()[-1] == point
+    assert_heals(lab)
