@@ -1,5 +1,6 @@
 """Tables of the scheduling engine."""
 
+from scheduling.models.arrivals import Arrival
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
@@ -8,6 +9,7 @@ from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.rounds import PoolState, Round, RoundBlob
 
 __all__ = [
+    "Arrival",
     "GpuType",
     "Intent",
     "Job",

@@ -1,0 +1,67 @@
+"""Submits the jobs of imported traces whose instant of pool time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from scheduling.models import Arrival, Job, VirtualWork
+from tenants.scopes import engine_scope
+
+# One transaction takes at most so many jobs; the next round takes the rest.
+BATCH = 2000
+
+
+def arrivals_submit(pool_id: int, *, until: datetime) -> int:
+    """Make jobs of what is due by `until`, in order of (instant, id); return how many.
+
+    Locked rows are another round's, which then makes the jobs: each row becomes one job.
+    """
+    with engine_scope(pool_id):
+        due = Arrival.objects.filter(pool_id=pool_id, at__lte=until).order_by("at", "id")
+        rows = list(due.select_for_update(skip_locked=True)[:BATCH])
+        if rows:
+            _submit(rows)
+            Arrival.objects.filter(id__in=[row.pk for row in rows]).delete()
+    return len(rows)
+
+
+def job_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job that a trace's optional columns give."""
+    fields = {name: extra[name] for name in _TO_JOB if name in extra}
+    if "max_price" in fields:
+        fields["max_price"] = Decimal(fields["max_price"])
+    if "estimate_s" in fields:
+        fields["estimate_source"] = "trace"
+    return fields
+
+
+_TO_JOB = ("cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s")
+
+
+def _submit(rows: Sequence[Arrival]) -> None:
+    jobs = [
+        Job(
+            pool_id=row.pool_id,
+            tenant_id=row.tenant_id,
+            name=row.name,
+            submitted_at=row.at,
+            source="trace",
+            gpus=row.gpus,
+            gpus_min=row.gpus,
+            gpus_max=row.gpus,
+            **job_fields(row.extra),
+        )
+        for row in rows
+    ]
+    Job.objects.bulk_create(jobs)
+    VirtualWork.objects.bulk_create(
+        [
+            VirtualWork(
+                job=job, duration_us=row.duration_us, exit_code=row.extra.get("exit_code", 0)
+            )
+            for job, row in zip(jobs, rows, strict=True)
+        ]
+    )

@@ -1,0 +1,167 @@
+"""`manage.py import_trace FILE --pool P`: jobs of a real cluster's trace, in a pool of ours."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.engine.clock import clock_read
+from scheduling.services.traces import (
+    SHOWN,
+    ImportOptions,
+    ImportReport,
+    Manner,
+    TraceImportError,
+    arrivals_withdraw,
+    trace_import,
+)
+from scheduling.simulation.trace_formats import FIELDS, FORMATS, HeaderError
+
+BAR = 30
+
+
+class Command(BaseCommand):
+    """Read a trace line by line and submit its jobs, now or each at its own instant."""
+
+    help = "Import a trace (Philly, Helios, own CSV; plain or gzip) into a pool. docs/traces.md"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file, where its jobs go, and how its columns are to be read."""
+        parser.add_argument("file", nargs="?", help="a CSV file, plain or gzip")
+        parser.add_argument("--pool", required=True, help="name of a pool of virtual jobs")
+        parser.add_argument(
+            "--as",
+            dest="manner",
+            choices=[one.value for one in Manner],
+            default=Manner.BACKLOG.value,
+            help="backlog: all jobs now; replay: each at its own instant from now on (%(default)s)",
+        )
+        parser.add_argument("--format", choices=["auto", *FORMATS], default="auto")
+        parser.add_argument(
+            "--map",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="COLUMN=FIELD",
+            help=f"what a column means; fields: {', '.join(FIELDS)}",
+        )
+        parser.add_argument("--limit", type=int, help="stop after so many jobs")
+        parser.add_argument("--tenant-map", metavar="FILE", help="CSV: name in the trace, tenant")
+        parser.add_argument("--create-tenants", action="store_true", help="make those that lack")
+        parser.add_argument("--strict", action="store_true", help="one bad line: import nothing")
+        parser.add_argument("--dry-run", action="store_true", help="do it all, then undo it")
+        parser.add_argument(
+            "--withdraw", action="store_true", help="delete what a replay would still bring"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import, report, and exit 1 if a line was bad."""
+        try:
+            if options["withdraw"]:
+                gone = arrivals_withdraw(options["pool"])
+                self.stdout.write(f"{gone:,} jobs of pool {options['pool']} will not come")
+                return
+            if not options["file"]:
+                raise CommandError("which file?")
+            report, seconds = self._import(Path(options["file"]), options)
+        except (HeaderError, TraceImportError, OSError) as error:
+            raise CommandError(str(error)) from error
+        self._tell(report, seconds, options)
+        if report.bad_total:
+            sys.exit(1)
+
+    def _import(self, path: Path, options: dict[str, Any]) -> tuple[ImportReport, float]:
+        wanted = ImportOptions(
+            manner=Manner(options["manner"]),
+            form=options["format"],
+            mapping=_pairs(options["map"]),
+            tenants=_tenant_map(options["tenant_map"]),
+            create_tenants=options["create_tenants"],
+            limit=options["limit"],
+            strict=options["strict"],
+            dry_run=options["dry_run"],
+        )
+        begun = time.monotonic()
+        with path.open("rb") as file:
+            bar = _Bar(file, path.stat().st_size, self.stderr)
+            report = trace_import(
+                file, pool=options["pool"], options=wanted, now=clock_read, progress=bar.show
+            )
+            bar.close()
+        return report, time.monotonic() - begun
+
+    def _tell(self, report: ImportReport, seconds: float, options: dict[str, Any]) -> None:
+        for line in report.bad:
+            where = f"line {line.line}" + (f", {line.field}" if line.field else "")
+            self.stderr.write(f"{where}: {line.reason}")
+        if report.bad_total > SHOWN:
+            self.stderr.write(f"... and {report.bad_total - SHOWN:,} more bad lines")
+        for name, lines in report.unknown.most_common(SHOWN):
+            self.stderr.write(f"no tenant {name!a}: {lines:,} lines")
+        if report.unknown:
+            self.stderr.write("make them with --create-tenants, or name others with --tenant-map")
+        if report.left_out:
+            self.stdout.write(f"{report.left_out:,} lines ask for no GPU and were left out")
+        if report.made and report.kept:
+            names = ", ".join(report.made)
+            self.stdout.write(f"new tenants, without quota so far: {names}")
+        done = "imported" if report.kept else "could import" if options["dry_run"] else "undone:"
+        span = f", over {report.span} of pool time" if options["manner"] == "replay" else ""
+        self.stdout.write(
+            f"{done} {report.jobs:,} jobs ({report.gpus:,} GPUs asked for{span}), format"
+            f" {report.format}, {report.bad_total:,} bad lines, {seconds:.1f} s"
+        )
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        column, sign, name = text.partition("=")
+        if not sign:
+            raise CommandError(f"--map takes COLUMN=FIELD, not {text!r}")
+        pairs[column.strip()] = name.strip()
+    return pairs
+
+
+def _tenant_map(name: str | None) -> dict[str, str]:
+    """Two columns without a header: the trace's name, the tenant's."""
+    if name is None:
+        return {}
+    found: dict[str, str] = {}
+    with Path(name).open(encoding="utf-8-sig", newline="") as file:
+        for number, row in enumerate(csv.reader(file), 1):
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if len(cells) != 2 or not all(cells):
+                raise CommandError(f"{name}, line {number}: takes two names")
+            if found.setdefault(cells[0], cells[1]) != cells[1]:
+                raise CommandError(f"{name}, line {number}: {cells[0]!r} is there twice")
+    return found
+
+
+class _Bar:
+    """A bar of the file's bytes on a terminal; nothing anywhere else."""
+
+    def __init__(self, file: IO[bytes], size: int, out: Any) -> None:
+        self._file, self._size, self._out = file, max(size, 1), out
+        self._shows = bool(getattr(out, "isatty", lambda: False)())
+
+    def show(self, lines: int) -> None:
+        """Draw how far it is, over the bar before."""
+        if self._shows:
+            with suppress(ValueError):
+                part = min(1.0, self._file.tell() / self._size)
+                full = "#" * int(part * BAR)
+                self._out.write(f"\r[{full:<{BAR}}] {part:4.0%} {lines:>10,} lines", ending="")
+
+    def close(self) -> None:
+        """Clear the bar's line."""
+        if self._shows:
+            self._out.write("\r" + " " * (BAR + 30) + "\r", ending="")

@@ -1,0 +1,34 @@
+"""Jobs of an imported trace that are still to come."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from scheduling.models.cluster import Pool
+from tenants.models import Tenant
+
+
+class Arrival(models.Model):
+    """A job that will be submitted at an instant of pool time, and is none until then.
+
+    The round of that instant makes it a Job and deletes the row, so that nothing which counts,
+    lists or decides about jobs ever meets one of the future. `extra` holds the optional fields
+    of `scheduling.simulation.trace_formats.OPTIONAL`.
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="arrivals")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField()
+    name = models.CharField(max_length=120)
+    gpus = models.PositiveIntegerField()
+    duration_us = models.PositiveBigIntegerField()
+    extra = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(gpus__gte=1), name="arrival_asks_a_gpu"),
+        ]
+        indexes = [
+            # The round takes what is due, in order; a tenant's share of it is never asked for.
+            models.Index(fields=["pool", "at", "id"], name="arrival_by_instant"),
+        ]

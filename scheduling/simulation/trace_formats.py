@@ -1,0 +1,383 @@
+"""Traces of real clusters, line by line: what a file says, and where it says nothing usable.
+
+A bad line never costs a good one: lines are read one at a time, bounded in length, and each is
+parsed on its own, so an open quotation mark or a torn byte ends with its line. Nothing but the
+present line is in memory.
+
+| format | columns that are read | tenant | submission |
+|---|---|---|---|
+| philly | job_id, tenant, submit_time_s, duration_s, gpus | tenant | seconds |
+| helios | job_id, vc, gpu_num, cpu_num, state, submit_time, duration | vc | instant |
+| own | name (or trace_id), tenant, gpus, submit_s, duration_s, and `OPTIONAL` | tenant | seconds |
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO
+
+from scheduling.domain.instants import to_us
+from scheduling.domain.values import SECOND_US
+
+GZIP_MAGIC = b"\x1f\x8b"
+LINE_MAX = 64 * 1024
+NAME_MAX = 120
+GPUS_MAX = 100_000
+# A hundred years: longer than any job, and far from what a timestamp can hold.
+SECONDS_MAX = 100 * 366 * 86_400
+PRICE_MAX = 10**12
+
+REQUIRED = ("tenant", "gpus", "submit", "duration")
+OPTIONAL = (
+    *("name", "cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s"),
+    "exit_code",
+)
+FIELDS = (*REQUIRED, *OPTIONAL, "state")
+
+# Format -> its column -> our field.
+FORMATS: dict[str, dict[str, str]] = {
+    "philly": {
+        "job_id": "name",
+        "tenant": "tenant",
+        "submit_time_s": "submit",
+        "duration_s": "duration",
+        "gpus": "gpus",
+    },
+    "helios": {
+        "job_id": "name",
+        "vc": "tenant",
+        "gpu_num": "gpus",
+        "cpu_num": "cpus",
+        "state": "state",
+        "submit_time": "submit",
+        "duration": "duration",
+    },
+    "own": {
+        "tenant": "tenant",
+        "gpus": "gpus",
+        "submit_s": "submit",
+        "duration_s": "duration",
+        "trace_id": "name",
+        **{name: name for name in OPTIONAL},
+    },
+}
+# A header that has all of these is of that format.
+_SIGNS: dict[str, frozenset[str]] = {
+    "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
+    "helios": frozenset({"vc", "gpu_num", "submit_time", "duration"}),
+    "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
+}
+# Known columns that are not read, so that nobody is asked to map them.
+_KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
+# Their names are bare numbers.
+_NUMBERED = frozenset({"philly", "helios"})
+_FAILED = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY"})
+
+_WHOLE = re.compile(r"[0-9]{1,15}(?:\.0{1,9})?", re.ASCII)
+_SECONDS = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))?", re.ASCII)
+_PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
+_TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
+
+
+class HeaderError(Exception):
+    """The file's first line does not say which columns are what; nothing was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
+
+    `extra` holds the optional fields that the file gives, by the names of `OPTIONAL`.
+    """
+
+    line: int
+    name: str
+    tenant: str
+    gpus: int
+    submit_us: int
+    duration_us: int
+    extra: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no job: where, in which field (empty: the line as a whole), and why."""
+
+    line: int
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A line that is sound but asks for no GPU, as Helios' jobs on CPUs do."""
+
+    line: int
+
+
+Read = TraceLine | BadLine | LeftOut
+
+
+class _UnfitError(Exception):
+    """A value that cannot be used, with the field that it stands in."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which cell of a line is which field; `format` says whose words the header speaks."""
+
+    format: str
+    width: int
+    at: dict[str, int]
+
+    @property
+    def unread(self) -> int:
+        """How many columns are not read."""
+        return self.width - len(self.at)
+
+
+def trace_lines(
+    file: IO[bytes], *, form: str = "auto", mapping: Mapping[str, str] | None = None
+) -> tuple[Columns, Iterator[Read]]:
+    """Return a file's columns, and an iterator over its lines, plain or gzip.
+
+    `form` is one of `FORMATS` or `auto`; `mapping` is column -> field and wins over the format.
+
+    Raises:
+        HeaderError: a required field has no column, or the mapping names none.
+    """
+    numbered = _numbered(_unpacked(file))
+    first = next(numbered, None)
+    if first is None or isinstance(first, BadLine):
+        raise HeaderError(f"the first line cannot be read: {first.reason if first else 'empty'}")
+    header = _cells(first[1].removeprefix("\ufeff"))
+    columns = columns_of([cell.strip() for cell in header], form=form, mapping=mapping or {})
+    return columns, _rows(numbered, columns)
+
+
+def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) -> Columns:
+    """Return which column of a header is which field.
+
+    Raises:
+        HeaderError: as `trace_lines`.
+    """
+    doubled = {name for name in header if header.count(name) > 1}
+    if doubled:
+        raise HeaderError(f"columns that are there twice: {', '.join(sorted(doubled))}")
+    _check_mapping(header, mapping)
+    known = form if form != "auto" else _format_of(header)
+    by_column = {**FORMATS.get(known, FORMATS["own"])}
+    taken = set(mapping.values())
+    by_column = {column: name for column, name in by_column.items() if name not in taken}
+    by_column |= mapping
+    at: dict[str, int] = {}
+    for place, column in enumerate(header):
+        name = by_column.get(column)
+        if name is not None:
+            at.setdefault(name, place)
+    missing = [name for name in REQUIRED if name not in at]
+    if missing:
+        unknown = [c for c in header if c not in by_column and c not in _KNOWN]
+        raise HeaderError(
+            f"no column for {', '.join(missing)}; name it with --map COLUMN=FIELD"
+            f" (columns without a meaning: {', '.join(unknown) or 'none'})"
+        )
+    return Columns(known if known in FORMATS else "mapped", len(header), at)
+
+
+def _check_mapping(header: Sequence[str], mapping: Mapping[str, str]) -> None:
+    for column, name in mapping.items():
+        if column not in header:
+            raise HeaderError(f"the file has no column {column!r} to map")
+        if name not in FIELDS:
+            raise HeaderError(f"{name!r} is no field; there are {', '.join(FIELDS)}")
+    fields = list(mapping.values())
+    doubled = sorted({name for name in fields if fields.count(name) > 1})
+    if doubled:
+        raise HeaderError(f"two columns are mapped to {', '.join(doubled)}")
+
+
+def _format_of(header: Sequence[str]) -> str:
+    return next((name for name, signs in _SIGNS.items() if signs <= set(header)), "")
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    """The file, through gzip where its first bytes say so."""
+    magic = file.read(2)
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]  # it reads as IO[bytes] does
+
+
+def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str] | BadLine]:
+    """Lines with their numbers from 1; one that is damaged or too long as a bad line."""
+    number = 0
+    while True:
+        number += 1
+        try:
+            raw = file.readline(LINE_MAX + 1)
+            if not raw:
+                return
+            if len(raw) > LINE_MAX:
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(LINE_MAX)
+                yield BadLine(number, "", f"is longer than {LINE_MAX:,} bytes")
+                continue
+        except (EOFError, OSError, zlib.error) as error:
+            yield BadLine(number, "", f"the file is damaged from here on ({error})")
+            return
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            yield BadLine(number, "", "is not UTF-8")
+            continue
+        if "\x00" in text:
+            yield BadLine(number, "", "has a NUL character")
+        elif text.strip():
+            yield number, text.rstrip("\r\n")
+
+
+def _rows(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> Iterator[Read]:
+    for item in numbered:
+        if isinstance(item, BadLine):
+            yield item
+            continue
+        number, text = item
+        try:
+            yield _row(number, _cells(text), columns)
+        except csv.Error as error:
+            yield BadLine(number, "", f"is no CSV ({error})")
+        except _UnfitError as error:
+            yield BadLine(number, error.name, error.reason)
+
+
+def _cells(text: str) -> list[str]:
+    """The cells of one line, without a parser that could swallow the next one."""
+    if '"' not in text:
+        return text.split(",")
+    return next(csv.reader([text], strict=True))
+
+
+def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut:
+    if len(cells) != columns.width:
+        raise _UnfitError("", f"has {len(cells)} cells, the header has {columns.width}")
+    at = columns.at
+    asked = cells[at["gpus"]].strip()
+    if asked == "0" and columns.format == "helios":
+        return LeftOut(number)
+    gpus = _whole(asked, "gpus", most=GPUS_MAX)
+    if gpus < 1:
+        raise _UnfitError("gpus", "must be at least 1")
+    tenant = cells[at["tenant"]].strip()
+    if not tenant:
+        raise _UnfitError("tenant", "is empty")
+    name = cells[at["name"]].strip() if "name" in at else ""
+    if name and columns.format in _NUMBERED:
+        name = f"{columns.format}-{name}"
+    if len(name) > NAME_MAX:
+        raise _UnfitError("name", f"is longer than {NAME_MAX} characters")
+    return TraceLine(
+        number,
+        name or f"line-{number}",
+        tenant,
+        gpus,
+        _submission(cells[at["submit"]].strip()),
+        max(_seconds(cells[at["duration"]].strip(), "duration"), SECOND_US),
+        _extra(cells, at),
+    )
+
+
+def _extra(cells: list[str], at: Mapping[str, int]) -> dict[str, object]:
+    extra: dict[str, object] = {}
+    for name in at.keys() & _OPTIONAL_READERS.keys():
+        text = cells[at[name]].strip()
+        if text:
+            extra[name] = _OPTIONAL_READERS[name](text, name)
+    if "state" in at and cells[at["state"]].strip().upper() in _FAILED:
+        extra.setdefault("exit_code", 1)
+    return extra
+
+
+def _whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise _UnfitError(name, f"is no whole number: {_shown(text)}")
+    value = int(text.partition(".")[0])
+    if value > most:
+        raise _UnfitError(name, f"is more than {most:,}: {_shown(text)}")
+    return value
+
+
+def _seconds(text: str, name: str) -> int:
+    """Microseconds of a number of seconds; what is finer is cut off."""
+    found = _SECONDS.fullmatch(text)
+    if not found:
+        raise _UnfitError(name, f"is no number of seconds from 0 on: {_shown(text)}")
+    whole = int(found[1])
+    if whole > SECONDS_MAX:
+        raise _UnfitError(name, f"is more than a hundred years: {_shown(text)}")
+    return whole * SECOND_US + int((found[2] or "").ljust(6, "0")[:6])
+
+
+def _submission(text: str) -> int:
+    """Microseconds of a submission: seconds, or an instant (UTC unless it says otherwise)."""
+    if _SECONDS.fullmatch(text):
+        return _seconds(text, "submit")
+    try:
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        return to_us(instant)
+    except (ValueError, OverflowError):
+        shown = _shown(text)
+        raise _UnfitError("submit", f"is neither seconds nor an instant: {shown}") from None
+
+
+def _weight(text: str, name: str) -> int:
+    value = _whole(text, name)
+    if value < 1:
+        raise _UnfitError(name, "must be at least 1")
+    return value
+
+
+def _exit_code(text: str, name: str) -> int:
+    return _whole(text, name, most=255)
+
+
+def _types(text: str, name: str) -> list[str]:
+    types = [part.strip() for part in text.replace("|", " ").replace(";", " ").split()]
+    for one in types:
+        if not _TYPE.fullmatch(one):
+            raise _UnfitError(name, f"has no name of a GPU type: {_shown(one)}")
+    return types
+
+
+def _price(text: str, name: str) -> str:
+    if not _PRICE.fullmatch(text):
+        raise _UnfitError(name, f"is no price with at most 6 decimals: {_shown(text)}")
+    return text
+
+
+_OPTIONAL_READERS = {
+    "cpus": _whole,
+    "memory_mb": _whole,
+    "weight": _weight,
+    "gpu_types": _types,
+    "max_price": _price,
+    "estimate_s": _whole,
+    "exit_code": _exit_code,
+}
+
+
+def _shown(text: str) -> str:
+    """A value as a report may print it: short, and without control characters."""
+    return ascii(text[:40])
