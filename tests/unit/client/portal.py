@@ -55,7 +55,7 @@ class Portal:
                 said = 200, self._page(query)
             case ("GET", "pools", _, "queue"):
                 said = 200, {"results": self.queue, "next": None}
-            case ("GET", "prices"):
+            case ("GET", "prices") if "limit" not in query:
                 said = 200, {"results": self.prices, "next": None}
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)

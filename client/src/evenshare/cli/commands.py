@@ -38,7 +38,7 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    found = list(client.pages("/prices", None, pool=options.pool))
+    found = client.get("/prices", pool=options.pool)["results"]
     if options.output == "json":
         screen.json(found)
         return 0

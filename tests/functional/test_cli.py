@@ -1,0 +1,219 @@
+"""The command line of two researchers against the real portal, with real processes.
+
+The story of the first submission: a job takes the whole pool, another tenant claims its
+share, the first one yields at the end of its lease, resumes, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from billing.tasks import meter
+from scheduling.engine.clock import clock_read
+from scheduling.engine.rounds import round_run
+from scheduling.models import Job, Lease, Pool
+from tenants.models import Membership, Tenant, User
+from tests.architecture.sources import ROOT
+from tests.factories import cluster
+from tests.integration.local_world import processes_below
+from tests.tools import eventually
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
+
+TRAIN = ["python", "examples/train.py", "--steps", "700"]
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class Person:
+    """Somebody at a shell of their own, with nothing but the client."""
+
+    name: str
+    home: Path
+    url: str
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *words: str, given: str = "") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "evenshare", *words],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT / "client" / "src"),
+                "HOME": str(self.home),
+                "EVENSHARE_URL": self.url,
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        assert process.stdin is not None
+        process.stdin.write(given)
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def does(self, *words: str, code: int = 0, given: str = "") -> str:
+        out, err = self.start(*words, given=given).communicate(timeout=60)
+        process = self.running.pop()
+        assert process.returncode == code, (words, out, err)
+        return out if code == 0 else err
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.does(*words, "--output", "json"))
+
+    def logs_in(self) -> None:
+        said = self.does("login", "--username", self.name, "--password", "-", given=f"{PASSWORD}\n")
+        assert said.startswith(f"Logged in to {self.url} until ")
+
+
+@dataclass
+class Scene:
+    """A pool of two slots that two tenants share by halves."""
+
+    pool: Pool
+    ada: Person
+    bob: Person
+
+    def round(self) -> None:
+        round_run(self.pool.pk, now=clock_read(self.pool.pk))
+
+    def until(self, job: str, *states: str) -> dict[str, Any]:
+        """Run the rounds that are due until the job is in a state."""
+
+        def there() -> bool:
+            self.round()
+            return Job.objects.filter(uid=job, state__in=states).exists()
+
+        eventually(there, within_s=90, every_s=0.2)
+        shown: dict[str, Any] = self.ada.json("job", "show", job)
+        return shown
+
+
+@pytest.fixture
+def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
+    lab = cluster(
+        {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2,
+        executor="local", lease_s=4, round_s=1, grace_s=5, source_dir=str(ROOT),
+    )  # fmt: skip
+    lab.gpu_type.name = "cpu"
+    lab.gpu_type.save()
+    people = [person(n, lab.tenants[f"{n}-lab"], tmp_path, site) for n in ("ada", "bob")]
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    with override_settings(LOCAL_ROOT=str(jobs)):
+        yield Scene(lab.pool, *people)
+        end(jobs, people)
+
+
+def person(name: str, tenant: Tenant, folder: Path, url: str) -> Person:
+    user = User(username=name)
+    user.set_password(PASSWORD)
+    user.save()
+    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
+    home = folder / name
+    home.mkdir()
+    return Person(name, home, url)
+
+
+def end(jobs: Path, people: list[Person]) -> None:
+    """Leave no process behind, whatever became of the test."""
+    import signal
+
+    for process in [process for person in people for process in person.running]:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    for pid in processes_below(jobs):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+class TestTheFirstSubmission:
+    def test_is_preempted_resumes_and_loses_nothing(self, scene: Scene) -> None:
+        ada, bob = scene.ada, scene.bob
+        ada.logs_in()
+        bob.logs_in()
+        submit = ["job", "submit", "--pool", scene.pool.name, "--gpus", "2"]
+        assert "feasible" in ada.does(*submit, "--dry-run", "--", *TRAIN)
+        job = ada.does(*submit, "--name", "first", "--", *TRAIN).strip()
+        assert job in ada.does("queue", "--pool", scene.pool.name)
+        scene.until(job, "running")
+        follower = ada.start("job", "logs", job[:8], "--follow")
+
+        claim = bob.does(*submit, "--", "python", "-c", "print('claimed \\x1b[31m')").strip()
+        assert bob.does("job", "why", claim).startswith("pending")
+        assert "404" in bob.does("job", "show", job, code=3)
+        shown = scene.until(job, "succeeded", "failed")
+
+        out, err = follower.communicate(timeout=30)
+        assert (shown["state"], shown["exit_code"]) == ("succeeded", 0), out
+        assert Lease.objects.filter(job__uid=job).count() >= 2
+        assert "resumed at step" in out
+        assert "-- lease 2 --" in err
+        assert out.splitlines()[-1] == undisturbed()
+        assert shown["progress"]["step"] == 700
+        assert "claimed \\x1b[31m" in bob.does("job", "logs", claim)
+
+    def test_is_told_what_is_wrong_with_it(self, scene: Scene) -> None:
+        ada = scene.ada
+        ada.logs_in()
+        told = ada.does(
+            "job", "submit", "--pool", scene.pool.name, "--gpus", "3", "--env", "LD_PRELOAD=x",
+            "--name", "Not so", "--", "true", code=3,
+        )  # fmt: skip
+        for name in ("gpus", "environment", "name"):
+            assert f"\n  {name}" in told, told
+        assert "pool" in ada.does(
+            "job", "submit", "--pool", "none", "--gpus", "1", "--", "true", code=3
+        )
+
+    def test_is_one_however_often_its_key_comes(self, scene: Scene) -> None:
+        ada = scene.ada
+        ada.logs_in()
+        words = ["job", "submit", "--pool", scene.pool.name, "--gpus", "1"]
+        words += ["--idempotency-key", "once"]
+        first = ada.does(*words, "--", "true")
+        assert ada.does(*words, "--", "true") == first
+        assert "422" in ada.does(*words, "--", "false", code=4)
+        assert [j["id"] for j in ada.json("job", "list")] == [first.strip()]
+        assert "cancelled" in ada.does("job", "cancel", first[:8])
+        assert "cancelled" in ada.does("job", "cancel", first[:8])
+
+    def test_finds_pages_and_prices(self, scene: Scene) -> None:
+        ada = scene.ada
+        ada.logs_in()
+        for _ in range(3):
+            ada.does("job", "submit", "--pool", scene.pool.name, "--gpus", "1", "--", "true")
+        assert len(ada.json("job", "list", "--limit", "2")) == 2
+        assert len(ada.json("job", "list", "--all", "--state", "pending")) == 3
+        scene.round()
+        meter()
+        rows = ada.json("price", "--pool", scene.pool.name)
+        assert [row["gpu_type"] for row in rows] == ["cpu"]
+
+
+def undisturbed() -> str:
+    """The last line of the same training without a portal, in an equal environment."""
+    done = subprocess.run(
+        [sys.executable, *TRAIN[1:]],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
