@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -165,21 +165,3 @@ _WRITERS: dict[str, Writer] = {
     Kind.STOP_ASKED: _stop_asked,
     Kind.ENDED: _ended,
 }
-
-
-def spec_lines(story: JobStory) -> Sequence[str]:
-    """The job's specification, line by line, as one would write it."""
-    job = story.job
-    lines = [f"job: {job.name}", f"tenant: {job.tenant.slug}", f"pool: {job.pool.name}"]
-    lines.append(f"gpus: {job.gpus}")
-    if (job.gpus_min, job.gpus_max) != (job.gpus, job.gpus):
-        lines += [f"gpus_min: {job.gpus_min}", f"gpus_max: {job.gpus_max}"]
-    if job.gpu_types:
-        lines.append(f"gpu_types: [{', '.join(job.gpu_types)}]")
-    lines.append(f"class: {job.job_class}")
-    if job.weight != 1:
-        lines.append(f"weight: {job.weight}")
-    lines.append(f"max_price: {'any' if job.max_price is None else credits_text(job.max_price)}")
-    if job.command:
-        lines.append(f"command: {job.command}")
-    return lines

@@ -14,6 +14,7 @@ from billing.selectors.accounts import account_summary
 from portal.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.clocks import clocks
 from portal.pages.dashboard import Board, board_context
+from portal.pages.submit import submit_links
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.sight import sight_read
@@ -35,6 +36,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             board = _read(request, tenant, pool)
             context["counts"] = read.job_counts(pool.id, tenant.pk)
         context |= board_context(board)
+        context |= submit_links(access(request), tenant, pool.name)
         context |= {
             "board": board,
             "clock": clocks(pool),

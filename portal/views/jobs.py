@@ -18,7 +18,9 @@ from billing.selectors.usage import job_charges
 from portal.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.clocks import clocks
 from portal.pages.job import STATE_MARKS, charge_rows, job_context
-from portal.pages.job_log import job_log, spec_lines
+from portal.pages.job_log import job_log
+from portal.pages.job_output import output_context
+from portal.pages.submit import spec_context, submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.lines import PoolFacts, pool_facts
@@ -51,6 +53,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         "portal/job_list.html",
         {
             "tenant": tenant,
+            **submit_links(access(request), tenant, pool.name if pool else ""),
             "nav_key": "jobs",
             "live": wanted.before is None,
             "wanted": wanted,
@@ -97,17 +100,31 @@ def _row(row: read.JobRow, clock: Any) -> dict[str, Any]:
 @require_safe
 def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     """One job: what it does, what happened to it, what it cost."""
-    job = _job_or_404(request, uid)
+    job = job_or_404(request, uid)
     with tenant_scope(job.tenant_id):
         pool = pool_facts(job.pool_id)
         if pool is None:
             raise Http404
         context = _job_context(request, job, pool)
     about(request).pool = pool
+    context |= submit_links(access(request), job.tenant)
+    context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
+    context |= output_context(job, number_asked(request, "lease"))
     return render(request, "portal/job.html", context)
 
 
-def _job_or_404(request: HttpRequest, uid: UUID) -> Job:
+def number_asked(request: HttpRequest, name: str) -> int | None:
+    """Return a whole number of the address; None where there is none."""
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+def job_or_404(request: HttpRequest, uid: UUID) -> Job:
+    """Return a job that the viewer may see.
+
+    Raises:
+        Http404: it does not exist, or not for them.
+    """
     with site_scope():
         job = read.job_find(uid)
     if job is None or not may_in_tenant(access(request), Action.SEE_TENANT, job.tenant_id):
@@ -139,7 +156,6 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "story": story,
         "log": log[:LOG_ROWS],
         "older_log": log[LOG_ROWS:],
-        "spec": spec_lines(story),
         "submitted": clock.instant(job.submitted_at),
         "charges": shown,
         "earlier": rows[: -len(shown)] if shown else [],

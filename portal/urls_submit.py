@@ -1,0 +1,14 @@
+"""Addresses of what a tenant does with its jobs."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from portal.views import job_actions, job_log, submit
+
+urlpatterns: list[URLPattern] = [
+    path("t/<slug:slug>/jobs/new/", submit.job_new, name="job-new"),
+    path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
+    path("jobs/<uuid:uid>/cancel/", job_actions.cancel, name="job-cancel"),
+    path("jobs/<uuid:uid>/log/", job_log.log_page, name="job-log"),
+]

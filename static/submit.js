@@ -1,0 +1,70 @@
+/* The submit page: which side was edited last, the line numbers, and what must not be replaced
+   under somebody's hands. The rest is htmx: see templates/portal/submit.html. */
+(function () {
+  "use strict";
+  var form = document.getElementById("spec");
+  if (!form) return;
+  var answer = document.getElementById("answer");
+  var changed = document.getElementById("changed");
+  var byRound = false;
+
+  function side(name) { form.querySelector('[name=side][value=' + name + ']').checked = true; }
+
+  /* Numbers for as many lines as there are; `hot` is cleared, because somebody types here now. */
+  function number(text) {
+    var gutter = document.getElementById("gutter");
+    var lines = Math.max(text.value.replace(/\n$/, "").split("\n").length, 1);
+    while (gutter.children.length > lines) gutter.lastChild.remove();
+    while (gutter.children.length < lines) {
+      var line = document.createElement("span");
+      line.textContent = String(gutter.children.length + 1);
+      gutter.append(line);
+    }
+    gutter.querySelectorAll(".hot").forEach(function (line) { line.classList.remove("hot"); });
+    text.rows = lines;
+  }
+  /* What is wrong is said to screen readers too. */
+  function mark() {
+    form.querySelectorAll(".errs").forEach(function (box) {
+      var field = document.getElementById("f-" + box.id.slice(4));
+      if (!field) return;
+      if (box.children.length) field.setAttribute("aria-invalid", "true");
+      else field.removeAttribute("aria-invalid");
+    });
+  }
+
+  form.addEventListener("input", function (event) {
+    var field = event.target;
+    if (field.name === "yaml") { side("yaml"); changed.value = ""; number(field); }
+    else if (field.name && field.name !== "side") { side("form"); changed.value = field.name; }
+    /* An answer under way is about what stood here before. */
+    htmx.trigger(answer, "htmx:abort");
+  });
+  form.addEventListener("click", function (event) {
+    var button = event.target.closest("button[name=use]");
+    if (!button) return;
+    event.preventDefault();
+    var gpus = document.getElementById("f-gpus");
+    gpus.value = button.value;
+    gpus.dispatchEvent(new Event("input", { bubbles: true }));
+    gpus.focus();
+  });
+  document.body.addEventListener("htmx:configRequest", function (event) {
+    if (event.detail.elt !== answer) return;
+    var cause = event.detail.triggeringEvent;
+    byRound = Boolean(cause && cause.type === "round-changed");
+  });
+  /* A round that changes nothing for this job is not announced. */
+  document.body.addEventListener("htmx:beforeSwap", function (event) {
+    if (event.detail.requestConfig.elt !== answer || !byRound) return;
+    var fresh = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
+    var says = fresh.getElementById("answer-says");
+    var shown = document.getElementById("answer-says");
+    if (says && shown && says.dataset.says === shown.dataset.says) event.detail.shouldSwap = false;
+  });
+  document.body.addEventListener("htmx:oobBeforeSwap", function (event) {
+    var target = event.detail.target, active = document.activeElement;
+    if (active && active !== document.body && target.contains(active)) event.detail.shouldSwap = false;
+  });
+  document.body.addEventListener("htmx:afterSettle", mark);
+})();

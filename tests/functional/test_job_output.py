@@ -1,0 +1,175 @@
+"""A job's output on its page and on its own: bounded, inert, for those who may see the job."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.pages.job_output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
+from scheduling.models import Job
+from tests.functional.visitors import Town, town
+
+HOSTILE = (
+    b"<script>alert(1)</script>\n\x1b[31mred\x1b[0m \x1b]0;title\x07\n\xff\xfe\x80bad\n"
+    b"10%\r20%\r\nnul\x00here\n\xe2\x80\xaetxt.exe\n\xc2\x9b31m\n"
+)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> Town:
+    request.getfixturevalue("db")
+    settings.LOCAL_ROOT = str(tmp_path)
+    there = town()
+    there.cluster.pool.executor = "local"
+    there.cluster.pool.save(update_fields=["executor"])
+    return there
+
+
+def wrote(place: Town, root: Path, data: bytes, *, job: Job | None = None, lease: int = 1) -> Job:
+    """A job of whose lease that is the output."""
+    job = job or place.submit()
+    Job.objects.filter(pk=job.pk).update(leases_held=lease)
+    folder = root / str(job.pk) / "leases" / str(lease)
+    folder.mkdir(parents=True)
+    (folder / "out.log").write_bytes(data)
+    job.refresh_from_db()
+    return job
+
+
+def poll(place: Town, job: Job, query: str = "") -> Any:
+    return place.owner.get(f"/jobs/{job.uid}/log/?{query}", headers={"hx-request": "true"})
+
+
+def shown(page: str) -> str:
+    found = re.search(r'id="log-lines".*?<pre>(.*?)</pre>', page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+class TestTheLines:
+    def test_of_a_hostile_log_are_inert(self) -> None:
+        lines = output_lines(HOSTILE)
+        assert not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202e]", "".join(lines))
+        assert lines[3:5] == ["10%", "20%"]
+        assert "\N{REPLACEMENT CHARACTER}" in lines[2]
+
+    def test_begin_at_a_whole_character(self) -> None:
+        whole = "é" * 10
+        assert output_lines(whole.encode()[1:], from_start=False) == ["é" * 9]
+
+    def test_are_cut_where_they_are_endless(self) -> None:
+        (line,) = output_lines(b"x" * 250_000)
+        assert len(line) < LINE_CHARACTERS + 60
+        assert line.endswith("246,000 more characters of this line]")
+
+
+class TestThePage:
+    def test_shows_a_hostile_log_as_text(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, HOSTILE)
+        for answer in (place.owner.get(f"/jobs/{job.uid}/"), poll(place, job)):
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            text = shown(answer.content.decode())
+            assert "<" not in text
+            assert "&lt;script&gt;" in text
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+
+    def test_is_bounded_however_much_there_is(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, b"line\n" * 100_000 + b"y" * 10_000_000)
+        page = poll(place, job).content
+        assert len(page) < 300_000
+        full = place.owner.get(f"/jobs/{job.uid}/log/?at=0").content
+        assert len(full) < 400_000
+        assert b'rel="next"' in full
+
+    def test_shows_the_last_lines_and_leads_to_the_first(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, b"".join(b"%d\n" % n for n in range(1000)))
+        page = poll(place, job).content.decode()
+        lines = shown(page).split()
+        assert (lines[0], lines[-1], len(lines)) == ("800", "999", TAIL_LINES)
+        assert "Earlier output" in page
+        first = place.owner.get(f"/jobs/{job.uid}/log/?at=0").content.decode()
+        assert shown(first).split()[0] == "0"
+
+    def test_says_when_the_middle_was_cut(self, place: Town, tmp_path: Path, settings: Any) -> None:
+        settings.LOCAL_LOG_BYTES = 2**20
+        job = wrote(place, tmp_path, b"z\n" * 2**19 + b"end\n")
+        assert b"the middle was cut" in poll(place, job).content
+
+    def test_follows_no_link(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, b"")
+        log = tmp_path / str(job.pk) / "leases" / "1" / "out.log"
+        log.unlink()
+        log.symlink_to("/etc/passwd")
+        assert b"root:" not in poll(place, job).content
+
+    def test_lets_one_choose_the_lease(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, b"first\n")
+        wrote(place, tmp_path, b"second\n", job=job, lease=2)
+        assert shown(poll(place, job).content.decode()) == "second"
+        assert shown(poll(place, job, "lease=1").content.decode()) == "first"
+        for odd in ("lease=3", "lease=x", "lease=-1", "at=" + "9" * 15):
+            assert place.owner.get(f"/jobs/{job.uid}/log/?{odd}").status_code == 200
+
+    def test_is_asked_again_for_nothing_while_nothing_is_new(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        job = wrote(place, tmp_path, b"one\n")
+        page = poll(place, job).content.decode()
+        found = re.search(r'hx-get="[^?]*\?([^"]*)"', page)
+        assert found is not None
+        query = found[1].replace("&amp;", "&")
+        assert poll(place, job, query).status_code == 204
+        log = tmp_path / str(job.pk) / "leases" / "1" / "out.log"
+        log.write_bytes(b"one\ntwo\n")
+        answer = poll(place, job, query)
+        assert answer.status_code == 200
+        assert "HX-Trigger" not in answer.headers
+        Job.objects.filter(pk=job.pk).update(state=Job.State.SUCCEEDED, version=9)
+        answer = poll(place, job, query)
+        assert answer.headers["HX-Trigger"] == "round-changed"
+        assert "hx-get" not in answer.content.decode()
+
+    def test_is_for_those_who_may_see_the_job(self, place: Town, tmp_path: Path) -> None:
+        path = f"/jobs/{wrote(place, tmp_path, b'secret').uid}/log/"
+        for client in (place.owner, place.mate, place.operator):
+            assert b"secret" in client.get(path).content
+        for client in (place.neighbour, place.outsider):
+            assert client.get(path).status_code == 404
+        assert place.nobody.get(path).status_code == 302
+
+    def test_is_not_there_for_simulated_jobs(self, place: Town) -> None:
+        place.cluster.pool.executor = "virtual"
+        place.cluster.pool.save(update_fields=["executor"])
+        assert place.owner.get(f"/jobs/{place.submit().uid}/log/").status_code == 404
+
+
+class TestWhatAJobReports:
+    @pytest.mark.parametrize(
+        ("said", "step", "total", "metrics", "fraction"),
+        [
+            ({"step": 3, "total": 4, "metrics": {"loss": 0.25}}, 3, 4, [("loss", "0.25")], 0.75),
+            ({"step": 9, "total": 4}, 9, 4, [], 1.0),
+            (
+                {"step": 9, "total": 0, "metrics": {"a": -1234.5}},
+                9,
+                0,
+                [("a", "\N{MINUS SIGN}1234")],
+                None,
+            ),
+            ({"step": True, "metrics": {"x": "<b>", "n": 2.0}}, None, None, [("n", "2")], None),
+        ],
+    )
+    def test_is_read_as_far_as_it_is_as_agreed(
+        self, said: Any, step: Any, total: Any, metrics: Any, fraction: Any
+    ) -> None:
+        found = reported(Job(progress=said))
+        assert found is not None
+        assert (found.step, found.total, found.fraction) == (step, total, fraction)
+        assert [(metric.name, metric.value) for metric in found.metrics] == metrics
+
+    @pytest.mark.parametrize("said", [None, [], "x", 3, {}, {"step": "3"}, {"metrics": [1]}])
+    def test_is_left_out_where_it_is_not(self, said: Any) -> None:
+        assert reported(Job(progress=said)) is None

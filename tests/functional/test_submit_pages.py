@@ -1,0 +1,393 @@
+"""The submit page: both sides in step, the dry run, errors, keys, clones, roles, cancelling."""
+
+from __future__ import annotations
+
+import html
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.pages.submit import Draft, draft_of, draft_spec, job_spec, sheet_of_draft, sheet_of_text
+from portal.pages.submit_yaml import MOST_BYTES, YamlError, yaml_read, yaml_write
+from scheduling.models import Job
+from tests.functional.visitors import Town, town
+
+NEW = "/t/north/jobs/new/"
+ASK = "/t/north/jobs/dry-run/"
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+LINES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20).filter(
+    lambda text: not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Town:
+    request.getfixturevalue("db")
+    return town()
+
+
+def form(place: Town, **more: Any) -> dict[str, Any]:
+    return {"side": "form", "pool": place.cluster.pool.name, "gpus": "2", **more}
+
+
+def field(page: str, name: str) -> str:
+    found = re.search(rf'<textarea[^>]*name="{name}"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    if found is None:
+        found = re.search(rf'<input(?=[^>]*name="{name}")[^>]*value="([^"]*)"', page)
+    assert found is not None, name
+    return html.unescape(found[1])
+
+
+def says(page: str) -> str:
+    found = re.search(r'<div id="answer-says".*?</h2>.*?</p>', page, re.DOTALL)
+    assert found is not None
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", found[0])).split())
+
+
+class TestTheYaml:
+    @given(
+        st.fixed_dictionaries(
+            {"name": TEXT, "gpus": st.integers(1, 10**9)},
+            optional={
+                "command": st.lists(LINES, min_size=1, max_size=4),
+                "environment": st.dictionaries(TEXT, LINES, min_size=1, max_size=3),
+                "max_price": st.decimals(0, 999, places=3).map(str),
+                "gpu_types": st.lists(TEXT, min_size=1, max_size=3),
+            },
+        )
+    )
+    def test_that_is_written_reads_back_the_same(self, spec: dict[str, object]) -> None:
+        text, lines = yaml_write(spec)
+        read = yaml_read(text)
+        given = {name: value if value not in ("", "~", "null") else None
+                 for name, value in spec.items()}  # fmt: skip
+        assert read.values == given
+        assert read.lines == lines
+
+    def test_reads_numbers_exactly_and_texts_as_typed(self) -> None:
+        read = yaml_read("gpus: 010\nmax_price: 0.10\ncommand: [run, 1, yes, 2.50]\nname: off\n")
+        assert read.values == {
+            "gpus": 10,
+            "max_price": Decimal("0.10"),
+            "command": ["run", "1", "yes", "2.50"],
+            "name": "off",
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "line", "words"),
+        [
+            ("a: &x 1\nb: *x", 1, "Anchors"),
+            ("gpus: 1\na: !!python/object:os.system x", 2, "Tags"),
+            ("%YAML 1.1\n---\na: 1", 1, "%"),
+            ("gpus: 1\ngpus: 2", 2, "given twice"),
+            ("gpus: 1\n---\ngpus: 2", 2, "second document"),
+            ("- 1", 1, "one field a line"),
+            ("a: " + "[" * 40, 1, "nested too deep"),
+            ("a: [" + "1," * 5000 + "]", 1, "more than 2,000 values"),
+            ("gpus: 1\n  x: 2", 2, "not allowed"),
+            ("name: 'x", 1, "end of stream"),
+            ("name: \x00", None, "character"),
+            ("name: " + "x" * MOST_BYTES, None, "longer than"),
+            ("{[]: 1}", 1, "name must be a text"),
+        ],
+    )
+    def test_of_a_stranger_is_refused_with_its_line(
+        self, text: str, line: int | None, words: str
+    ) -> None:
+        with pytest.raises(YamlError) as caught:
+            yaml_read(text)
+        assert caught.value.line == line
+        assert words in caught.value.words
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "? " * 50_000, "*" * 100_000])
+    def test_that_is_hostile_is_refused_at_once(self, text: str) -> None:
+        with pytest.raises(YamlError):
+            yaml_read(text)
+
+
+class TestTheForm:
+    @given(
+        st.lists(LINES, min_size=1, max_size=4),
+        st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), LINES, max_size=3),
+    )
+    def test_says_what_the_yaml_says(self, command: list[str], env: dict[str, str]) -> None:
+        spec = {"pool": "p", "gpus": 3, "command": command, "environment": env}
+        said, found = draft_spec(draft_of(spec))
+        assert found == []
+        assert said == {name: value for name, value in spec.items() if value}
+
+    def test_keeps_what_it_cannot_read(self) -> None:
+        draft = Draft(pool="p", gpus="many", command="python 'x", environment="SEED\nA=1\nA=2")
+        sheet = sheet_of_draft(draft, tenant="t")
+        assert sheet.draft == draft
+        assert sheet.spec == {"pool": "p", "gpus": "many", "environment": {"A": "1"}}
+        (words,) = sheet.errors["command"]
+        assert words.startswith("It cannot be split: no closing quotation. Close the quote")
+        assert [words[:21] for words in sheet.errors["environment"]] == [
+            "Line 1 has no =. Writ",
+            "Line 3 sets A again. ",
+        ]
+
+    def test_stays_while_the_yaml_cannot_be_read(self) -> None:
+        before = Draft(pool="p", gpus="3")
+        sheet = sheet_of_text("gpus: [", before, tenant="t")
+        assert (sheet.draft, sheet.spec, sheet.text) == (before, None, "gpus: [")
+        assert sheet.beside[0].startswith("Line 1: ")
+
+    def test_refuses_another_tenants_name(self) -> None:
+        assert sheet_of_text("tenant: t\ngpus: 1", Draft(), tenant="t").wrong == 0
+        beside = sheet_of_text("gpus: 1\ntenant: u", Draft(), tenant="t").beside
+        assert beside == [
+            "Line 2: tenant is another one. This page submits for t: leave the line out."
+        ]
+
+
+class TestWhoMaySubmit:
+    def test_is_a_member_or_manager(self, place: Town) -> None:
+        assert place.owner.get(NEW).status_code == 200
+        assert b"Submit a job" in place.owner.get("/t/north/").content
+        assert b"Submit a job" in place.owner.get("/t/north/jobs/").content
+
+    def test_is_no_viewer_and_no_operator_and_they_learn_why(self, place: Town) -> None:
+        for client in (place.mate, place.operator):
+            page = client.get(NEW)
+            assert page.status_code == 403
+            assert b"member" in page.content
+            assert client.post(NEW, form(place, act="submit")).status_code == 403
+            assert client.post(ASK, form(place)).status_code == 403
+            assert b"Submit a job" not in client.get("/t/north/jobs/").content
+        assert Job.objects.count() == 0
+
+    def test_is_nobody_else_and_nobody_learns_that_it_exists(self, place: Town) -> None:
+        for client in (place.neighbour, place.outsider):
+            assert client.get(NEW).status_code == 404
+            assert client.post(NEW, form(place)).status_code == 404
+            assert client.post(ASK, form(place)).status_code == 404
+        assert place.nobody.get(NEW).headers["Location"] == f"/login/?next={NEW}"
+
+
+class TestASubmission:
+    def test_of_the_form_lands_on_the_waiting_job(self, place: Town) -> None:
+        sent = form(
+            place,
+            act="submit",
+            command="python train.py --note 'a b'",
+            environment="SEED=1\r\nEMPTY=",
+            name="run-1",
+            max_price="1.5",
+            gpu_types=["v100"],
+            duration_s="90",
+        )
+        answer = place.owner.post(NEW, sent)
+        job = Job.objects.get()
+        assert answer.headers["Location"] == f"/jobs/{job.uid}/"
+        assert (job.state, job.gpus, job.name, job.source) == ("pending", 2, "run-1", "web")
+        assert job.command == ["python", "train.py", "--note", "a b"]
+        assert job.environment == {"SEED": "1", "EMPTY": ""}
+        assert (job.max_price, job.gpu_types) == (Decimal("1.5"), ["v100"])
+        assert job.virtual_work.duration_us == 90_000_000
+        assert job.submitted_by is not None
+        assert job.submitted_by.username == "ada"
+
+    def test_of_the_yaml_is_the_yaml_whatever_the_form_says(self, place: Town) -> None:
+        text = f"pool: {place.cluster.pool.name}\r\ngpus: 3\r\nmax_price: 0.25\r\n"
+        place.owner.post(NEW, {**form(place, act="submit"), "side": "yaml", "yaml": text})
+        job = Job.objects.get()
+        assert (job.gpus, job.max_price) == (3, Decimal("0.25"))
+
+    def test_sent_twice_is_one_job(self, place: Town) -> None:
+        key = field(place.owner.get(NEW).content.decode(), "key")
+        sent = form(place, act="submit", key=key)
+        first, second = place.owner.post(NEW, sent), place.owner.post(NEW, sent)
+        assert first.headers["Location"] == second.headers["Location"]
+        assert Job.objects.count() == 1
+
+    def test_of_a_used_form_says_so_and_offers_a_fresh_key(self, place: Town) -> None:
+        key = field(place.owner.get(NEW).content.decode(), "key")
+        place.owner.post(NEW, form(place, act="submit", key=key))
+        again = place.owner.post(NEW, form(place, act="submit", key=key, gpus="3"))
+        page = again.content.decode()
+        assert again.status_code == 422
+        assert "Submitted already" in page
+        assert field(page, "gpus") == "3"
+        assert field(page, "key") != key
+        place.owner.post(NEW, form(place, act="submit", key=field(page, "key"), gpus="3"))
+        assert sorted(Job.objects.values_list("gpus", flat=True)) == [2, 3]
+
+    def test_tells_all_that_is_wrong_beside_its_field_and_keeps_it(self, place: Town) -> None:
+        sent = form(
+            place,
+            act="submit",
+            gpus="two",
+            name="Bad Name",
+            max_price="-1",
+            environment="LD_PRELOAD=x",
+            command="python 'x",
+            duration_s="0",
+        )
+        answer = place.owner.post(NEW, sent)
+        page = answer.content.decode()
+        assert answer.status_code == 422
+        wrong = set(re.findall(r'id="err-(\w+)"[^>]*><p', page))
+        assert wrong == {"gpus", "name", "max_price", "environment", "command", "duration_s"}
+        assert "LD_PRELOAD may not be set by a job." in page
+        for name in ("gpus", "name", "max_price", "environment", "command", "duration_s"):
+            assert field(page, name) == sent[name]
+        assert Job.objects.count() == 0
+
+    def test_ends_at_the_tenants_limit_without_losing_anything(
+        self, place: Town, settings: Any
+    ) -> None:
+        settings.PENDING_JOBS_MAX = 1
+        place.submit()
+        page = place.owner.post(NEW, form(place, act="submit", name="kept")).content.decode()
+        assert "the most it may have" in page
+        assert field(page, "name") == "kept"
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            {},
+            {"side": "yaml"},
+            {"side": "odd", "pool": "\x00", "gpus": "9" * 300},
+            {"side": "yaml", "yaml": "gpus: " + "9" * 5000},
+            {"side": "yaml", "yaml": "gpus: 1.5\nodd: {a: [b]}\ncommand: python x"},
+            {"side": "form", "gpu_types": ["x"] * 50, "changed": "pool", "use": "1" * 99},
+            {"side": "form", "command": "'" * 999, "environment": "=\n=\n=x"},
+            {"side": "form", "weight": "x", "key": "short"},
+        ],
+    )
+    def test_of_anything_is_answered_and_makes_no_job(
+        self, place: Town, sent: dict[str, Any]
+    ) -> None:
+        assert place.owner.post(NEW, {**sent, "act": "submit"}).status_code == 422
+        assert place.owner.post(NEW, sent).status_code == 200
+        assert place.owner.post(ASK, sent).status_code == 200
+        assert Job.objects.count() == 0
+
+    def test_needs_its_token(self, place: Town) -> None:
+        place.owner.handler.enforce_csrf_checks = True
+        for path in (NEW, ASK, f"/jobs/{place.submit().uid}/cancel/"):
+            assert place.owner.post(path, form(place)).status_code == 403
+
+
+class TestTheAnswer:
+    def test_follows_the_form_with_the_yaml(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="3", changed="gpus")).content.decode()
+        assert "gpus: 3\n" in field(page, "yaml")
+        assert re.search(r'<span class="hot">3</span>', page)
+        assert "Line 3 follows" in page
+        assert 'id="form-side"' not in page  # nobody's typing is replaced
+        assert "It fits now, on 3 own GPUs." in says(page)
+        assert "feasibility, not a reservation" in page.lower()
+
+    def test_follows_the_yaml_with_the_form(self, place: Town) -> None:
+        text = f"pool: {place.cluster.pool.name}\ngpus: 4\ncommand: [echo, a b]\n"
+        page = place.owner.post(ASK, {"side": "yaml", "yaml": text}).content.decode()
+        assert (field(page, "gpus"), field(page, "command")) == ("4", "echo 'a b'")
+        assert 'id="yaml-side"' not in page
+
+    def test_names_the_price_of_what_would_be_borrowed(self, place: Town) -> None:
+        place.submit(4)
+        place.submit(4, tenant="south")
+        page = place.owner.post(ASK, form(place, gpus="6")).content.decode()
+        assert "Borrowing 2 GPUs costs" in says(page)
+        assert "one lease term of 15 min at most" in says(page)
+
+    def test_offers_fewer_gpus_where_it_cannot_run(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
+        assert "is more than the pool has" in page or "It cannot start" in says(page)
+        assert re.findall(r'name="use" value="(\d+)"', page) == ["8"]
+        used = place.owner.post(NEW, form(place, gpus="64", use="8")).content.decode()
+        assert field(used, "gpus") == "8"
+        assert "gpus: 8\n" in field(used, "yaml")
+
+    def test_writes_nothing(self, place: Town) -> None:
+        place.owner.post(ASK, form(place))
+        place.owner.post(NEW, form(place))
+        assert Job.objects.count() == 0
+
+    def test_shows_hostile_text_as_text(self, place: Town) -> None:
+        evil = "</textarea><script>alert(1)</script>"
+        for sent in (form(place, name=evil, command=evil), {"side": "yaml", "yaml": evil}):
+            for path in (ASK, NEW):
+                assert evil not in place.owner.post(path, sent).content.decode()
+
+
+class TestAClone:
+    def test_shows_the_same_but_for_id_and_times(self, place: Town) -> None:
+        sent = form(
+            place,
+            act="submit",
+            command="python x.py 'a b'",
+            environment="SEED=1",
+            name="run-1",
+            gpu_types=["v100"],
+            duration_s="90",
+            weight="3",
+            max_price="1.50",
+        )
+        place.owner.post(NEW, sent)
+        first = Job.objects.get()
+        page = place.owner.get(f"{NEW}?from={first.uid}").content.decode()
+        names = ("name", "gpus", "command", "environment", "duration_s", "weight", "max_price")
+        again = {name: field(page, name) for name in names}
+        assert again == {**{name: sent[name] for name in names}, "max_price": "1.5"}
+        place.owner.post(NEW, form(place, **again, act="submit", gpu_types=["v100"]))
+        second = Job.objects.exclude(pk=first.pk).get()
+        assert job_spec(second) == job_spec(first)
+        assert second.uid != first.uid
+
+    def test_is_of_ones_own_tenant_alone(self, place: Town) -> None:
+        theirs = place.submit(tenant="south")
+        for source in (theirs.uid, "x", "00000000-0000-0000-0000-000000000000"):
+            assert place.owner.get(f"{NEW}?from={source}").status_code == 404
+
+    def test_of_a_trace_does_not_tell_how_long_it_runs(self, place: Town) -> None:
+        job = place.submit(duration_s=1234)
+        Job.objects.filter(pk=job.pk).update(source="trace")
+        assert b"1234" not in place.owner.get(f"{NEW}?from={job.uid}").content
+
+
+class TestCancelling:
+    def test_is_for_members_and_operators_and_harmless_twice(self, place: Town) -> None:
+        for client in (place.owner, place.operator):
+            job = place.submit()
+            for _ in range(2):
+                answer = client.post(f"/jobs/{job.uid}/cancel/", follow=True)
+                assert answer.status_code == 200
+            job.refresh_from_db()
+            assert job.state == Job.State.CANCELLED
+
+    def test_is_not_for_a_viewer_and_nobody_else_learns_of_it(self, place: Town) -> None:
+        path = f"/jobs/{place.submit().uid}/cancel/"
+        assert place.mate.post(path).status_code == 403
+        assert place.neighbour.post(path).status_code == 404
+        assert place.outsider.post(path).status_code == 404
+        assert place.nobody.post(path).status_code == 302
+        assert place.owner.get(path).status_code == 405
+        assert not Job.objects.filter(cancel_asked_at__isnull=False).exists()
+
+    def test_is_offered_while_there_is_something_to_cancel(self, place: Town) -> None:
+        job = place.submit()
+        path = f"/jobs/{job.uid}/"
+        assert b"Cancel the job" in place.owner.get(path).content
+        assert b"Cancel the job" not in place.mate.get(path).content
+        place.owner.post(f"{path}cancel/")
+        assert b"Cancel the job" not in place.owner.get(path).content
+
+
+class TestAJobsSpecification:
+    def test_can_be_copied_as_yaml_command_line_and_http(self, place: Town) -> None:
+        job = place.submit(2)
+        Job.objects.filter(pk=job.pk).update(command=["echo", "it's"], gpu_types=["v100"])
+        page = html.unescape(place.owner.get(f"/jobs/{job.uid}/").content.decode())
+        assert 'command: ["echo", "it\'s"]' in page
+        assert "evenshare job submit --tenant north" in page
+        assert "--gpu-type v100 -- echo 'it'\"'\"'s'" in page
+        assert '"gpus": 2' in page
+        assert "http://testserver/api/v1/jobs" in page
