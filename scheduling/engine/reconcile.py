@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
 
 from scheduling.domain.instants import to_us
-from scheduling.engine.executors import Executor, ExecutorError
+from scheduling.domain.values import SECOND_US
+from scheduling.engine.executors import (
+    Executor,
+    ExecutorError,
+    Report,
+    ReportState,
+    Stop,
+    lease_token,
+    token_job,
+)
 from scheduling.engine.observe import observe
-from scheduling.models import Pool
+from scheduling.models import Lease, Pool
 from tenants.faults import fault_point
 
 log = structlog.get_logger(__name__)
+
+
+def _stop_strays(
+    pool: Pool, executor: Executor, reports: Sequence[Report], installation: str, at: datetime
+) -> list[str]:
+    """Stop processes that run on although their lease has ended; return those that did.
+
+    It happens where the end was recorded, and the crash came before the executor was told.
+    """
+    live = Lease.objects.filter(pool=pool).exclude(state=Lease.State.ENDED)
+    known = {
+        lease_token(job, number, installation)
+        for job, number in live.values_list("job_id", "number")
+    }
+    strays = [
+        Stop(report.token, token_job(report.token), to_us(at), pool.grace_s * SECOND_US)
+        for report in reports
+        if report.state is ReportState.RUNNING and report.token not in known
+    ]
+    if not strays:
+        return []
+    log.warning("executor.strays", pool=pool.name, tokens=[stray.token for stray in strays])
+    try:
+        stopped = executor.stop(strays)
+    except ExecutorError as error:
+        log.warning("executor.refused", pool=pool.name, error=str(error))
+        return []
+    return [report.token for report in stopped if report.state is not ReportState.RUNNING]
 
 
 def reconcile(
@@ -33,5 +71,6 @@ def reconcile(
     fault_point("reconcile.after_list")
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
     fault_point("reconcile.after_observe")
+    ended += _stop_strays(pool, executor, reports, installation, at)
     executor.forget(ended)
     return len(ended)

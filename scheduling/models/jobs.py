@@ -136,6 +136,12 @@ class VirtualWork(models.Model):
     launched_us = models.BigIntegerField(null=True, blank=True)
     exit_code = models.SmallIntegerField(default=0)
 
+    class Meta:
+        indexes = [
+            # The executor lists what runs, out of all jobs that ever did.
+            models.Index(fields=["job"], name="work_running", condition=~Q(token="")),
+        ]
+
 
 class TraceFeed(models.Model):
     """Replays a trace file into a pool: how far it got.

@@ -60,9 +60,7 @@ class VirtualExecutor:
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""
-        works = VirtualWork.objects.filter(
-            job__pool_id=pool_id, job__state__in=("running", "stopping")
-        ).exclude(token="")
+        works = VirtualWork.objects.filter(job__pool_id=pool_id).exclude(token="")
         return [report for work in works if (report := _listed(work, at_us)) is not None]
 
     def forget(self, tokens: Sequence[str]) -> None:

@@ -1,0 +1,128 @@
+"""Workers that move from one transaction to the next only when a seeded scheduler says so.
+
+Each worker is a thread that blocks at every fault point outside a transaction. Exactly one runs
+at a time, so a seed gives the same history every time: real code, real Postgres, no luck.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from random import Random
+
+from django.db import connection
+
+from scheduling.engine.executors import (
+    ExecutorError,
+    Extension,
+    Launch,
+    Report,
+    Stop,
+)
+from scheduling.engine.executors.virtual import VirtualExecutor
+from tenants.faults import POINTS
+
+
+class CrashError(Exception):
+    """The scheduler let a worker fail where it stood."""
+
+
+class Worker:
+    """One thread that runs `work` and stops at each point between transactions."""
+
+    def __init__(self, work: Callable[[], str]) -> None:
+        self.outcome = ""
+        self.crash_next = False
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, args=[work], daemon=True)
+        self._thread.start()
+
+    def advance(self, *, crash: bool = False) -> None:
+        """Let it run to its next point or its end; `crash`: let it fail where it stands."""
+        self.crash_next = crash
+        self._go.release()
+        assert self._stopped.acquire(timeout=60), "a worker hangs inside a transaction"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end."""
+        return bool(self.outcome)
+
+    def pause(self) -> None:
+        """Called in the worker's own thread, at a point."""
+        self._stopped.release()
+        self._go.acquire()
+        if self.crash_next:
+            raise CrashError
+
+    def is_current(self) -> bool:
+        """Whether the calling thread is this worker's."""
+        return threading.current_thread() is self._thread
+
+    def _run(self, work: Callable[[], str]) -> None:
+        self._go.acquire()
+        try:
+            self.outcome = "crashed" if self.crash_next else work()
+        except CrashError:
+            self.outcome = "crashed"
+        except Exception as error:  # noqa: BLE001 - the scheduler judges it
+            self.outcome = f"{type(error).__name__}: {error}"
+        finally:
+            connection.close()
+            self._stopped.release()
+
+
+def gate(workers: Sequence[Worker]) -> Callable[[str], None]:
+    """A hook that stops the worker which reaches a point between transactions."""
+
+    def hook(name: str) -> None:
+        if not POINTS[name]:
+            for worker in workers:
+                if worker.is_current():
+                    worker.pause()
+
+    return hook
+
+
+class FaultyExecutor:
+    """The virtual executor, that refuses, answers too late, forgets or repeats itself."""
+
+    def __init__(self, random: Random, rate: float) -> None:
+        self._virtual = VirtualExecutor()
+        self._random, self.rate = random, rate
+
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
+        """Start work, or not, or start it and lose the answer."""
+        self._maybe_refuse()
+        reports = self._virtual.launch(launches)
+        self._maybe_refuse()
+        return self._garbled(reports)
+
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+        """Stop work, or not."""
+        self._maybe_refuse()
+        return self._virtual.stop(stops)
+
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Nothing to extend."""
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        """Report what there is, sometimes only a part of it, sometimes twice."""
+        self._maybe_refuse()
+        return self._garbled(self._virtual.list(pool_id, at_us))
+
+    def forget(self, tokens: Sequence[str]) -> None:
+        """Forget, as asked."""
+        self._virtual.forget(tokens)
+
+    def _maybe_refuse(self) -> None:
+        if self._random.random() < self.rate:
+            raise ExecutorError("the engine does not answer")
+
+    def _garbled(self, reports: list[Report]) -> list[Report]:
+        if self._random.random() < self.rate:
+            reports = [report for report in reports if self._random.random() < 0.5]
+        if self._random.random() < self.rate:
+            reports = reports + reports
+        self._random.shuffle(reports)
+        return reports

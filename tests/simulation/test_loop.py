@@ -1,0 +1,151 @@
+"""The whole loop under a seeded scheduler: several workers, crashes, long pauses, lost and
+doubled wake-ups, an executor that fails. Protocol and outcome are asserted.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+from django.db import connection
+
+from billing.checks import checks_run
+from billing.metering import meter_pool, settle_pool
+from scheduling.engine import rounds as engine
+from scheduling.engine.clock import PoolNow
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round
+from tenants.faults import faults_armed
+from tests.factories import Cluster, cluster
+from tests.simulation.gated import FaultyExecutor, Worker, gate
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+STEPS, MAX_WORKERS, FAULT_RATE = 120, 3, 0.15
+
+
+class Loop:
+    """The world of one seed."""
+
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.random = Random(seed)  # noqa: S311 - a history, not a secret
+        self.lab: Cluster = cluster({"a": 5, "b": 3}, lease_s=20)
+        self.workers: list[Worker] = []
+        self.outcomes: list[str] = []
+        self.durations: dict[int, int] = {}
+        self.executor = FaultyExecutor(self.random, FAULT_RATE)
+        monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
+
+    def run(self) -> None:
+        """Take random steps, then let everything come to rest."""
+        moves = (
+            *(self.submit,) * 2,
+            *(self.wake,) * 5,
+            *(self.advance,) * 14,
+            *(self.pass_time,) * 4,
+            *(self.meter,) * 2,
+            self.expire_fence,
+            self.cancel,
+        )
+        with faults_armed(gate(self.workers)):
+            for _ in range(STEPS):
+                self.random.choice(moves)()
+            while self.workers:
+                self.advance()
+        self.executor.rate = 0
+        self.expire_fence()
+
+    def submit(self) -> None:
+        """A job of a random size."""
+        duration_s = self.random.choice((5, 15, 45))
+        job = self.lab.submit(self.random.choice("ab"), self.random.randint(1, 6), duration_s)
+        self.durations[job.pk] = duration_s * 1_000_000
+
+    def cancel(self) -> None:
+        """Cancellation of a random job, finished ones too."""
+        job = self.lab.pool.jobs.order_by("?").first()
+        if job is not None and job.is_active:
+            Job.objects.filter(pk=job.pk).update(cancel_asked_at=self.lab.at)
+
+    def wake(self) -> None:
+        """One more wake-up: perhaps a double, perhaps of an instant that is long decided."""
+        if len(self.workers) < MAX_WORKERS:
+            late = self.lab.at - timedelta(seconds=self.random.choice((0, 0, 0, 10)))
+            now = PoolNow(late, late, 1, paused=False)
+            pool_id = self.lab.pool.pk
+            self.workers.append(Worker(lambda: engine.round_run(pool_id, now=now).outcome.value))
+
+    def advance(self) -> None:
+        """One worker goes on to its next point, or crashes where it stands."""
+        if not self.workers:
+            return
+        worker = self.random.choice(self.workers)
+        worker.advance(crash=self.random.random() < 0.06)
+        if worker.is_over:
+            self.workers.remove(worker)
+            self.outcomes.append(worker.outcome)
+
+    def pass_time(self) -> None:
+        """The next grid instant comes."""
+        self.lab.at += timedelta(seconds=10)
+
+    def expire_fence(self) -> None:
+        """The holder has slept for longer than its time."""
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
+
+    def meter(self) -> None:
+        """The meter runs at any moment."""
+        meter_pool(self.lab.pool.pk)
+        settle_pool(self.lab.pool.pk)
+
+
+def assert_protocol(loop: Loop) -> None:
+    """What no history may show, however it ends."""
+    allowed = {"committed", "not_due", "quiet", "fenced", "crashed"}
+    assert set(loop.outcomes) <= allowed, set(loop.outcomes) - allowed
+    rounds = list(Round.objects.order_by("id").values_list("token", "at", "number"))
+    # No commit by a superseded token: tokens, instants and numbers only grow.
+    assert rounds == sorted(rounds)
+    assert len({token for token, _, _ in rounds}) == len(rounds)
+    assert [number for _, _, number in rounds] == list(range(1, len(rounds) + 1))
+    numbers = list(LeaseEvent.objects.order_by("id").values_list("number", flat=True))
+    assert numbers == list(range(1, len(numbers) + 1))
+    held = LeaseSlot.objects.filter(holding=True)
+    assert held.count() == held.values("node", "slot").distinct().count()
+
+
+def assert_outcome(loop: Loop) -> None:
+    """Left alone, everything ends: each job did exactly its work, and the books add up."""
+    lab = loop.lab
+    for _ in range(400):
+        if not lab.pool.jobs.filter(state__in=Job.ACTIVE_STATES).exists():
+            break
+        lab.round(after_s=10)
+    lab.round(after_s=7200)
+    loop.meter()
+    assert set(lab.pool.jobs.values_list("state", flat=True)) <= {"succeeded", "cancelled"}
+    assert not Intent.objects.filter(state="open").exists()
+    assert not Lease.objects.exclude(state="ended").exists()
+    for job in lab.pool.jobs.filter(state="succeeded").select_related("virtual_work"):
+        assert job.virtual_work.done_us == loop.durations[job.pk]
+    assert [(check.name, check.violations[:2]) for check in checks_run() if check.violations] == []
+
+
+def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One history."""
+    loop = Loop(seed, monkeypatch)
+    loop.run()
+    assert_protocol(loop)
+    assert_outcome(loop)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(seed, monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_many_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(seed, monkeypatch)
