@@ -153,12 +153,12 @@ def quotas_save(
         plan = quotas_plan(pool_id, edits, since=since, now=now)
         if not plan.after:
             return None
-        _budgets(plan, book)
+        budgets_make(plan, book)
         try:
             # Another save at this moment: the constraint on overlaps decides who was first.
             with transaction.atomic():
                 for key in plan.keys:
-                    _write(pool_id, key, plan.before[key], plan.after[key])
+                    periods_write(pool_id, key, plan.before[key], plan.after[key])
         except IntegrityError as error:
             raise ChangeError({"basis": "Somebody changed these quotas: look again."}) from error
         return audit_write(
@@ -195,7 +195,7 @@ def quotas_undo(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
             expected = after.get(key, ())
             if _still(pool_id, key, planned_at, expected) != set(expected):
                 raise ChangeError({"record": "Somebody changed it since: nothing was undone."})
-            _write(pool_id, key, expected, before.get(key, ()))
+            periods_write(pool_id, key, expected, before.get(key, ()))
         return audit_write(
             actor,
             UNDONE,
@@ -213,7 +213,9 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
     return {period for period in found if period in expected or period.until != planned_at}
 
 
-def _write(pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]) -> None:
+def periods_write(
+    pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
+) -> None:
     """Turn some periods into others: deletes, then new ends, then inserts, so none overlaps."""
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     ends = {(period.since, period.terms): period.until for period in after}
@@ -239,7 +241,7 @@ def _write(pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Per
     )
 
 
-def _budgets(plan: QuotaPlan, book: str) -> None:
+def budgets_make(plan: QuotaPlan, book: str) -> None:
     """A tenant that gets its first quota of a book needs a budget there."""
     for tenant_id in {key[0] for key in plan.keys}:
         Budget.objects.get_or_create(tenant_id=tenant_id, book=book)

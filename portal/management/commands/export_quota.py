@@ -1,0 +1,35 @@
+"""`manage.py export_quota`: the quotas from now on, as the file that `sync_quota` reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.quota_pools import pools_today, types_by_name
+from tenants.quota_files import csv_written, yaml_written
+from tenants.scopes import site_scope
+from tenants.services_quota_file import quotas_told
+
+
+class Command(BaseCommand):
+    """Write quotas to the standard output."""
+
+    help = "Write quotas as CSV or YAML, to be reviewed and given to sync_quota."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take which pools, and how."""
+        parser.add_argument("--pool", help="this pool only")
+        parser.add_argument("--format", choices=["csv", "yaml"], default="csv")
+        parser.add_argument("--history", action="store_true", help="what is over too")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Write the file."""
+        only = options["pool"]
+        with site_scope():
+            pools = pools_today([only] if only else None)
+            if only and not pools:
+                raise CommandError(f"there is no pool {only}")
+            rows = quotas_told(pools.values(), types_by_name(), history=options["history"])
+        written = yaml_written(rows) if options["format"] == "yaml" else csv_written(rows)
+        self.stdout.write(written, ending="")

@@ -1,0 +1,131 @@
+"""`manage.py sync_quota FILE`: what a reviewed file of quotas would change, and, asked so, does.
+
+It stands in the outermost app because it reads clocks and nodes, which tenants do not know.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.quota_pools import pools_today, types_by_name
+from tenants.audit import Actor
+from tenants.models import User
+from tenants.operating import ChangeError
+from tenants.periods import Period, Terms
+from tenants.quota_files import QuotaChange, QuotaFileError, QuotaLine, lines_read
+from tenants.scopes import site_scope
+from tenants.services_quota_file import PoolToday, SyncPlan, quotas_sync, quotas_sync_plan
+
+SHOWN = 50
+SIGNS = {"added": "+", "changed": "~", "removed": "-"}
+
+
+class Command(BaseCommand):
+    """Compare a file with the quotas from now on; apply it whole or not at all."""
+
+    help = "Show what a CSV or YAML file of quotas would change; --apply changes it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file and who applies it."""
+        parser.add_argument("file", help="CSV, or YAML by its ending; - reads CSV from input")
+        parser.add_argument("--pool", help="the file may name this pool only")
+        parser.add_argument("--apply", action="store_true", help="write it, in one transaction")
+        parser.add_argument("--user", help="the operator who applies it, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the differences and sums; exit 1 where the file has a bad line."""
+        name = options["file"]
+        try:
+            lines = _read(name)
+            with site_scope():
+                pools, types = _pools(lines, options["pool"]), types_by_name()
+                plan = quotas_sync_plan(lines, pools, types)
+            if options["apply"]:
+                actor = _actor(options["user"])
+                reason = f"sync_quota {Path(name).name}"
+                plan = quotas_sync(
+                    actor=actor, lines=lines, pools=pools, types=types, reason=reason
+                )
+        except QuotaFileError as error:
+            self._refuse(error)
+            sys.exit(1)
+        except (OSError, UnicodeDecodeError, ChangeError) as error:
+            raise CommandError(str(error)) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} is no operator") from error
+        self._tell(plan, pools, applied=options["apply"])
+
+    def _refuse(self, error: QuotaFileError) -> None:
+        for finding in error.findings[:SHOWN]:
+            self.stderr.write(str(finding))
+        if len(error.findings) > SHOWN:
+            self.stderr.write(f"... and {len(error.findings) - SHOWN:,} more")
+        self.stderr.write("nothing was changed")
+
+    def _tell(self, plan: SyncPlan, pools: dict[str, PoolToday], *, applied: bool) -> None:
+        for change in plan.changes:
+            self.stdout.write(_change(change, pools[change.name[1]]))
+        for total in plan.sums:
+            words = f"{total.pool} {total.gpu_type}: {total.now} of {total.capacity} GPUs"
+            if total.most != total.now:
+                words += f", {total.most} from {total.at:%Y-%m-%d %H:%M} UTC on"
+            if total.over:
+                words += f": quotas exceed capacity by {total.over}"
+            self.stdout.write(words)
+        if not plan.changes:
+            self.stdout.write("no change")
+            return
+        kinds = [change.kind for change in plan.changes]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in SIGNS)
+        done = "applied" if applied else "nothing written: --apply --user NAME does it"
+        self.stdout.write(f"{counted}; {done}")
+
+
+def _read(name: str) -> list[QuotaLine]:
+    if name == "-":
+        return lines_read(sys.stdin.read(), is_yaml=False)
+    path = Path(name)
+    return lines_read(path.read_text("utf-8"), is_yaml=path.suffix.lower() in (".yaml", ".yml"))
+
+
+def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
+    """The pools that the file speaks of; a file without rows speaks of the named one."""
+    pools = pools_today([only] if only else {line.name[1] for line in lines})
+    if only and only not in pools:
+        raise CommandError(f"there is no pool {only}")
+    return pools
+
+
+def _actor(username: str | None) -> Actor:
+    user = User.objects.filter(username=username or "").first()
+    if user is None:
+        raise CommandError("--apply needs --user NAME: the audit log records who did it")
+    return Actor(user)
+
+
+def _change(change: QuotaChange, pool: PoolToday) -> str:
+    tenant, name, gpu_type = change.name
+    head = f"{SIGNS[change.kind]} {tenant} {name} {gpu_type}: "
+    before, after = (
+        "; ".join(_period(one, pool) for one in rows) for rows in (change.before, change.after)
+    )
+    if change.kind == "changed":
+        return f"{head}{before} -> {after}"
+    return head + (after or f"{before} -> ends now")
+
+
+def _period(period: Period, pool: PoolToday) -> str:
+    begins = "now" if period.since <= pool.now else f"{period.since:%Y-%m-%d %H:%M}"
+    ends = f" until {period.until:%Y-%m-%d %H:%M}" if period.until else ""
+    return f"{_terms(period.terms)} from {begins}{ends}"
+
+
+def _terms(terms: Terms) -> str:
+    limits = (("borrows", terms.borrow_limit), ("lends", terms.lend_limit))
+    told = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
+    return f"{terms.gpus} {terms.mode}{told}"

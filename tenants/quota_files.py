@@ -1,0 +1,333 @@
+"""Quotas as a file that people review: CSV or YAML to periods and back, and what differs. Pure.
+
+A file says what shall hold from now on in each pool that it names. What was is never changed:
+of a period that began before, only the part from now on counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from scheduling.domain.entitlements import Mode
+from tenants.periods import Period, Terms, periods_set
+
+COLUMNS = (
+    *("tenant", "pool", "gpu_type", "gpus", "from", "until", "mode"),
+    *("borrow_limit", "lend_limit"),
+)
+REQUIRED = ("tenant", "pool", "gpu_type", "gpus")
+BYTES_MAX = 8 * 2**20
+GPUS_MAX = 1_000_000
+
+# (tenant, pool, GPU type) by name
+Name = tuple[str, str, str]
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_NOTHING = frozenset({"", "~", "null"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong in a file: the line from 1 (0: the file), the column (empty: the line)."""
+
+    line: int
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}" if self.line else "the file"
+        return f"{where}{', ' + self.field if self.field else ''}: {self.reason}"
+
+
+class QuotaFileError(Exception):
+    """The file is not applied; `findings` says why, by line."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("; ".join(str(one) for one in findings))
+        self.findings = tuple(findings)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLine:
+    """One row: terms of a tenant from an instant (None: now) until another (None: open)."""
+
+    line: int
+    name: Name
+    terms: Terms
+    since: datetime | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """The periods of one quota from now on, before and after; no period: no quota."""
+
+    name: Name
+    before: tuple[Period, ...]
+    after: tuple[Period, ...]
+
+    @property
+    def kind(self) -> str:
+        """added, removed or changed."""
+        if not self.before:
+            return "added"
+        return "changed" if self.after else "removed"
+
+
+def lines_read(text: str, *, is_yaml: bool) -> list[QuotaLine]:
+    """Return the rows of a file.
+
+    Raises:
+        QuotaFileError: with all findings.
+    """
+    if len(text) > BYTES_MAX:
+        raise QuotaFileError([Finding(0, "", f"is longer than {BYTES_MAX:,} characters")])
+    rows = _yaml_rows(text) if is_yaml else _csv_rows(text)
+    findings: list[Finding] = []
+    lines = [line for number, row in rows if (line := _line(number, row, findings)) is not None]
+    findings += _doubled(lines)
+    if findings:
+        raise QuotaFileError(sorted(findings, key=lambda one: (one.line, one.field)))
+    return lines
+
+
+def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    rows: list[tuple[int, dict[str, str]]] = []
+    header: list[str] | None = None
+    findings: list[Finding] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if header is None:
+                header = [cell.strip() for cell in cells]
+                findings += _header_findings(header, reader.line_num)
+            elif len(cells) != len(header):
+                reason = f"has {len(cells)} cells, the header has {len(header)}"
+                findings.append(Finding(reader.line_num, "", reason))
+            else:
+                rows.append((reader.line_num, dict(zip(header, cells, strict=True))))
+    except csv.Error as error:
+        findings.append(Finding(reader.line_num, "", f"is no CSV ({error})"))
+    if header is None and not findings:
+        # An empty file would end all quotas of the pool that is named beside it.
+        findings.append(Finding(0, "", "has no header"))
+    if findings:
+        raise QuotaFileError(findings)
+    return rows
+
+
+def _header_findings(header: Sequence[str], line: int) -> list[Finding]:
+    findings = [Finding(line, name, "is there twice") for name in _twice(header)]
+    findings += [
+        Finding(line, "", f"{name!a} is no column; there are {', '.join(COLUMNS)}")
+        for name in header
+        if name not in COLUMNS
+    ]
+    return findings + [
+        Finding(line, name, "this column is missing") for name in REQUIRED if name not in header
+    ]
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
+    """The mappings of a list, alone or under `quotas`, each value as it was typed."""
+    try:
+        top = yaml.compose(text, Loader=_LOADER)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = str(getattr(error, "problem", None) or "is no YAML")
+        raise QuotaFileError([Finding(mark.line + 1 if mark else 0, "", reason)]) from error
+    if isinstance(top, yaml.MappingNode) and len(top.value) == 1:
+        key, top = top.value[0]
+        if key.value != "quotas":
+            top = key
+    if not isinstance(top, yaml.SequenceNode):
+        raise QuotaFileError([Finding(0, "", "is no list of quotas")])
+    findings: list[Finding] = []
+    rows = [(node.start_mark.line + 1, _mapping(node, findings)) for node in top.value]
+    if findings:
+        raise QuotaFileError(findings)
+    return rows
+
+
+def _mapping(node: Any, findings: list[Finding]) -> dict[str, str]:
+    row: dict[str, str] = {}
+    line = node.start_mark.line + 1
+    if not isinstance(node, yaml.MappingNode):
+        findings.append(Finding(line, "", "is no mapping of names to values"))
+        return row
+    for key, value in node.value:
+        at = key.start_mark.line + 1
+        name = key.value if isinstance(key, yaml.ScalarNode) else ""
+        if name not in COLUMNS:
+            reason = f"{str(name)[:40]!a} is no name; there are {', '.join(COLUMNS)}"
+            findings.append(Finding(at, "", reason))
+        elif name in row:
+            findings.append(Finding(at, name, "is there twice"))
+        elif not isinstance(value, yaml.ScalarNode):
+            findings.append(Finding(at, name, "must be one value"))
+        else:
+            row[name] = "" if not value.style and value.value in _NOTHING else value.value
+    return row
+
+
+def _line(number: int, row: Mapping[str, str], findings: list[Finding]) -> QuotaLine | None:
+    """The row's quota; None where something is wrong, which is then among the findings."""
+    before = len(findings)
+    cells = {name: row.get(name, "").strip() for name in COLUMNS}
+
+    def wrong(name: str, reason: str) -> None:
+        findings.append(Finding(number, name, reason))
+
+    for name in REQUIRED:
+        if not cells[name]:
+            wrong(name, "is empty")
+    mode = cells["mode"].upper() or Mode.LEND_AND_BORROW.value
+    if mode not in [one.value for one in Mode]:
+        wrong("mode", f"is none of {', '.join(one.value for one in Mode)}: {cells['mode'][:40]!a}")
+    since, until = _instant(cells["from"], "from", wrong), _instant(cells["until"], "until", wrong)
+    if since is not None and until is not None and until <= since:
+        wrong("until", "must be after from")
+    terms = Terms(
+        _count(cells["gpus"], "gpus", wrong) or 0,
+        mode,
+        _count(cells["borrow_limit"], "borrow_limit", wrong),
+        _count(cells["lend_limit"], "lend_limit", wrong),
+    )
+    if len(findings) > before:
+        return None
+    whose = (cells["tenant"], cells["pool"], cells["gpu_type"])
+    return QuotaLine(number, whose, terms, since, until)
+
+
+def _count(text: str, name: str, wrong: Any) -> int | None:
+    if not text:
+        return None
+    if not _WHOLE.fullmatch(text) or int(text) > GPUS_MAX:
+        wrong(name, f"is no whole number from 0 to {GPUS_MAX:,}: {text[:40]!a}")
+        return None
+    return int(text)
+
+
+def _instant(text: str, name: str, wrong: Any) -> datetime | None:
+    """A day or an instant, in UTC unless it says otherwise."""
+    if not text or (name == "from" and text.lower() == "now"):
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+        instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
+        return instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        wrong(name, f"is no instant like 2030-01-31 or 2030-01-31T08:00Z: {text[:40]!a}")
+        return None
+
+
+def _doubled(lines: Iterable[QuotaLine]) -> list[Finding]:
+    """Rows of one tenant and type that overlap; one without a beginning begins before all."""
+    first = datetime.min.replace(tzinfo=UTC)
+    findings = []
+    last: dict[Name, QuotaLine] = {}
+    for line in sorted(lines, key=lambda one: (one.name, one.since or first, one.line)):
+        before = last.get(line.name)
+        if before is not None and (before.until is None or (line.since or first) < before.until):
+            findings.append(Finding(line.line, "from", f"overlaps with line {before.line}"))
+        last[line.name] = line
+    return findings
+
+
+def wanted_periods(lines: Iterable[QuotaLine], now: datetime) -> tuple[Period, ...]:
+    """Return what rows of one quota ask for from `now` on, in time order."""
+    periods = [Period(one.terms, max(one.since or now, now), one.until) for one in lines]
+    kept = (one for one in periods if one.until is None or one.until > one.since)
+    return tuple(sorted(kept, key=lambda one: one.since))
+
+
+def periods_from(periods: Iterable[Period], now: datetime) -> tuple[Period, ...]:
+    """Return the part of periods from `now` on, equal neighbours as one."""
+    kept: tuple[Period, ...] = ()
+    for one in sorted(periods, key=lambda period: period.since):
+        if one.until is None or one.until > now:
+            begins = max(one.since, now)
+            kept = periods_set(kept, since=begins, until=one.until, terms=one.terms)
+    return kept
+
+
+def periods_replaced(
+    present: Sequence[Period], wanted: Sequence[Period], now: datetime
+) -> tuple[Period, ...]:
+    """Return the periods to store: what was stays, and from `now` on `wanted` holds.
+
+    `present` are the stored periods that hold at `now` or later. They come back unchanged where
+    they already say the same, so that applying a file twice changes nothing.
+    """
+    if periods_from(present, now) == periods_from(wanted, now):
+        return tuple(present)
+    kept: tuple[Period, ...] = tuple(replace(one, until=now) for one in present if one.since < now)
+    for one in wanted:
+        kept = periods_set(kept, since=one.since, until=one.until, terms=one.terms)
+    return kept
+
+
+def peak(periods: Iterable[Sequence[Period]], now: datetime) -> tuple[int, int, datetime]:
+    """Return the GPUs of quotas now, their most from now on, and since when it is that many."""
+    rows = [one for row in periods for one in row]
+    edges = sorted({now, *(one.since for one in rows if one.since > now)})
+    sums = [(sum(one.terms.gpus for one in rows if one.holds_at(at)), at) for at in edges]
+    most = max(gpus for gpus, _ in sums)
+    return sums[0][0], most, next(at for gpus, at in sums if gpus == most)
+
+
+def rows_told(periods: Mapping[Name, Sequence[Period]]) -> list[dict[str, str]]:
+    """Return periods as the rows of a file, by pool, type, tenant and time."""
+    order = sorted(periods, key=lambda name: (name[1], name[2], name[0]))
+    return [
+        {
+            "tenant": name[0],
+            "pool": name[1],
+            "gpu_type": name[2],
+            "gpus": str(one.terms.gpus),
+            "from": one.since.isoformat(),
+            "until": one.until.isoformat() if one.until else "",
+            "mode": one.terms.mode,
+            "borrow_limit": _told(one.terms.borrow_limit),
+            "lend_limit": _told(one.terms.lend_limit),
+        }
+        for name in order
+        for one in periods[name]
+    ]
+
+
+def _told(limit: int | None) -> str:
+    return "" if limit is None else str(limit)
+
+
+def csv_written(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return rows as CSV."""
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def yaml_written(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return rows as YAML, without what is empty; numbers as numbers."""
+    counts = {"gpus", "borrow_limit", "lend_limit"}
+    plain = [
+        {name: int(text) if name in counts else text for name, text in row.items() if text}
+        for row in rows
+    ]
+    return str(yaml.safe_dump({"quotas": plain}, sort_keys=False, allow_unicode=True))

@@ -1,0 +1,201 @@
+"""Files of quotas: what a row says, what is wrong with it, and how periods are cut at now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenants.periods import Period, Terms
+from tenants.quota_files import (
+    QuotaFileError,
+    csv_written,
+    lines_read,
+    peak,
+    periods_from,
+    periods_replaced,
+    rows_told,
+    wanted_periods,
+    yaml_written,
+)
+
+NOW = datetime(2030, 1, 10, tzinfo=UTC)
+HEADER = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit\n"
+FOUR, EIGHT = Terms(4, "LEND_AND_BORROW"), Terms(8, "LEND", None, 2)
+
+
+def day(number: int) -> datetime:
+    return datetime(2030, 1, number, tzinfo=UTC)
+
+
+def findings(text: str, *, is_yaml: bool = False) -> list[tuple[int, str]]:
+    with pytest.raises(QuotaFileError) as refused:
+        lines_read(text, is_yaml=is_yaml)
+    return [(one.line, one.field) for one in refused.value.findings]
+
+
+class TestARow:
+    def test_of_csv_is_read(self) -> None:
+        text = HEADER + "a,p,v100,8,2030-01-02,2030-02-01T08:00+02:00,lend,,2\n\na,p,k80,4,,,,,\n"
+        first, second = lines_read(text, is_yaml=False)
+        assert (first.line, first.name, first.terms) == (2, ("a", "p", "v100"), EIGHT)
+        assert (first.since, first.until) == (day(2), datetime(2030, 2, 1, 6, tzinfo=UTC))
+        assert (second.line, second.terms, second.since, second.until) == (4, FOUR, None, None)
+
+    def test_of_yaml_says_the_same(self) -> None:
+        text = (
+            "# reviewed\nquotas:\n"
+            "  - {tenant: a, pool: p, gpu_type: v100, gpus: 8, from: 2030-01-02,\n"
+            "     until: 2030-02-01T08:00+02:00, mode: LEND, borrow_limit: ~, lend_limit: 2}\n"
+            "  - tenant: a\n    pool: p\n    gpu_type: k80\n    gpus: 4\n"
+        )
+        csv = HEADER + "a,p,v100,8,2030-01-02,2030-02-01T08:00+02:00,lend,,2\na,p,k80,4,,,,,\n"
+        read = [lines_read(text, is_yaml=True), lines_read(csv, is_yaml=False)]
+        told = [[(one.name, one.terms, one.since, one.until) for one in rows] for rows in read]
+        assert told[0] == told[1]
+        assert [one.line for one in read[0]] == [3, 5]
+
+    @pytest.mark.parametrize(
+        ("row", "field"),
+        [
+            (",p,v100,8,,,,,", "tenant"),
+            ("a,p,v100,,,,,,", "gpus"),
+            ("a,p,v100,eight,,,,,", "gpus"),
+            ("a,p,v100,-1,,,,,", "gpus"),
+            ("a,p,v100,1.5,,,,,", "gpus"),
+            ("a,p,v100,9999999,,,,,", "gpus"),
+            ("a,p,v100,8,tomorrow,,,,", "from"),
+            ("a,p,v100,8,2030-01-02,2030-01-02,,,", "until"),
+            ("a,p,v100,8,,,GENEROUS,,", "mode"),
+            ("a,p,v100,8,,,,x,", "borrow_limit"),
+            ("a,p,v100,8,,,,,-2", "lend_limit"),
+            ("a,p,v100,8", ""),
+            ('"a,p,v100,8,,,,,', ""),
+        ],
+    )
+    def test_that_is_wrong_is_named(self, row: str, field: str) -> None:
+        assert (3, field) in findings(HEADER + "b,p,v100,1,,,,,\n" + row + "\n")
+
+    def test_that_overlaps_names_the_other(self) -> None:
+        rows = "a,p,v100,8,2030-02-01,,,,\na,p,v100,4,,2030-02-02,,,\n"
+        with pytest.raises(QuotaFileError, match=r"line 2, from: overlaps with line 3"):
+            lines_read(HEADER + rows, is_yaml=False)
+
+    def test_is_followed_by_others_that_are_wrong(self) -> None:
+        assert findings(HEADER + "a,p,v100,x,,,,,\nb,p,v100,y,z,,,,\n") == [
+            (2, "gpus"),
+            (3, "from"),
+            (3, "gpus"),
+        ]
+
+
+class TestAFile:
+    @pytest.mark.parametrize("text", ["quotas: []\n", "[]\n"])
+    def test_may_be_empty(self, text: str) -> None:
+        assert lines_read(text, is_yaml=True) == []
+
+    def test_is_not_empty_by_accident(self) -> None:
+        assert findings("") == findings("", is_yaml=True) == [(0, "")]
+        assert lines_read(HEADER, is_yaml=False) == []
+
+    @pytest.mark.parametrize(
+        ("text", "line"),
+        [
+            ("quotas: 5\n", 0),
+            ("quotas:\n", 0),
+            ("other:\n  - {}\n", 0),
+            ("- 5\n", 1),
+            ("- tenant: a\n  colour: red\n", 2),
+            ("- tenant: a\n  tenant: b\n", 2),
+            ("- tenant: [a]\n", 1),
+            ("- tenant: a\n tenant: b\n", 2),
+            ("- &a [*a]\n", 1),
+        ],
+    )
+    def test_of_yaml_with_another_shape_is_refused(self, text: str, line: int) -> None:
+        assert findings(text, is_yaml=True)[0][0] == line
+
+    def test_with_another_header_is_refused(self) -> None:
+        assert findings("tenant,pool,gpus,colour,tenant\n") == [
+            (1, "tenant"),
+            (1, ""),
+            (1, "gpu_type"),
+        ]
+
+    def test_comes_back_as_it_was_written(self) -> None:
+        name = ("a", "p", "v100")
+        periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
+        rows = rows_told(periods)
+        for text, is_yaml in ((csv_written(rows), False), (yaml_written(rows), True)):
+            lines = lines_read(text, is_yaml=is_yaml)
+            assert [Period(one.terms, one.since or NOW, one.until) for one in lines] == list(
+                periods[name]
+            )
+
+
+class TestNow:
+    def test_cuts_the_running_period_and_leaves_what_was(self) -> None:
+        present = (Period(FOUR, day(1)),)
+        assert periods_replaced(present, (Period(EIGHT, NOW),), NOW) == (
+            Period(FOUR, day(1), NOW),
+            Period(EIGHT, NOW),
+        )
+
+    def test_leaves_a_period_that_goes_on_in_one_piece(self) -> None:
+        present = (Period(FOUR, day(1), day(20)),)
+        assert periods_replaced(present, (Period(FOUR, NOW),), NOW) == (Period(FOUR, day(1)),)
+
+    def test_ends_what_is_not_wanted_and_forgets_what_was_planned(self) -> None:
+        present = (Period(FOUR, day(1), day(20)), Period(EIGHT, day(20)))
+        assert periods_replaced(present, (), NOW) == (Period(FOUR, day(1), NOW),)
+
+    def test_begins_for_rows_that_began_before(self) -> None:
+        text = (
+            HEADER
+            + "a,p,v100,4,2030-01-01,2030-01-20,,,\na,p,v100,8,2029-01-01,2029-02-01,LEND,,2\n"
+        )
+        assert wanted_periods(lines_read(text, is_yaml=False), NOW) == (Period(FOUR, NOW, day(20)),)
+
+    periods = st.lists(
+        st.tuples(st.integers(1, 10), st.integers(1, 5), st.sampled_from([FOUR, EIGHT])),
+        max_size=5,
+    )
+
+    @given(periods, periods)
+    def test_brings_exactly_what_is_wanted_and_changes_nothing_twice(
+        self, old: list[tuple[int, int, Terms]], new: list[tuple[int, int, Terms]]
+    ) -> None:
+        """Periods of random lengths one after another, the present ones around now."""
+        present = tuple(p for p in laid(day(6), old) if p.until is None or p.until > NOW)
+        wanted = laid(NOW, new)
+        stored = periods_replaced(present, wanted, NOW)
+        assert periods_from(stored, NOW) == periods_from(wanted, NOW)
+        assert [p for p in stored if p.since < NOW and p.until is not None and p.until <= NOW] == [
+            Period(p.terms, p.since, NOW)
+            for p in present
+            if p.since < NOW and p.since not in {s.since for s in stored if s.until != NOW}
+        ]
+        assert periods_replaced(stored, wanted, NOW) == stored
+
+
+def laid(begin: datetime, pieces: list[tuple[int, int, Terms]]) -> tuple[Period, ...]:
+    """Periods in time order: (gap, length, terms) in days."""
+    periods, at = [], begin
+    for gap, length, terms in pieces:
+        since = at + timedelta(days=gap - 1)
+        at = since + timedelta(days=length)
+        periods.append(Period(terms, since, at))
+    return tuple(periods)
+
+
+class TestTheSum:
+    def test_is_told_for_now_and_at_its_most(self) -> None:
+        rows = [
+            (Period(FOUR, NOW, day(20)),),
+            (Period(FOUR, NOW),),
+            (Period(EIGHT, day(15)),),
+        ]
+        assert peak(rows, NOW) == (8, 16, day(15))
+        assert peak([], NOW) == (0, 0, NOW)
