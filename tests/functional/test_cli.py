@@ -30,7 +30,7 @@ from tests.tools import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
 
-TRAIN = ["python", "examples/train.py", "--steps", "700"]
+TRAIN = ["python", "examples/train.py", "--steps", "1000"]
 PASSWORD = "correct horse battery"
 
 
@@ -105,7 +105,7 @@ class Scene:
 def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
     lab = cluster(
         {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2,
-        executor="local", lease_s=4, round_s=1, grace_s=5, source_dir=str(ROOT),
+        executor="local", lease_s=2, round_s=1, grace_s=5, source_dir=str(ROOT),
     )  # fmt: skip
     lab.gpu_type.name = "cpu"
     lab.gpu_type.save()
@@ -165,7 +165,7 @@ class TestTheFirstSubmission:
         assert "resumed at step" in out
         assert "-- lease 2 --" in err
         assert out.splitlines()[-1] == undisturbed()
-        assert shown["progress"]["step"] == 700
+        assert shown["progress"]["step"] == 1000
         assert "claimed \\x1b[31m" in bob.does("job", "logs", claim)
 
     def test_is_told_what_is_wrong_with_it(self, scene: Scene) -> None:
