@@ -71,6 +71,12 @@ def install(wanted):
         ],
         "could not install requirements/%s.txt" % wanted,
     )
+    # The `evenshare` command and the in-job runtime, from this checkout.
+    run(
+        [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]
+        + ["--no-config", "--python", PYTHON, "-e", os.path.join(ROOT, "client")],
+        "could not install the client",
+    )
     with open(STAMP, "w") as stamp:
         stamp.write(stamp_of(wanted))
 
@@ -98,6 +104,8 @@ def stamp_of(wanted):
     for name in (wanted, "uv"):
         with open(os.path.join(HERE, name + ".txt"), "rb") as lock:
             digest.update(lock.read())
+    with open(os.path.join(ROOT, "client", "pyproject.toml"), "rb") as client:
+        digest.update(client.read())
     return "%s %d.%d %s" % ((wanted,) + sys.version_info[:2] + (digest.hexdigest(),))
 
 
