@@ -1,0 +1,103 @@
+"""A pool whose jobs are real processes, with rounds that go on by themselves, and people."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.db import connection
+from django.test import override_settings
+
+from scheduling.engine.clock import clock_read
+from scheduling.engine.rounds import round_run
+from scheduling.models import Job
+from tenants.models import Membership, User
+from tests.factories import Cluster, cluster
+from tests.integration.local_world import processes_below
+from tests.tools import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PASSWORD = "a long enough password"
+EVERY_S = 0.4
+
+
+@dataclass
+class LocalStage:
+    """Tenants north (2 GPUs, ada's) and south (2); 4 slots on one node; leases of 30 s."""
+
+    lab: Cluster
+    root: Path
+
+    @property
+    def pool(self) -> str:
+        return self.lab.pool.name
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs the tests, for jobs that need one."""
+        return sys.executable
+
+    def sign_in(self, page: Page, name: str = "ada") -> None:
+        """By the login page, as a person does."""
+        page.goto("/login/")
+        page.fill("#id_username", name)
+        page.fill("#id_password", PASSWORD)
+        page.click("main form button.pri")
+        page.wait_for_url("**/t/north/")
+
+    def submit(self, *argv: str, gpus: int = 1) -> Job:
+        """Submit as north, not through the page."""
+        at = clock_read(self.lab.pool.pk).pool_at
+        return Job.objects.create(
+            pool=self.lab.pool, tenant=self.lab.tenants["north"], name="by-hand",
+            submitted_at=at, gpus=gpus, gpus_min=gpus, gpus_max=gpus, command=list(argv),
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def local_stage(root: Path) -> Iterator[LocalStage]:
+    """A stage below `root`; at the end no process of it is left."""
+    lab = cluster(
+        {"north": 2, "south": 2},
+        nodes=1,
+        gpus=4,
+        executor="local",
+        round_s=1,
+        lease_s=30,
+        grace_s=2,
+        on_demand=True,
+    )
+    for name, role in (("ada", Membership.Role.MEMBER), ("bea", Membership.Role.VIEWER)):
+        user = User.objects.create_user(name, password=PASSWORD, first_name=name.title())
+        Membership.objects.create(user=user, tenant=lab.tenants["north"], role=role)
+    over = threading.Event()
+    beat = threading.Thread(target=_beat, args=(lab.pool.pk, over), daemon=True)
+    with override_settings(LOCAL_ROOT=str(root)):
+        beat.start()
+        try:
+            yield LocalStage(lab, root)
+        finally:
+            over.set()
+            beat.join(20)
+            for pid in processes_below(root):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            eventually(lambda: not processes_below(root), within_s=10)
+
+
+def _beat(pool_id: int, over: threading.Event) -> None:
+    """What the tick does in a running portal."""
+    try:
+        while not over.wait(EVERY_S):
+            round_run(pool_id, now=clock_read(pool_id), on_demand=True)
+    finally:
+        connection.close()

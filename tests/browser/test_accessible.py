@@ -1,0 +1,87 @@
+"""Every page of the site, in both themes, before axe: nothing serious.
+
+axe.min.js is axe-core 4.14.1 by Deque Systems, under the Mozilla Public License 2.0 (its text is
+in LICENSE-axe.txt); it is used by this test alone and served to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scheduling.models import Job, Round
+from tests.browser.local_stage import LocalStage, local_stage
+from tests.tools import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+AXE = Path(__file__).with_name("axe.min.js")
+SERIOUS = """
+async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+  .filter((found) => found.impact === "serious" || found.impact === "critical")
+  .map((found) => found.id + ": " + found.nodes.map((node) => node.target.join(" ")).join(", "))
+"""
+
+
+@pytest.fixture
+def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
+    assert committed_db
+    with local_stage(tmp_path / "jobs") as there:
+        yield there
+
+
+def findings(page: Page, path: str) -> list[str]:
+    answered = page.goto(path)
+    assert answered is not None
+    assert answered.status in (200, 403, 404), f"{path}: {answered.status}"
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    return [f"{path} {found}" for found in page.evaluate(SERIOUS)]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+class TestEveryPage:
+    def test_has_nothing_serious(
+        self, stage: LocalStage, site: str, browser: Browser, theme: str
+    ) -> None:
+        context = browser.new_context(base_url=site, color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        page = context.new_page()
+        found = findings(page, "/") + findings(page, "/login/")
+        done = stage.submit("sh", "-c", "seq 500; exit 3")
+        runs = stage.submit("sleep", "60", gpus=3)
+        waits = stage.submit("sleep", "60", gpus=4)
+        eventually(lambda: Job.objects.filter(pk=done.pk, state="failed").exists(), within_s=20)
+        eventually(lambda: Job.objects.filter(pk=runs.pk, state="running").exists(), within_s=20)
+        last = Round.objects.order_by("-number").values_list("number", flat=True)[0]
+        stage.sign_in(page)
+        pool = f"/pools/{stage.pool}/"
+        paths = [
+            *("/t/north/", "/t/north/jobs/", "/t/north/jobs/?q=none", "/t/north/ledger/"),
+            *(f"/jobs/{job.uid}/" for job in (done, runs, waits)),
+            *("/t/north/jobs/new/", f"/t/north/jobs/new/?from={waits.uid}"),
+            *(f"/jobs/{done.uid}/log/", "/ledger/", "/nowhere/"),
+            *(pool, f"{pool}prices/", f"{pool}rounds/", f"{pool}rounds/{last}/"),
+        ]
+        for path in paths:
+            found += findings(page, path)
+        page.goto("/t/north/jobs/new/")
+        page.fill("#f-gpus", "0")
+        page.fill("#yaml", "gpus: {}\nodd: 1\n")
+        page.locator("#yaml-note .err").first.wait_for()
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found += page.evaluate(SERIOUS)
+        context.close()
+        assert found == []
+
+    def test_of_a_viewer_has_nothing_serious(
+        self, stage: LocalStage, site: str, browser: Browser, theme: str
+    ) -> None:
+        context = browser.new_context(base_url=site, color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        page = context.new_page()
+        stage.sign_in(page, "bea")
+        found = findings(page, "/t/north/jobs/new/")
+        context.close()
+        assert found == []

@@ -1,0 +1,254 @@
+"""Submit, watch, read and cancel in a real browser: by form, by YAML, by keyboard, on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scheduling.models import Job
+from tests.browser.local_stage import LocalStage, local_stage
+from tests.tools import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NEW = "/t/north/jobs/new/"
+# Counts aloud until it is stopped.
+COUNTS = (
+    "import itertools, time\n"
+    "for n in itertools.count():\n"
+    "    print('line', n, flush=True)\n"
+    "    time.sleep(0.1)\n"
+)
+REPORTS = (
+    "import json, os, time\n"
+    "json.dump({'step': 3, 'total': 4, 'metrics': {'loss': 0.125}},"
+    " open(os.environ['EVENSHARE_PROGRESS'], 'w'))\n"
+    "print('begun', flush=True)\ntime.sleep(60)\n"
+)
+HOSTILE = (
+    "import sys, time\n"
+    "w = sys.stdout.buffer.write\n"
+    "w(b'<script>window.hit = 1</script><img src=x onerror=\"window.hit = 1\">\\n')\n"
+    "w(b'\\x1b[31mred\\x1b[0m \\xff\\xfe\\n')\n"
+    "w(b'x' * 20_000_000 + b'\\nthe end\\n')\n"
+    "sys.stdout.flush(); time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
+    assert committed_db
+    with local_stage(tmp_path / "jobs") as there:
+        yield there
+
+
+@pytest.fixture
+def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
+    """Signed in as ada; the browser must have nothing to complain of."""
+    context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+    stage.sign_in(opened)
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def answer(page: Page, words: str) -> None:
+    page.locator("#answer-says", has_text=words).wait_for(timeout=10_000)
+
+
+def headline(page: Page, words: str) -> None:
+    page.locator("h1", has_text=words).wait_for(timeout=15_000)
+
+
+def yaml_says(page: Page, words: str) -> None:
+    eventually(lambda: words in page.input_value("#yaml"))
+
+
+class TestTheForm:
+    def test_leads_to_a_job_that_runs_is_read_and_cancelled_without_a_reload(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        page.click("text=Submit a job")
+        page.wait_for_url(f"**{NEW}")
+        page.fill("#f-gpus", "2")
+        page.fill("#f-command", f"{stage.python} -c '{COUNTS}'".replace("'line'", '"line"'))
+        answer(page, "It fits now, on 2 own GPUs")
+        yaml_says(page, "gpus: 2\n")
+        page.click("#submit")
+        page.wait_for_url("**/jobs/*-*/")
+        page.evaluate("window.sameDocument = true")
+        headline(page, "Running on n0000")
+        lines = page.locator("#log-lines")
+        lines.locator("text=line 5").wait_for(timeout=15_000)
+        page.click("#cancel-ask")
+        page.click("#cancel-yes")
+        page.locator(".toast").wait_for()
+        headline(page, "Cancelled")
+        assert Job.objects.get().state == Job.State.CANCELLED
+
+    def test_shows_progress_while_it_runs(self, stage: LocalStage, page: Page) -> None:
+        job = stage.submit(stage.python, "-c", REPORTS)
+        page.goto(f"/jobs/{job.uid}/")
+        page.evaluate("window.sameDocument = true")
+        page.locator("#job-log h2", has_text="Step 3 of 4").wait_for(timeout=15_000)
+        assert "75%" in page.inner_text("#job-log header")
+        assert page.inner_text("#job-log .metrics").split() == ["loss", "0.125"]
+        assert page.evaluate("window.sameDocument") is True
+
+
+class TestBothSides:
+    def test_follow_each_other(self, stage: LocalStage, page: Page) -> None:
+        page.goto(NEW)
+        page.fill("#f-gpus", "3")
+        yaml_says(page, "gpus: 3\n")
+        assert page.inner_text("#gutter .hot") == "3"
+        page.locator("#in-step", has_text="Line 3 follows “GPUs, all at once”").wait_for()
+        text = page.input_value("#yaml")
+        page.fill("#yaml", text.replace("gpus: 3", "gpus: 1") + "command: [echo, a b]\n")
+        eventually(lambda: page.input_value("#f-gpus") == "1")
+        assert page.input_value("#f-command") == "echo 'a b'"
+        page.fill("#f-gpus", "2")
+        yaml_says(page, "gpus: 2\n")
+        assert "a b" in page.input_value("#yaml")
+
+    def test_submit_from_the_yaml(self, stage: LocalStage, page: Page) -> None:
+        page.goto(NEW)
+        page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 60]\n")
+        answer(page, "It fits now")
+        page.click("#submit")
+        page.wait_for_url("**/jobs/*-*/")
+        headline(page, "Running")
+        assert Job.objects.get().name == "by-yaml"
+
+    def test_keep_what_is_typed_while_an_answer_is_under_way(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        page.goto(NEW)
+        page.fill("#f-gpus", "2")
+        page.locator("#yaml").press_sequentially("# mine\n", delay=60)
+        page.wait_for_timeout(1500)
+        assert "# mine\n" in page.input_value("#yaml")
+
+    def test_name_what_is_wrong_and_where(self, stage: LocalStage, page: Page) -> None:
+        page.goto(NEW)
+        page.fill("#yaml", "gpus: [")
+        answer(page, "The YAML cannot be read")
+        page.fill("#f-gpus", "64")
+        page.fill("#f-name", "Bad Name")
+        page.locator("#err-name .err").wait_for()
+        assert page.get_attribute("#f-name", "aria-invalid") == "true"
+        page.fill("#f-name", "")
+        page.fill("#f-command", "sleep 1")
+        answer(page, "It cannot start: larger than the pool")
+        page.click("button[name=use][value='4']")
+        answer(page, "2 own GPUs and 2 borrowed")
+        assert page.input_value("#f-gpus") == "4"
+
+
+class TestTheLog:
+    def test_of_a_hostile_job_is_inert_and_bounded(self, stage: LocalStage, page: Page) -> None:
+        job = stage.submit(stage.python, "-c", HOSTILE)
+        page.goto(f"/jobs/{job.uid}/")
+        page.locator("#log-lines", has_text="the end").wait_for(timeout=20_000)
+        assert page.evaluate("document.querySelector('#log-lines pre').children.length") == 0
+        assert len(page.inner_text("#log-lines")) < 300_000
+        page.click("text=Full log")
+        page.click("text=Beginning")
+        text = page.inner_text("#log-lines")
+        assert "<script>window.hit = 1</script>" in text
+        assert "\x1b" not in text
+        assert page.evaluate("window.hit") is None
+
+    def test_follows_its_end_and_stands_still_while_one_reads(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        job = stage.submit(stage.python, "-c", COUNTS.replace("0.1", "0.02"))
+        page.goto(f"/jobs/{job.uid}/")
+        lines = page.locator("#log-lines")
+        lines.locator("text=line 120").wait_for(timeout=20_000)
+        gap = "e => e.scrollHeight - e.scrollTop - e.clientHeight"
+        eventually(lambda: lines.evaluate(gap) < 30)
+        lines.evaluate("e => { e.scrollTop = 40 }")
+        before = lines.inner_text()
+        page.locator("#log-held").wait_for(timeout=10_000)
+        assert (lines.inner_text(), lines.evaluate("e => e.scrollTop")) == (before, 40)
+        lines.evaluate("e => { e.scrollTop = e.scrollHeight }")
+        eventually(lambda: lines.inner_text() != before)
+
+
+class TestByKeyboard:
+    def test_submit_and_cancel(self, stage: LocalStage, page: Page) -> None:
+        page.goto(NEW)
+        self._tab_to(page, "f-gpus")
+        page.keyboard.press("Control+a")
+        page.keyboard.type("1")
+        self._tab_to(page, "f-command")
+        page.keyboard.type("sleep 60")
+        answer(page, "It fits now")
+        self._tab_to(page, "submit")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/jobs/*-*/")
+        headline(page, "Running")
+        self._tab_to(page, "cancel-ask")
+        page.keyboard.press("Enter")
+        self._tab_to(page, "cancel-yes")
+        page.keyboard.press("Enter")
+        headline(page, "Cancelled")
+
+    def _tab_to(self, page: Page, element_id: str) -> None:
+        for _ in range(60):
+            if page.evaluate("document.activeElement.id") == element_id:
+                return
+            page.keyboard.press("Tab")
+        pytest.fail(f"the keyboard does not reach #{element_id}")
+
+
+class TestOnAPhone:
+    def test_the_answer_stays_in_sight_and_nothing_scrolls_sideways(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(NEW)
+        page.fill("#f-command", "sleep 1 " + "x" * 300)
+        answer(page, "It fits now")
+        page.evaluate("window.scrollTo(0, 0)")
+        box = page.locator("#submit").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 844
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        job = stage.submit("echo", "x" * 500)
+        page.goto(f"/jobs/{job.uid}/")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+class TestWithoutAScript:
+    def test_the_same_can_be_done(self, stage: LocalStage, site: str, browser: Browser) -> None:
+        context = browser.new_context(base_url=site, java_script_enabled=False)
+        page = context.new_page()
+        stage.sign_in(page)
+        page.goto(NEW)
+        page.fill("#f-command", "sleep 60")
+        page.click("button.ask")
+        assert "It fits now" in page.inner_text("#answer-says")
+        text = page.input_value("#yaml")
+        assert "sleep" in text
+        page.fill("#yaml", text.replace("gpus: 1", "gpus: 2"))
+        page.check("[name=side][value=yaml]")
+        page.click("#submit")
+        page.wait_for_url("**/jobs/*-*/")
+        job = Job.objects.get()
+        assert (job.gpus, job.command) == (2, ["sleep", "60"])
+        page.click("#cancel-ask")
+        page.click("#cancel-yes")
+        job.refresh_from_db()
+        assert job.cancel_asked_at is not None
+        context.close()
