@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.domain.values import SECOND_US
-from scheduling.engine.executors import Extension, ReportState
+from scheduling.engine.executors import ExecutorError, Extension, ReportState
 from scheduling.engine.executors.local import SHIM
 from scheduling.engine.executors.local_files import WINDOW_BYTES, log_read
 from tests.integration.local_world import LocalWorld, local_world
@@ -73,6 +74,33 @@ class TestTheLifeline:
         assert world.ended(token).state is ReportState.STOPPED
         assert (world.job_folder(token) / "saved").exists()
         eventually(lambda: not world.processes())
+
+
+class TestAMachineInTrouble:
+    def test_is_not_taken_for_the_loss_of_its_jobs(
+        self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = world.shell("sleep 60")
+
+        def refuse(*_: object, **__: object) -> int:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with monkeypatch.context() as trouble:
+            trouble.setattr(os, "open", refuse)
+            with pytest.raises(ExecutorError, match="too many open files"):
+                world.listed()
+        assert world.listed()[token].state is ReportState.RUNNING
+
+    def test_whose_folder_cannot_be_written_refuses_launches(
+        self, world: LocalWorld, tmp_path: Path
+    ) -> None:
+        token = world.lease("true")
+        world.root.write_text("in the way")
+        with pytest.raises(ExecutorError, match="no process can be started"):
+            world.launch(token)
+        world.root.unlink()
+        world.launch(token)
+        assert world.ended(token).exit_code == 0
 
 
 class TestTheEndOfAllShims:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,26 +85,22 @@ class LocalExecutor:
         """
         _collect()
         told = specs_read(self._root, [one.job_id for one in launches])
-        try:
+        with _refusing("no process can be started"):
             for one in told.values():
                 self._put_aside(one.lease)
             fresh = [one.token for one in launches if self._claim(one.token) is None]
             _await_answers([self._start(told[token]) for token in fresh if token in told])
-        except OSError as error:
-            raise ExecutorError(f"no process can be started: {error}") from error
-        return self._reports({one.token: one.at_us for one in launches})
+            return self._reports({one.token: one.at_us for one in launches})
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask shims to have their programs checkpoint; the end is reported by `list`."""
         clocks = _clocks([stop.job_id for stop in stops])
-        for stop in stops:
-            scale = clocks[stop.job_id].scale if stop.job_id in clocks else 1
-            self._stop(stop.token, stop.grace_us / SECOND_US / scale)
-        return [
-            report
-            for report in self._reports({stop.token: stop.at_us for stop in stops})
-            if report.state is not ReportState.RUNNING
-        ]
+        with _refusing("processes cannot be asked to stop"):
+            for stop in stops:
+                scale = clocks[stop.job_id].scale if stop.job_id in clocks else 1
+                self._stop(stop.token, stop.grace_us / SECOND_US / scale)
+            found = self._reports({stop.token: stop.at_us for stop in stops})
+        return [report for report in found if report.state is not ReportState.RUNNING]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
@@ -114,21 +110,24 @@ class LocalExecutor:
         for lease in leases:
             folder = lease_folder(self._root, lease.token)
             limit = _limit(pool, from_us(lease.until_us))
-            if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
-                write_text(folder / "until", limit)
+            # On a full disk the old limit stands, until the next round tries again.
+            with contextlib.suppress(OSError):
+                if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
+                    write_text(folder / "until", limit)
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what runs, what ended by `at_us`, and what is gone without a word."""
         _collect()
-        tokens = self._active(pool_id)
         live = _live_leases(pool_id)
-        lost = [token for token, expected in live.items() if expected and token not in tokens]
-        for token in tokens:
-            if token not in live:
-                # Its lease has ended in the database (restored from a backup, say).
-                self._stop(token, 0.0)
-            self._settle(token)
-        found = self._reports(dict.fromkeys([*tokens, *lost], at_us))
+        with _refusing("nobody can tell what runs"):
+            tokens = self._active(pool_id)
+            for token in tokens:
+                if token not in live:
+                    # Its lease has ended in the database (restored from a backup, say).
+                    self._stop(token, 0.0)
+                self._settle(token)
+            lost = [token for token, expected in live.items() if expected and token not in tokens]
+            found = self._reports(dict.fromkeys([*tokens, *lost], at_us))
         known = {report.token for report in found}
         gone = [
             Report(token, ReportState.STOPPED, at_us, at_us) for token in lost if token not in known
@@ -260,6 +259,15 @@ class _Instants:
         if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
             return otherwise_us
         return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
+
+
+@contextlib.contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """A full disk or a missing right is the engine's trouble: it asks again later."""
+    try:
+        yield
+    except OSError as error:
+        raise ExecutorError(f"{what}: {error}") from error
 
 
 def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:

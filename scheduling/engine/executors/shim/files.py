@@ -1,6 +1,7 @@
 """The small files by which an executor and a shim tell each other what is."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any, TextIO
 
 from .processes import boot_id, process_start
 
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
 
 
@@ -23,8 +25,16 @@ def lease_folder(root: Path, token: str) -> Path:
 
 
 def active(root: Path) -> list[Path]:
-    """The tokens, as files, of leases whose end is not recorded yet."""
-    return sorted(entry for entry in (root / "active").glob("*") if _TOKEN.fullmatch(entry.name))
+    """The tokens, as files, of leases whose end is not recorded yet.
+
+    Raises:
+        OSError: the folder is there and cannot be read, so nobody can tell.
+    """
+    try:
+        entries = sorted((root / "active").iterdir())
+    except FileNotFoundError:
+        return []
+    return [entry for entry in entries if _TOKEN.fullmatch(entry.name)]
 
 
 def make_private(*folders: Path) -> None:
@@ -90,11 +100,18 @@ def read_json(path: Path, *, at_most: int = 2**20) -> dict[str, Any] | None:
 
 
 def read_text(path: Path, *, at_most: int = 2**16) -> str:
-    """A regular file's text, empty where there is none: jobs may write here what they like."""
+    """A regular file's text, empty where there is none: jobs may write here what they like.
+
+    Raises:
+        OSError: nobody can tell now whether there is one (too many open files, say). What runs
+            must not be taken for gone then.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return ""
+        raise
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""

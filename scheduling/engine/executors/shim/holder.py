@@ -181,9 +181,10 @@ class Shim:
             # Not with every piece of output: reasons lie in files.
             if now >= self._look_at:
                 self._look_at = now + TICK_S
-                reason, grace_s = self._reason_to_stop()
-                if reason:
-                    self._ask(reason, grace_s)
+                with contextlib.suppress(OSError):  # nobody can tell now: look again
+                    reason, grace_s = self._reason_to_stop()
+                    if reason:
+                        self._ask(reason, grace_s)
         elif not self._killed and now >= self._kill_at:
             self._killed = True
             self._log.note("killed: its time to checkpoint is over")

@@ -54,7 +54,7 @@ def process_start(pid: int) -> int:
 
 def boot_id() -> str:
     """This boot of the machine: pids and start times mean something inside one only."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
@@ -101,5 +101,5 @@ def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third on: state, parent, ..."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
