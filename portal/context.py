@@ -16,6 +16,7 @@ from portal import access, clocks
 from portal.marks.page import NavItem, RoundLine, Viewer
 from scheduling.selectors.lines import PoolFacts
 from tenants.models import Membership, User
+from tenants.permissions import Action, may_on_site
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -46,6 +47,8 @@ def nav(request: HttpRequest) -> list[NavItem]:
         items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
         items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
     items.append(NavItem("ledger", "Ledger", reverse("ledger")))
+    if may_on_site(who.site_role, Action.SEE_SITE):
+        items.append(NavItem("operator", "Operator", reverse("operate")))
     return items
 
 

@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("pools/<slug:name>/line/", live.round_line, name="round-line"),
     path("", include("portal.urls_pools")),
+    path("operate/", include("portal.urls_operator")),
     path("", include("portal.urls_submit")),
     path("api/v1/", include("portal.urls_api")),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -12,15 +13,18 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from portal.access import access, pool_or_404, signed_in
+from portal.clocks import clocks, pool_now
 from portal.marks.figures import clock, credits_text, plural, thousands
 from portal.marks.nodemap import MapLease, MapNode, node_map
-from portal.marks.notes import Addend, Link, Note, count_note
+from portal.marks.notes import Addend, Instant, Link, Note, count_note
 from portal.marks.roundstrip import RoundBar, round_strip
 from portal.marks.svg import Markup
 from portal.marks.tenants import TenantMark
 from portal.views.marking import HIDDEN, map_marks
 from portal.views.round_words import FORMULA
-from scheduling.models import Node
+from scheduling.models import MaintenanceWindow, Node
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.operate import windows_ahead
 from scheduling.selectors.pools import (
     ClaimUse,
     Hold,
@@ -46,14 +50,29 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     with site_scope():
         sight = sight_read(facts.id, access(request))
         view = pool_overview(facts.id, sight)
+        windows = windows_ahead(facts.id, pool_now(facts).pool_at)
     context = {
         **_context(name, view),
+        "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "sight": sight,
         "nav_key": "pool",
         "live": True,
     }
     return render(request, "portal/pool.html", context)
+
+
+def _maintenance(
+    facts: PoolFacts, windows: list[MaintenanceWindow]
+) -> list[tuple[MaintenanceWindow, Instant | None, Instant | None]]:
+    """Windows that run, or that keep new leases away already, with the instants of their banner."""
+    told = clocks(facts)
+    near = told.now.pool_at + timedelta(seconds=facts.lease_s + facts.round_s * told.now.scale)
+    return [
+        (row, told.instant(row.starts_at), told.instant(row.ends_at))
+        for row in windows
+        if row.starts_at < near
+    ]
 
 
 @dataclass(frozen=True, slots=True)

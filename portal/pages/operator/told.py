@@ -1,0 +1,100 @@
+"""An audit record in words: what was done, and each value that differs, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WORDS = {
+    "quota.saved": "changed quotas",
+    "quota.undone": "undid a change of quotas",
+    "tenant.created": "created",
+    "member.added": "added a member",
+    "member.role_changed": "changed a role",
+    "member.removed": "removed a member",
+    "person.created": "created",
+    "pool.changed": "changed settings",
+    "clock.changed": "changed the clock",
+    "clock.paused": "paused",
+    "clock.resumed": "resumed",
+    "price.changed": "changed the price",
+    "node.drained": "drained",
+    "node.resumed": "resumed",
+    "node.added": "added",
+    "node.removed": "removed",
+    "maintenance.planned": "planned maintenance",
+    "maintenance.ended": "called maintenance off",
+    "job.released": "released",
+}
+# Kept for undoing; nobody reads them here.
+INNER = {"planned_at", "next_round", "undoes", "since"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that changed; empty: it was not there."""
+
+    name: str
+    before: str
+    after: str
+
+
+def action_words(action: str) -> str:
+    """What was done, as a verb."""
+    return WORDS.get(action, action)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """Every value of a record that differs, nested ones by their path."""
+    if "periods" in before or "periods" in after:
+        yield from _quotas(before.get("periods", ()), after.get("periods", ()))
+        return
+    old, new = dict(_flat(before)), dict(_flat(after))
+    for name in [*old, *(name for name in new if name not in old)]:
+        was, becomes = old.get(name, ""), new.get(name, "")
+        # A removed thing has no "after"; a name beside the change is the same in both.
+        if was != becomes or name == "member":
+            yield Difference(name.replace("_", " "), was, becomes)
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if name in INNER and not path:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}, ")
+        else:
+            yield path + name, _shown(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def _quotas(before: Any, after: Any) -> Iterator[Difference]:
+    """One line per tenant whose periods differ."""
+    names = {row["tenant"]: row["name"] for row in (*before, *after)}
+    types = sorted({(row["tenant"], row["gpu_type"]) for row in (*before, *after)})
+    for tenant, gpu_type in types:
+        key = (tenant, gpu_type)
+        was, becomes = _periods(before, key), _periods(after, key)
+        yield Difference(f"{names[tenant]}", was or "no quota", becomes or "no quota")
+
+
+def _periods(rows: Any, key: tuple[int, int]) -> str:
+    told = []
+    for row in rows:
+        if (row["tenant"], row["gpu_type"]) != key:
+            continue
+        words = f"{row['gpus']} GPUs, {row['mode'].lower().replace('_', ' ')}"
+        for name, limit in (("borrows", row["borrow_limit"]), ("lends", row["lend_limit"])):
+            words += f", {name} up to {limit}" if limit is not None else ""
+        words += f" from {row['since'][:16].replace('T', ' ')}"
+        words += f" until {row['until'][:16].replace('T', ' ')}" if row["until"] else ""
+        told.append(words)
+    return "; ".join(told)

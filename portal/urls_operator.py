@@ -1,0 +1,21 @@
+"""Addresses of the operator's console."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, path
+
+from portal.views.operator import audit, health, home, nodes, people, pools, quotas, tenants
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", home.home, name="operate"),
+    path("jobs/<uuid:uid>/release/", home.release, name="operate-release"),
+    path("tenants/", tenants.tenant_list, name="operate-tenants"),
+    path("tenants/<slug:slug>/", tenants.members, name="operate-tenant"),
+    path("people/", people.people, name="operate-people"),
+    path("audit/", audit.log, name="operate-audit"),
+    path("pools/<slug:name>/quotas/", quotas.grid, name="operate-quotas"),
+    path("pools/<slug:name>/quotas/undo/", quotas.undo, name="operate-quotas-undo"),
+    path("pools/<slug:name>/nodes/", nodes.nodes, name="operate-nodes"),
+    path("pools/<slug:name>/settings/", pools.settings, name="operate-pool"),
+    path("pools/<slug:name>/health/", health.health, name="operate-health"),
+]

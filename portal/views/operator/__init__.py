@@ -1,0 +1,1 @@
+"""The operator's console: one view function per address; changes go through services."""

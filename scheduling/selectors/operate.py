@@ -1,0 +1,269 @@
+"""Reads for the operator's console: what needs a person, how rounds fare, nodes and windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
+
+from scheduling.models import (
+    Intent,
+    Job,
+    Lease,
+    LeaseSlot,
+    MaintenanceWindow,
+    Node,
+    Pool,
+    Round,
+    RoundFailure,
+)
+from scheduling.selectors.lines import PoolFacts, pool_facts
+from tenants.models import Budget, Quota
+
+# An intent that is open for so many rounds does not get through to its executor.
+STUCK_ROUNDS = 3
+LISTED = 20
+HEALTH_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rounds of a pool that fail: since when, last at (wall time), how often, with what."""
+
+    pool: str
+    first_at: datetime
+    at: datetime
+    count: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A job that no round takes, and why."""
+
+    uid: UUID
+    name: str
+    tenant: str
+    pool: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOff:
+    """A node that is drained or lost, and how many of its GPUs leases still hold."""
+
+    pool: str
+    name: str
+    state: str
+    gpus: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """Quotas of a pool and GPU type beside the GPUs of its nodes that are up."""
+
+    pool: str
+    gpu_type: str
+    quota: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Intents of a pool that the executor did not carry out for a few rounds."""
+
+    pool: str
+    count: int
+    oldest: datetime
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A budget with nothing left to promise."""
+
+    tenant: str
+    book: str
+    left: Decimal
+    limit: Decimal
+
+
+def all_pools() -> list[PoolFacts]:
+    """Every pool with its last round and clock, oldest first. A query for each."""
+    ids = Pool.objects.order_by("id").values_list("id", flat=True)
+    found = (pool_facts(pool_id) for pool_id in ids)
+    return [facts for facts in found if facts is not None]
+
+
+def failures() -> list[Failure]:
+    """Pools whose rounds fail."""
+    rows = RoundFailure.objects.order_by("pool_id")
+    return [
+        Failure(*row) for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
+    ]
+
+
+def jobs_set_aside(pool_id: int | None = None) -> list[SetAside]:
+    """Jobs that are set aside, oldest first; at most `LISTED`."""
+    rows = Job.objects.exclude(quarantine="").filter(state=Job.State.PENDING).order_by("id")
+    if pool_id is not None:
+        rows = rows.filter(pool_id=pool_id)
+    wanted = rows.values_list("uid", "name", "tenant__name", "pool__name", "quarantine")
+    return [SetAside(*row) for row in wanted[:LISTED]]
+
+
+def nodes_off() -> list[NodeOff]:
+    """Nodes that are drained or lost."""
+    rows = (
+        Node.objects.filter(pool__isnull=False)
+        .exclude(state=Node.State.UP)
+        .annotate(held=Count("leaseslot", filter=Q(leaseslot__holding=True)))
+        .order_by("pool_id", "name")
+    )
+    return [
+        NodeOff(*row) for row in rows.values_list("pool__name", "name", "state", "gpus", "held")
+    ]
+
+
+def quotas_above_capacity(now: dict[int, datetime]) -> list[Excess]:
+    """Where quotas that hold now (pool id -> pool time) exceed the GPUs of nodes that are up."""
+    capacity = {
+        (row["pool"], row["gpu_type"]): row["all"]
+        for row in Node.objects.filter(state=Node.State.UP)
+        .values("pool", "gpu_type")
+        .annotate(all=Sum("gpus"))
+    }
+    found = []
+    for pool_id, at in now.items():
+        sums = (
+            Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+            .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=at))
+            .values("gpu_type", "gpu_type__name", "pool__name")
+            .annotate(all=Sum("gpus"))
+            .order_by("gpu_type")
+        )
+        for row in sums:
+            there = capacity.get((pool_id, row["gpu_type"]), 0)
+            if row["all"] > there:
+                found.append(Excess(row["pool__name"], row["gpu_type__name"], row["all"], there))
+    return found
+
+
+def intents_stuck(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuck]:
+    """Pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
+    found = []
+    for facts in pools:
+        step = timedelta(seconds=facts.round_s * facts.clock.scale)
+        late = now[facts.id] - STUCK_ROUNDS * step
+        rows = Intent.objects.filter(pool_id=facts.id, state=Intent.State.OPEN, at__lt=late)
+        first = rows.order_by("at", "id").first()
+        if first is not None:
+            told = rows.aggregate(count=Count("id"), attempts=Max("attempts"))
+            found.append(
+                Stuck(facts.name, told["count"], first.at, told["attempts"], first.last_error)
+            )
+    return found
+
+
+def budgets_spent() -> list[Spent]:
+    """Budgets whose limit is reached: what runs goes on, nothing more is borrowed."""
+    rows = (
+        Budget.objects.filter(credit_limit__isnull=False)
+        .annotate(left=F("spendable") + F("credit_limit") - F("reserved"))
+        .filter(left__lte=0)
+        .order_by("tenant__slug", "book")
+    )
+    found = rows.values_list("tenant__slug", "book", "left", "credit_limit")
+    return [Spent(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in found]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTold:
+    """One past round: what it did and how long it took (milliseconds)."""
+
+    number: int
+    at: datetime
+    granted: int
+    renewed: int
+    ended: int
+    waiting: int
+    snapshot_ms: int
+    decide_ms: int
+    fallback: str
+
+
+def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundTold]:
+    """A pool's last rounds, newest first."""
+    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:limit]
+    return [
+        RoundTold(
+            number=row.number,
+            at=row.at,
+            granted=row.summary.get("granted", 0),
+            renewed=row.summary.get("renewed", 0),
+            ended=row.summary.get("ended", 0),
+            waiting=row.summary.get("waiting", 0),
+            snapshot_ms=row.snapshot_us // 1000,
+            decide_ms=row.decide_us // 1000,
+            fallback=row.fallback,
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTold:
+    """A node for its operator: GPUs held, when the last of its leases expires, its windows."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    state: str
+    held: int
+    leases: int
+    last_expiry: datetime | None
+    windows: tuple[MaintenanceWindow, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no lease holds anything there."""
+        return self.held == 0
+
+
+def nodes_told(pool_id: int, now: datetime) -> list[NodeTold]:
+    """A pool's nodes with their leases and the windows that are not over. Two queries."""
+    windows: dict[int, list[MaintenanceWindow]] = {}
+    for window in windows_ahead(pool_id, now):
+        windows.setdefault(window.node_id, []).append(window)
+    held = Q(leaseslot__holding=True)
+    rows = (
+        Node.objects.filter(pool_id=pool_id)
+        .annotate(
+            held=Count("leaseslot", filter=held),
+            leases=Count("leaseslot__lease", filter=held, distinct=True),
+            last_expiry=Max("leaseslot__lease__expires_at", filter=held),
+        )
+        .order_by("gpu_type__rank", "gpu_type", "name")
+        .values_list(
+            "id", "name", "gpu_type__name", "gpus", "state", "held", "leases", "last_expiry"
+        )
+    )
+    return [NodeTold(*row[1:], tuple(windows.get(row[0], ()))) for row in rows]
+
+
+def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
+    """Maintenance that is not over at `now` (pool time), the next one first."""
+    rows = MaintenanceWindow.objects.filter(pool_id=pool_id, ends_at__gt=now)
+    return list(rows.select_related("node").order_by("starts_at", "node__name"))
+
+
+def leases_into(window: MaintenanceWindow) -> int:
+    """How many leases hold GPUs of the window's node past its beginning."""
+    slots = LeaseSlot.objects.filter(lease=OuterRef("pk"), node=window.node_id, holding=True)
+    rows = Lease.objects.filter(Exists(slots), expires_at__gt=window.starts_at)
+    return rows.exclude(state=Lease.State.ENDED).count()

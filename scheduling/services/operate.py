@@ -1,0 +1,180 @@
+"""An operator's changes to pools: policy, lengths, clock, prices; and jobs that are released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from scheduling.engine.clock import PoolNow, clock_set
+from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
+from scheduling.policies import registry
+from scheduling.policies.policy import OptionError
+from tenants.audit import Actor, audit_write, changed
+from tenants.operating import ChangeError, operation
+
+# Field -> its bounds. Seconds; round_s of the wall, the others of the pool.
+LENGTHS = {
+    "round_s": (1, 3600),
+    "lease_s": (1, 30 * 86_400),
+    "grace_s": (0, 86_400),
+    "outage_grace_s": (0, 30 * 86_400),
+}
+SCALE_MAX = 3600
+# The book of pools at real time: their clock keeps scale 1.
+REAL_BOOK = "main"
+BASE_MAX, THETA_MAX = Decimal(1_000_000), Decimal(999)
+PAUSE_REASON = "operator"
+
+
+def pool_change(
+    *,
+    actor: Actor,
+    pool_id: int,
+    policy: str,
+    options: Mapping[str, Any],
+    lengths: Mapping[str, int | None],
+    visibility: str,
+    reason: str = "",
+) -> Pool:
+    """Set a pool's policy with its options, its lengths (`LENGTHS`) and what tenants see.
+
+    The next round uses them; leases keep the length that they were granted with. Policy memory
+    is dropped with a change of policy; GPU-time sums stay.
+
+    Raises:
+        ChangeError: by field; an option's is `option-` and its name.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        errors = _length_errors(lengths)
+        if visibility not in Pool.Visibility.values:
+            errors["visibility"] = "Choose what tenants see."
+        chosen: dict[str, Any] = {}
+        try:
+            chosen = msgspec.to_builtins(registry.options(policy, dict(options)))
+        except registry.UnknownPolicyError:
+            errors["policy"] = "Choose one of the policies."
+        except OptionError as error:
+            field, _, words = str(error).partition(": ")
+            errors[f"option-{field}"] = words
+        if errors:
+            raise ChangeError(errors)
+        after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
+        before = {name: getattr(pool, name) for name in after}
+        # Options that were left out before have their defaults.
+        before["options"] = _options_now(pool)
+        was, becomes = changed(before, after)
+        if becomes:
+            for name, value in after.items():
+                setattr(pool, name, value)
+            pool.save(update_fields=list(after))
+            subject = f"pool {pool.name}"
+            audit_write(actor, "pool.changed", subject, before=was, after=becomes, reason=reason)
+    return pool
+
+
+def _length_errors(lengths: Mapping[str, int | None]) -> dict[str, str]:
+    errors = {}
+    for name, (least, most) in LENGTHS.items():
+        value = lengths.get(name)
+        if value is None or not least <= value <= most:
+            errors[name] = f"Write {least:,} to {most:,} seconds."
+    return errors
+
+
+def _options_now(pool: Pool) -> dict[str, Any]:
+    try:
+        options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
+    except (registry.UnknownPolicyError, OptionError):
+        return dict(pool.options)
+    return options
+
+
+def pool_clock_set(
+    *,
+    actor: Actor,
+    pool_id: int,
+    paused: bool | None = None,
+    scale: int | None = None,
+    reason: str = "",
+) -> PoolNow:
+    """Pause or resume a pool's clock, or change its scale; pool time never jumps.
+
+    Raises:
+        ChangeError: on `scale`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        pool = Pool.objects.get(pk=pool_id)
+        if scale is not None and not 1 <= scale <= SCALE_MAX:
+            raise ChangeError({"scale": f"Write 1 to {SCALE_MAX:,}."})
+        if scale not in (None, 1) and pool.book == REAL_BOOK:
+            words = f"The book {REAL_BOOK} charges real time: the clock of this pool keeps scale 1."
+            raise ChangeError({"scale": words})
+        clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
+        before = {"scale": clock.scale, "paused": clock.paused}
+        now = clock_set(pool_id, scale=scale, paused=paused, reason=PAUSE_REASON)
+        was, becomes = changed(before, {"scale": now.scale, "paused": now.paused})
+        if becomes:
+            action = "clock.changed"
+            if "paused" in becomes:
+                action = "clock.paused" if now.paused else "clock.resumed"
+            subject = f"pool {pool.name}"
+            audit_write(actor, action, subject, before=was, after=becomes, reason=reason)
+    return now
+
+
+def price_set(
+    *, actor: Actor, pool_id: int, gpu_type: str, base: Decimal | None, theta: Decimal | None
+) -> PriceSetting:
+    """Set base and theta of a GPU type; the price posted after the next round follows them.
+
+    Raises:
+        ChangeError: on `gpu_type`, `base` or `theta`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        pool = Pool.objects.get(pk=pool_id)
+        kind = GpuType.objects.filter(name=gpu_type, node__pool_id=pool_id).first()
+        errors = {}
+        if kind is None:
+            errors["gpu_type"] = "The pool has no GPUs of this type."
+        if base is None or not 0 <= base <= BASE_MAX or base != round(base, 6):
+            errors["base"] = f"Write 0 to {BASE_MAX:,} credits, with at most six decimals."
+        # At theta 1 the price would be 0 at any use.
+        if theta is None or not 1 < theta <= THETA_MAX or theta != round(theta, 3):
+            errors["theta"] = f"Write more than 1 and at most {THETA_MAX}, with three decimals."
+        if errors or kind is None or base is None or theta is None:
+            raise ChangeError(errors)
+        setting, _ = PriceSetting.objects.select_for_update().get_or_create(
+            pool_id=pool_id, gpu_type=kind
+        )
+        before = {"base": f"{setting.base:.6f}", "theta": f"{setting.theta:.3f}"}
+        was, becomes = changed(before, {"base": f"{base:.6f}", "theta": f"{theta:.3f}"})
+        if becomes:
+            setting.base, setting.theta = base, theta
+            setting.save(update_fields=["base", "theta"])
+            subject = f"pool {pool.name}, {gpu_type}"
+            audit_write(actor, "price.changed", subject, before=was, after=becomes)
+    return setting
+
+
+def job_release(*, actor: Actor, job: Job) -> None:
+    """Let a job that was set aside take part in rounds again.
+
+    Raises:
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
+        if not locked.quarantine:
+            return
+        before = {"quarantine": locked.quarantine}
+        locked.quarantine, locked.reason_code = "", ""
+        locked.version += 1
+        locked.save(update_fields=["quarantine", "reason_code", "version"])
+        audit_write(actor, "job.released", f"job {job.uid}", before=before)

@@ -1,0 +1,174 @@
+"""What other quotas would do to a pool's next round: the round decided twice, nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from scheduling.domain.decision import Decision, Share
+from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
+from scheduling.engine.clock import PoolNow, grid_instant
+from scheduling.engine.snapshots import next_number, snapshot_read
+from scheduling.models import GpuType, Pool
+from scheduling.policies.base import decide_round
+from tenants.periods import Period, Terms, period_at
+from tenants.scopes import site_scope
+from tenants.services_quota import Key, QuotaEdit, QuotaPlan, quota_periods, quotas_plan
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One tenant's figures of a round: GPUs, and rho after it (None: nothing was deserved)."""
+
+    quota: int = 0
+    deserved: int = 0
+    got: int = 0
+    borrowed: int = 0
+    rho: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactRow:
+    """One tenant and GPU type before and after the change."""
+
+    tenant: int
+    gpu_type: str
+    before: Standing
+    after: Standing
+
+    @property
+    def differs(self) -> bool:
+        """Whether the change does anything to it."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """An estimate, not a promise. `number` and `at` are of the next round.
+
+    `error` says why there is no estimate; `waiting` counts jobs that wait, before and after.
+    """
+
+    plan: QuotaPlan
+    number: int
+    at: datetime
+    rows: tuple[ImpactRow, ...] = ()
+    waiting: tuple[int, int] = (0, 0)
+    error: str = ""
+
+
+def quota_impact(
+    *, pool_id: int, edits: Sequence[QuotaEdit], since: datetime, now: PoolNow
+) -> Impact:
+    """Return what the next round would be if `edits` held in it, whenever they are to begin.
+
+    Decides the pool's next round twice, with the present quotas and with the changed ones.
+
+    Raises:
+        tenants.operating.ChangeError: the edits are wrong, as in `quotas_save`.
+        RuntimeError: it is called inside a transaction.
+    """
+    with site_scope():
+        plan = quotas_plan(pool_id, edits, since=since, now=now.pool_at)
+        number = next_number(pool_id)
+        at = _next_instant(pool_id, now)
+    snapshot = snapshot_read(pool_id, number=number, at=at)
+    with site_scope():
+        types = dict(GpuType.objects.values_list("id", "name"))
+        nominal = _nominal(quota_periods(pool_id, at), at)
+    wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
+    try:
+        before = decide_round(snapshot)
+        after = decide_round(with_quotas(snapshot, wanted, types))
+    except Exception as error:
+        log.warning("preview.failed", pool=pool_id, exc_info=True)
+        return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
+    waiting = _waiting(before), _waiting(after)
+    return Impact(plan, number, at, _rows(before, after), waiting)
+
+
+def with_quotas(
+    snapshot: Snapshot, nominal: Mapping[Key, Terms | None], types: Mapping[int, str]
+) -> Snapshot:
+    """Return the snapshot with other nominal quotas, scaled to its capacity. Pure."""
+    capacity: dict[str, int] = {}
+    for node in snapshot.nodes:
+        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    by_type: dict[str, list[tuple[int, Terms]]] = {}
+    for (tenant, gpu_type), terms in sorted(nominal.items()):
+        if terms is not None:
+            by_type.setdefault(types[gpu_type], []).append((tenant, terms))
+    entitlements = []
+    for name, rows in by_type.items():
+        counts = effective_quotas([terms.gpus for _, terms in rows], capacity.get(name, 0))
+        entitlements += [
+            Entitlement(tenant, name, gpus, Mode(terms.mode), terms.borrow_limit, terms.lend_limit)
+            for (tenant, terms), gpus in zip(rows, counts, strict=True)
+        ]
+    entitlements.sort(key=lambda row: (row.tenant, row.gpu_type))
+    known = {tenant.id for tenant in snapshot.tenants}
+    new = [Tenant(row.tenant) for row in entitlements if row.tenant not in known]
+    tenants = {tenant.id: tenant for tenant in (*snapshot.tenants, *new)}
+    return msgspec.structs.replace(
+        snapshot,
+        entitlements=tuple(entitlements),
+        tenants=tuple(tenants[key] for key in sorted(tenants)),
+        changes=(*snapshot.changes, *_steps(snapshot, entitlements)),
+    )
+
+
+def _steps(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> list[Change]:
+    """The step of each effective quota that differs, at the round's instant."""
+    old = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
+    new = {(row.tenant, row.gpu_type): row.gpus for row in entitlements}
+    return [
+        Change(snapshot.at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
+        for key in sorted(set(old) | set(new))
+        if old.get(key, 0) != new.get(key, 0)
+    ]
+
+
+def _next_instant(pool_id: int, now: PoolNow) -> datetime:
+    """The instant of the next round on the grid, after whatever was looked at last."""
+    pool = Pool.objects.select_related("fence").get(pk=pool_id)
+    step = timedelta(seconds=pool.round_s * now.scale)
+    at = grid_instant(now, pool.round_s)
+    checked = pool.fence.last_checked_at
+    while checked is not None and at <= checked:
+        at += step
+    return at
+
+
+def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key, Terms]:
+    found = {key: period_at(rows, at) for key, rows in periods.items()}
+    return {key: period.terms for key, period in found.items() if period is not None}
+
+
+def _terms_from(periods: Sequence[Period], since: datetime) -> Terms | None:
+    period = period_at(periods, since)
+    return period.terms if period else None
+
+
+def _waiting(decision: Decision) -> int:
+    return sum(len(skip.jobs) for skip in decision.skips)
+
+
+def _rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
+    old = {(row.tenant, row.gpu_type): _standing(row) for row in before.shares}
+    new = {(row.tenant, row.gpu_type): _standing(row) for row in after.shares}
+    return tuple(
+        ImpactRow(key[0], key[1], old.get(key, Standing()), new.get(key, Standing()))
+        for key in sorted(set(old) | set(new), key=lambda key: (key[1], key[0]))
+    )
+
+
+def _standing(share: Share) -> Standing:
+    got = share.own + share.borrowed
+    return Standing(share.quota, share.deserved, got, share.borrowed, share.rho_after)

@@ -1,0 +1,98 @@
+/* The quota grid while it is typed in: what changed is marked, its column's sum follows, arrows
+   move between rows. Without this script the page still works: the server marks what it gets.
+   Prices at a use are worked out here while typing; what is saved is worked out exactly. */
+(function () {
+  "use strict";
+  var grid = document.querySelector("[data-quotas]");
+
+  function show(number) { return number.toLocaleString("en-US"); }
+
+  function mark(field) {
+    var changed = field.value.trim() !== field.dataset.was;
+    field.classList.toggle("changed-cell", changed);
+    var old = field.parentElement.querySelector("s");
+    if (old && field.matches("input")) {
+      old.hidden = !changed;
+      old.textContent = changed ? field.dataset.was || "none" : "";
+    }
+    field.closest("tr").classList.toggle("drafted", field.closest("tr").querySelector(".changed-cell") !== null);
+  }
+
+  function sum(table) {
+    var cell = table.querySelector("[data-sum]");
+    if (!cell) return;
+    var total = 0, capacity = Number(table.dataset.capacity);
+    table.querySelectorAll("td.draft input").forEach(function (input) {
+      total += /^[0-9]+$/.test(input.value.trim()) ? Number(input.value) : 0;
+    });
+    var left = capacity - total;
+    cell.querySelector("span").textContent = show(total) + " of " + show(capacity);
+    var words = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unassigned" : "";
+    cell.querySelector(".short").textContent = words;
+  }
+
+  /* What was estimated is not what is typed now: the estimate says so, and cannot be saved. */
+  function outdate() {
+    var impact = document.getElementById("impact");
+    var save = impact && impact.querySelector("button[value=save]");
+    if (!save) return;
+    save.disabled = true;
+    save.textContent = "Ask again: the draft has changed";
+  }
+
+  function move(field, step) {
+    var cells = Array.prototype.slice.call(field.closest("table").querySelectorAll("tbody tr"));
+    var row = field.closest("tr");
+    var place = Array.prototype.indexOf.call(row.cells, field.closest("td,th"));
+    var next = cells[cells.indexOf(row) + step];
+    var input = next && next.cells[place] && next.cells[place].querySelector("input");
+    if (input) { input.focus(); input.select(); }
+    return Boolean(input);
+  }
+
+  if (grid) {
+    grid.addEventListener("input", function (event) {
+      var field = event.target;
+      if (field.dataset.was === undefined) return;
+      field.removeAttribute("aria-invalid");
+      mark(field);
+      sum(field.closest("table"));
+      outdate();
+    });
+    grid.addEventListener("keydown", function (event) {
+      var field = event.target;
+      if (!field.matches("input[data-was]") || event.altKey || event.ctrlKey || event.metaKey) return;
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        if (move(field, event.key === "ArrowDown" ? 1 : -1)) event.preventDefault();
+      } else if (event.key === "Escape" && field.value !== field.dataset.was) {
+        field.value = field.dataset.was;
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+        event.preventDefault();
+      }
+    });
+    grid.querySelectorAll("[data-was]").forEach(mark);
+    grid.querySelectorAll("table").forEach(sum);
+    document.body.addEventListener("htmx:afterSwap", function () {
+      document.querySelectorAll("[data-invalid]").forEach(function (link) {
+        var field = document.getElementById(link.dataset.invalid);
+        if (field) field.setAttribute("aria-invalid", "true");
+      });
+    });
+  }
+
+  document.querySelectorAll("[data-reload]").forEach(function (select) {
+    select.addEventListener("change", function () {
+      location.search = new URLSearchParams([[select.dataset.reload, select.value]]).toString();
+    });
+  });
+
+  document.querySelectorAll("[data-price]").forEach(function (form) {
+    form.addEventListener("input", function () {
+      var base = Number(form.elements.base.value), theta = Number(form.elements.theta.value);
+      form.querySelectorAll("[data-use]").forEach(function (cell) {
+        var price = base * (Math.pow(theta, Number(cell.dataset.use) / 2) - 1);
+        cell.textContent = theta > 1 && base >= 0 ? price.toFixed(4) : "\u2013";
+      });
+    });
+  });
+})();
