@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.urls.converters import StringConverter
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.permissions import AllowAny
@@ -34,6 +35,12 @@ class Schema(Public):
         if not self._made:
             self._made.update(document())
         return Response(self._made)
+
+
+class Anything(StringConverter):
+    """The rest of an address, whatever is in it; `path` stops at a line's end."""
+
+    regex = "(?s:.*)"
 
 
 class Unknown(Public):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, register_converter
 
 from billing.api import Charges, PriceList, UsageList
 from portal import api
@@ -10,6 +10,7 @@ from scheduling.api import jobs, pools
 from tenants.api.views import TokenList, TokenOne
 
 MONEY = Charges()
+register_converter(api.Anything, "anything")
 
 urlpatterns: list[URLPattern] = [
     path("tokens", TokenList.as_view(), name="api-tokens"),
@@ -31,5 +32,5 @@ urlpatterns: list[URLPattern] = [
     path("usage", UsageList.as_view(), name="api-usage"),
     path("schema", api.Schema.as_view(), name="api-schema"),
     path("docs", api.docs, name="api-docs"),
-    path("<path:rest>", api.Unknown.as_view(), name="api-unknown"),
+    path("<anything:rest>", api.Unknown.as_view(), name="api-unknown"),
 ]

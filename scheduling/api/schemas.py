@@ -97,7 +97,7 @@ class JobRow(s.Serializer[object]):
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
     lease = LeaseRow(allow_null=True)
-    progress = s.JSONField(allow_null=True)
+    progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
 

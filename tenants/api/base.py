@@ -29,6 +29,8 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse parameters that the view does not know; a typo must not widen a list."""
         super().initial(request, *args, **kwargs)
+        if request.method not in self.allowed_methods:
+            return  # a 405 in a moment
         known = self.query if request.method in ("GET", "HEAD") else ()
         for name, values in request.query_params.lists():
             if name not in known:

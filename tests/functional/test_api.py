@@ -278,8 +278,7 @@ class TestARefusal:
     def test_of_another_tenant_reads_like_none(self, stage: ApiStage) -> None:
         theirs = stage.post("jobs", stage.spec(tenant="bb"))
         none = stage.post("jobs", stage.spec(tenant="zz"))
-        drop = lambda answer: {k: v for k, v in answer.json().items() if k != "request_id"}  # noqa: E731 - short
         assert theirs.status_code == 400
-        assert drop(theirs) == drop(none)
+        assert theirs.json() | {"request_id": ""} == none.json() | {"request_id": ""}
         assert stage.get("jobs?tenant=bb").status_code == 404
         assert stage.get("usage?tenant=bb").status_code == 404

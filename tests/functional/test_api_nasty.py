@@ -165,6 +165,7 @@ class TestAnAddress:
             "rounds/x/-1", "jobs?pool=%00", "jobs?pool=%FF", "jobs?tenant=%F0%9F%92%A9",
             "jobs?tenant=" + "a" * 400, "quotas?pool=%E2%80%AE", "rounds?pool=nothing",
             "jobs//", "%2e%2e/%2e%2e/etc/passwd", "docs/x", "schema/", "jobs/%2f/cancel",
+            "jobs/a%0Ab", "tokens/%0A",
         ],
     )  # fmt: skip
     def test_is_refused_clearly(self, stage: ApiStage, path: str) -> None:

@@ -1,0 +1,180 @@
+"""Submissions over HTTP on loopback, against the server that `make run` starts.
+
+`python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.web` with its pool of
+connections, and 8 clients with kept-alive connections and a key per job share the machine.
+First 2,000 jobs one by one, then 10,000 in bulks of 1,000 by one client. The plain method for
+comparison is the same jobs one by one by that one client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+os.environ.setdefault("LOG_LEVEL", "WARNING")
+os.environ["SUBMISSIONS_PER_S"] = os.environ["PENDING_JOBS_MAX"] = "1000000"
+
+from portal.embedded import folders
+from portal.embedded.postgres import Postgres, create_database
+from tests import plugin  # its import names the temporary database before Django's settings
+
+SINGLES, CLIENTS, BULKS, BULK, ALONE = 2000, 8, 10, 1000, 300
+START_S = 30.0
+
+
+@dataclass
+class Server:
+    """Where it listens, and the token and pool to use."""
+
+    port: int
+    secret: str
+    pool: str
+
+    def spec(self, name: str) -> dict[str, Any]:
+        return {
+            "pool": self.pool,
+            "gpus": 1,
+            "name": name,
+            "command": ["python", "train.py", "--epochs", "10"],
+            "environment": {"SEED": "1"},
+        }
+
+    def post(self, client: HTTPConnection, path: str, body: Any, key: str) -> float:
+        """Post and read the answer; return the seconds that it took."""
+        began = time.perf_counter()
+        headers = {
+            "Authorization": f"Bearer {self.secret}",
+            "Content-Type": "application/json",
+            "Idempotency-Key": key,
+        }
+        client.request("POST", f"/api/v1/{path}", json.dumps(body), headers)
+        response = client.getresponse()
+        text = response.read()
+        if response.status != 201:
+            raise SystemExit(f"{response.status}: {text[:300]!r}")
+        return time.perf_counter() - began
+
+
+def main() -> None:
+    """Start a temporary Postgres and the web server, and time both ways."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    import django
+
+    django.setup()
+    from portal import prepare
+
+    services = plugin.SERVICES
+    services.postgres = Postgres(folders.Folders(services.folder, services.folder / "run"))
+    services.start()
+    try:
+        with services.postgres.connect() as connection:
+            create_database(connection, plugin.SHARED)
+        prepare.migrate()
+        secret, pool = _stage()
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            web = _web(listener)
+            try:
+                server = Server(listener.getsockname()[1], secret, pool)
+                _wait(server)
+                run(server)
+            finally:
+                web.terminate()
+                web.wait(20)
+    finally:
+        services.stop()
+
+
+def run(server: Server) -> None:
+    """Print the figures."""
+    _many(server, 200, "warm")
+    took, spans = _many(server, SINGLES, "one")
+    spans.sort()
+    p50, p99 = statistics.median(spans) * 1000, spans[int(len(spans) * 0.99)] * 1000
+    print(f"{SINGLES:,} jobs one by one, {CLIENTS} clients, a key each")
+    print(f"  {SINGLES / took:,.0f} submissions/s (goal 200), p50 {p50:.1f} ms,"
+          f" p99 {p99:.1f} ms (goal 250)")  # fmt: skip
+    client = HTTPConnection("127.0.0.1", server.port)
+    alone = sum(
+        server.post(client, "jobs", server.spec(f"a{n}"), f"alone-{n}") for n in range(ALONE)
+    )
+    bulk_spans = [
+        server.post(
+            client,
+            "jobs/bulk",
+            {"jobs": [server.spec(f"b{bulk}-{n}") for n in range(BULK)]},
+            f"bulk-{bulk}",
+        )
+        for bulk in range(BULKS)
+    ]
+    rate, plain = BULKS * BULK / sum(bulk_spans), ALONE / alone
+    print(f"{BULKS * BULK:,} jobs in bulks of {BULK:,}, one client")
+    print(f"  {rate:,.0f} jobs/s (goal 2,000), slowest bulk {max(bulk_spans) * 1000:,.0f} ms")
+    print(f"  the same client one by one (plain): {plain:,.0f} jobs/s; bulk is"
+          f" {rate / plain:.1f} x as fast")  # fmt: skip
+
+
+def _many(server: Server, count: int, key: str) -> tuple[float, list[float]]:
+    """Submit from all clients at once; return the seconds in all, and of each."""
+
+    def client(number: int) -> list[float]:
+        connection = HTTPConnection("127.0.0.1", server.port)
+        return [
+            server.post(connection, "jobs", server.spec(f"j{n}"), f"{key}-{n}")
+            for n in range(number, count, CLIENTS)
+        ]
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        spans = [span for part in pool.map(client, range(CLIENTS)) for span in part]
+    return time.perf_counter() - began, spans
+
+
+def _stage() -> tuple[str, str]:
+    """Make a pool, a tenant, a person with a token."""
+    from django.utils import timezone
+
+    from tenants.models import Membership, User
+    from tenants.tokens import Scope, token_create
+    from tests.factories import cluster
+
+    lab = cluster({"aa": 4, "bb": 4})
+    user = User.objects.create(username="ada")
+    Membership.objects.create(user=user, tenant=lab.tenants["aa"], role=Membership.Role.MEMBER)
+    _, secret = token_create(user=user, name="t", scopes=Scope, days=1, now=timezone.now())
+    return secret, lab.pool.name
+
+
+def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
+    """The web server as the supervisor starts it."""
+    from portal.supervisor import WEB_POOL
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "portal.web", str(listener.fileno())],
+        pass_fds=[listener.fileno()],
+        env={**os.environ, "DATABASE_POOL_SIZE": str(WEB_POOL)},
+    )
+
+
+def _wait(server: Server) -> None:
+    """Wait for the first answer."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        client = HTTPConnection("127.0.0.1", server.port, timeout=START_S)
+        client.request("GET", "/api/v1/schema")
+        if client.getresponse().status == 200:
+            return
+        time.sleep(0.1)
+    raise SystemExit("the web server does not answer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Who gets what from every address of the site: the table that the matrix test holds.
+
+A new route must get a row here, or the test is red. Columns are statuses:
+
+owner     member of the tenant that the address is about
+mate      viewer of the same tenant
+manager   manager of the same tenant
+neighbour manager of another tenant of the same pool, which shows tenants only their own rows
+outsider  manager of a tenant elsewhere
+operator  runs the site
+nobody    not signed in
+reader    the owner's token with the scope `read` alone (no session, so a page sees nobody)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Row(NamedTuple):
+    """Statuses by who asks."""
+
+    owner: int
+    mate: int
+    manager: int
+    neighbour: int
+    outsider: int
+    operator: int
+    nobody: int
+    reader: int
+
+
+ACTORS = Row._fields
+# Those who are behind a wall from the tenant's rows.
+FOREIGN = ("neighbour", "outsider", "nobody")
+
+
+def everybody(status: int) -> Row:
+    """The same for all."""
+    return Row(*[status] * len(ACTORS))
+
+
+# Pages
+PUBLIC = everybody(200)
+TENANT_PAGE = Row(200, 200, 200, 404, 404, 200, 302, 302)
+# A viewer may look and not submit; an operator spends nobody's credit.
+SUBMIT_PAGE = Row(200, 403, 200, 404, 404, 403, 302, 302)
+POOL_PAGE = Row(200, 200, 200, 200, 404, 200, 302, 302)
+DEMO_POOL = Row(200, 200, 200, 200, 404, 200, 200, 200)
+
+# API. Everybody signed in gets a list; what is in it is theirs.
+API_LIST = Row(200, 200, 200, 200, 200, 200, 401, 200)
+API_JOB_LIST = Row(200, 200, 200, 200, 200, 200, 401, 403)
+API_TENANT = Row(200, 200, 200, 404, 404, 200, 401, 200)
+API_POOL = Row(200, 200, 200, 200, 404, 200, 401, 200)
+API_JOB = Row(200, 200, 200, 404, 404, 200, 401, 403)
+API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
+# Submitting to the owner's tenant by its slug: others read that they have no such tenant.
+API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
+API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
+TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
+
+
+@dataclass(frozen=True)
+class Route:
+    """What methods give; a method that is not named gives 405 (or what `others` says).
+
+    `path` fills the address in; `body` is what POST sends: JSON for the API, else a form.
+    """
+
+    methods: dict[str, Row]
+    path: dict[str, str] = field(default_factory=dict)
+    query: str = ""
+    body: Any = None
+    others: tuple[int, ...] = (405,)
+
+
+def get(row: Row, query: str = "", **path: str) -> Route:
+    """An address to look at."""
+    return Route({"GET": row}, path, query)
+
+
+def post(row: Row, body: Any = None, **path: str) -> Route:
+    """An address to send something to."""
+    return Route({"POST": row}, path, body=body)
+
+
+# Words in braces stand for what the stage has: {slug}, {pool}, {job}, {token}, {transfer}.
+SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
+PATHS = {
+    "slug": "{slug}",
+    "name": "{pool}",
+    "uid": "{job}",
+    "number": "1",
+    "transfer": "{transfer}",
+    "role": "researcher",
+    "rest": "nothing/here",
+}
+
+TABLE: dict[str, Route] = {
+    # Who is signed in is sent on to their own page.
+    "": get(Row(302, 302, 302, 302, 302, 302, 200, 200)),
+    # Django's form views take PUT for POST; its answer is the form again.
+    "login/": Route({"GET": Row(302, 302, 302, 302, 302, 302, 200, 200)}, others=(200, 302, 405)),
+    "logout/": Route({"POST": everybody(302)}),
+    # The demo's front door; there is no such person on the stage.
+    "demo/<slug:role>/": Route({"POST": everybody(404)}),
+    "t/<slug:slug>/": get(TENANT_PAGE),
+    "t/<slug:slug>/jobs/": get(TENANT_PAGE),
+    "jobs/<uuid:uid>/": get(TENANT_PAGE),
+    "pools/<slug:name>/line/": get(DEMO_POOL),
+    "pools/<slug:name>/": get(POOL_PAGE),
+    "pools/<slug:name>/prices/": get(POOL_PAGE),
+    "pools/<slug:name>/rounds/": get(POOL_PAGE),
+    "pools/<slug:name>/rounds/<int:number>/": get(POOL_PAGE),
+    "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}),
+    "t/<slug:slug>/jobs/dry-run/": post(SUBMIT_PAGE),
+    "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
+    "jobs/<uuid:uid>/log/": get(TENANT_PAGE),
+    "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)),
+    "t/<slug:slug>/ledger/": get(TENANT_PAGE),
+    "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE),
+    # The API
+    "api/v1/tokens": Route(
+        {"GET": API_LIST, "POST": everybody(401)},
+        body={"username": "canaryada", "password": "not this"},
+    ),
+    "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
+    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC),
+    "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
+    "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
+    "api/v1/jobs/<uuid:uid>": get(API_JOB),
+    "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
+    "api/v1/jobs/<uuid:uid>/why": get(API_JOB),
+    "api/v1/jobs/<uuid:uid>/logs": get(API_JOB),
+    "api/v1/pools": get(API_LIST),
+    "api/v1/pools/<slug:name>": get(API_POOL),
+    "api/v1/pools/<slug:name>/queue": get(API_POOL),
+    "api/v1/quotas": get(API_LIST),
+    "api/v1/prices": get(API_POOL, "pool={pool}"),
+    "api/v1/rounds": get(API_POOL, "pool={pool}"),
+    "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL),
+    "api/v1/usage": get(API_TENANT, "tenant={slug}"),
+    "api/v1/schema": get(PUBLIC),
+    "api/v1/docs": get(PUBLIC),
+    "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)),
+}

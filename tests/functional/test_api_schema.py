@@ -1,0 +1,122 @@
+"""The published description: complete, true of the answers, and attacked by its own words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from portal.api import document
+from tests.functional.api_stage import ApiStage, api_stage
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+# Per operation; `make soak` multiplies it.
+EXAMPLES, SOAK_EXAMPLES = 6, 300
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("committed_db")
+    stage = api_stage()
+    stage.job(command=["python"])
+    stage.job("bb")
+    stage.cluster.round()
+    stage.cluster.submit("aa", 8, 60)
+    stage.cluster.round(after_s=10)
+    return stage
+
+
+def attack(stage: ApiStage, examples: int) -> int:
+    """Send what the description allows, and what it does not; return how many requests."""
+    schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
+    sent = 0
+    hosts = {"Authorization": f"Bearer {stage.secrets['ada']}", "Host": "localhost"}
+    known = {"uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "name": stage.pool}
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
+        modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+        for mode in modes:
+            strategy = operation.as_strategy(generation_mode=mode)
+
+            @hypothesis_settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=strategy, real=st.booleans())
+            def once(case: Any, real: bool) -> None:
+                nonlocal sent
+                sent += 1
+                if real and case.path_parameters:
+                    for name in case.path_parameters:
+                        case.path_parameters[name] = known.get(name, 1)
+                case.call_and_validate(headers=hosts, checks=CHECKS)
+
+            once()
+    return sent
+
+
+class TestTheDescription:
+    def test_is_openapi_3_1_and_open_to_everybody(self, stage: ApiStage) -> None:
+        answer = stage.get("schema", as_="")
+        assert answer.status_code == 200
+        assert answer.json()["openapi"].startswith("3.1")
+
+    def test_has_words_for_every_operation(self) -> None:
+        for path, operations in document()["paths"].items():
+            for method, operation in operations.items():
+                assert operation.get("description"), f"{method} {path}"
+                assert set(operation["responses"]) >= {"400", "429"}
+
+    def test_names_every_operation_in_the_manual(self) -> None:
+        manual = (Path(settings.BASE_DIR) / "docs" / "api.md").read_text()
+        listed = {
+            (method, re.sub(r"<\w+>", "{}", path))
+            for method, path in re.findall(r"`(GET|POST|DELETE) (/[^` ?]*)", manual)
+        }
+        there = {
+            (method.upper(), re.sub(r"\{\w+\}", "{}", path.removeprefix("/api/v1")))
+            for path, operations in document()["paths"].items()
+            for method in operations
+        }
+        assert there <= listed
+
+    def test_page_loads_nothing_from_elsewhere(self, stage: ApiStage) -> None:
+        page = stage.get("docs", as_="")
+        assert page.status_code == 200
+        sources = re.findall(r'(?:src|href)="([^"]+)"', page.content.decode())
+        assert sources
+        assert not [source for source in sources if source.startswith(("http", "//"))]
+        assert "<script>" not in page.content.decode()
+
+
+class TestEveryOperation:
+    def test_answers_as_described_and_never_fails(self, stage: ApiStage) -> None:
+        settings.SUBMISSIONS_PER_S = 10_000
+        assert attack(stage, EXAMPLES) > 17 * EXAMPLES
+
+    @pytest.mark.soak
+    def test_answers_as_described_for_long(self, stage: ApiStage) -> None:
+        attack(stage, SOAK_EXAMPLES)

@@ -1,0 +1,230 @@
+"""Every address x method x person, as `tests/functional/access_table.py` says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+
+from billing.metering import meter_pool, settle_pool
+from billing.models import Transfer
+from scheduling.models import Job
+from tenants.models import ApiToken, Membership, User
+from tenants.tokens import Scope, token_create
+from tests.factories import Cluster, cluster
+from tests.functional.access_table import ACTORS, FOREIGN, PATHS, TABLE, Route
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Stands in every name that is the owner's tenant's alone.
+CANARY = "canary"
+
+
+def routes(resolver: Any = None, prefix: str = "") -> Iterator[str]:
+    """All addresses of the site, as their patterns are written."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        here = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from routes(entry, here)
+        elif isinstance(entry, URLPattern):
+            yield here
+
+
+@dataclass
+class Stage:
+    """What the addresses are about, and everybody who asks."""
+
+    words: dict[str, str]
+    lab: Cluster
+    secrets: dict[str, str] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    def client(self, actor: str, *, api: bool) -> Client:
+        """How an actor asks: by session for pages, by token for the API."""
+        if actor != "nobody" and (api or actor == "reader"):
+            headers = {"Authorization": f"Bearer {self.secrets[actor]}"}
+            return Client(raise_request_exception=False, headers=headers)
+        client = Client(raise_request_exception=False)
+        if actor in self.sessions:
+            client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[actor]
+        return client
+
+    def sign_in(self, actor: str) -> None:
+        """Begin the session that all pages of an actor are asked with."""
+        client = Client()
+        client.force_login(User.objects.get(username=NAMES[actor]))
+        self.sessions[actor] = client.cookies[settings.SESSION_COOKIE_NAME].value
+
+    def fill(self, value: Any) -> Any:
+        """Put the stage's own words in."""
+        if isinstance(value, dict):
+            return {key: self.fill(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.fill(item) for item in value]
+        return value.format(**self.words) if isinstance(value, str) else value
+
+    def ask(self, actor: str, method: str, address: str, route: Route) -> Any:
+        """Ask, and take back whatever it changed."""
+        parts = {**PATHS, **route.path}
+        path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: parts[found[1]], address)
+        path = self.fill(path) + (f"?{self.fill(route.query)}" if route.query else "")
+        api = address.startswith("api/")
+        content: dict[str, Any] = {}
+        if method in ("POST", "PUT", "PATCH"):
+            body = self.fill(route.body if route.body is not None else {})
+            content = {"data": body}
+            if api:
+                content = {"data": json.dumps(body), "content_type": "application/json"}
+            elif method != "POST":
+                content = {}
+        with transaction.atomic():
+            client = self.client(actor, api=api)
+            if method == "POST" and not api:
+                answer = client.post(path, **content)
+            else:
+                answer = client.generic(method, path, **content)
+            transaction.set_rollback(True)
+        return answer
+
+
+NAMES = {
+    "owner": "canaryada",
+    "mate": "canarybea",
+    "manager": "canarycleo",
+    "neighbour": "ned",
+    "outsider": "olga",
+    "operator": "otto",
+}
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> Stage:
+    request.getfixturevalue("committed_db")
+    lab = cluster({"canary-lab": 3, "south": 5}, visibility="own")
+    mine = lab.submit("canary-lab", 4, 40_000, command=["canary-program"])
+    lab.submit("south", 1, 40_000)
+    lab.round()
+    lab.submit("canary-lab", 8, 40_000)
+    for _ in range(10):
+        lab.round(after_s=900)
+    meter_pool(lab.pool.pk)
+    settle_pool(lab.pool.pk)
+    Job.objects.filter(tenant=lab.tenants["canary-lab"]).update(name="canary-job")
+    # From here on its jobs are programs, which have logs.
+    lab.pool.executor = "local"
+    lab.pool.save(update_fields=["executor"])
+    elsewhere = cluster({"island": 4}, nodes=1)
+    role = Membership.Role
+    seats = {
+        "owner": (lab.tenants["canary-lab"], role.MEMBER),
+        "mate": (lab.tenants["canary-lab"], role.VIEWER),
+        "manager": (lab.tenants["canary-lab"], role.MANAGER),
+        "neighbour": (lab.tenants["south"], role.MANAGER),
+        "outsider": (elsewhere.tenants["island"], role.MANAGER),
+        "operator": None,
+    }
+    made = Stage({}, lab)
+    for actor, seat in seats.items():
+        site_role = User.SiteRole.OPERATOR if seat is None else User.SiteRole.NONE
+        user = User.objects.create(username=NAMES[actor], site_role=site_role)
+        if seat is not None:
+            Membership.objects.create(user=user, tenant=seat[0], role=seat[1])
+        made.secrets[actor] = secret(user, f"{NAMES[actor]}-token", *Scope)
+        made.sign_in(actor)
+    owner = User.objects.get(username=NAMES["owner"])
+    made.secrets["reader"] = secret(owner, "reader", Scope.READ)
+    spare = secret(owner, f"{CANARY}-spare", Scope.READ)
+    made.words = {
+        "slug": "canary-lab",
+        "pool": lab.pool.name,
+        "job": str(mine.uid),
+        "token": str(ApiToken.objects.order_by("-id")[0].uid),
+        "transfer": str(Transfer.objects.filter(tenant=lab.tenants["canary-lab"])[0].pk),
+    }
+    assert spare
+    return made
+
+
+def secret(user: User, name: str, *scopes: Scope) -> str:
+    """Make a token."""
+    return token_create(user=user, name=name, scopes=scopes, days=1, now=timezone.now())[1]
+
+
+class TestTheTable:
+    def test_has_a_row_for_every_address_and_no_other(self) -> None:
+        assert set(TABLE) == set(routes())
+
+    def test_has_a_row_for_every_operation_of_the_schema(self) -> None:
+        from portal.api import document
+
+        for path, operations in document()["paths"].items():
+            row = TABLE[re.sub(r"\{(\w+)\}", _converted, path.removeprefix("/"))]
+            assert {method.upper() for method in operations} == set(row.methods), path
+
+
+def _converted(found: re.Match[str]) -> str:
+    kinds = {"uid": "uuid", "name": "slug", "number": "int"}
+    return f"<{kinds[found[1]]}:{found[1]}>"
+
+
+class TestEveryAddress:
+    def test_gives_everybody_what_the_table_says_and_strangers_nothing(self, stage: Stage) -> None:
+        own = {CANARY, *(stage.words[name] for name in ("job", "transfer", "token"))}
+        wrong, shown = [], 0
+        for address, route in TABLE.items():
+            for method, actor in product(METHODS, ACTORS):
+                if method not in (*route.methods, "HEAD") and actor not in ("owner", *FOREIGN):
+                    continue  # a method that is not there is not there for anybody
+                answer = stage.ask(actor, method, address, route)
+                allowed = expected(route, method, actor)
+                asked = f"{method} /{address} {actor}"
+                if answer.status_code not in allowed:
+                    wrong.append(f"{asked}: {answer.status_code}, not {sorted(allowed)}")
+                shown += actor == "owner" and CANARY in said(answer)
+                told = said(answer) if actor in FOREIGN else ""
+                # An answer may repeat what the asker wrote: the address, the login's next.
+                if any(word in told for word in own) and not echoes(told, stage, route):
+                    wrong.append(f"{asked}: tells of the tenant")
+        assert not wrong, "\n".join(wrong)
+        assert shown > 20, "the owner does not see the canaries that strangers must not"
+
+
+def echoes(told: str, stage: Stage, route: Route) -> bool:
+    """Whether nothing is left once the asker's own words are taken out."""
+    for word in sorted(stage.words.values(), key=len, reverse=True):
+        told = told.replace(word, "")
+    if isinstance(route.body, dict) and "username" in route.body:
+        told = told.replace(route.body["username"], "")
+    return CANARY not in told
+
+
+def said(answer: Any) -> str:
+    """Body and headers of an answer."""
+    headers = " ".join(f"{name}: {value}" for name, value in answer.headers.items())
+    body = b"".join(answer.streaming_content) if answer.streaming else answer.content
+    return headers + body.decode(errors="replace")
+
+
+def expected(route: Route, method: str, actor: str) -> set[int]:
+    """Statuses that the table allows."""
+    row = route.methods.get(method)
+    if method == "HEAD":
+        row = route.methods.get("GET")
+    if row is not None:
+        return {getattr(row, actor)}
+    # Asking with a method that is not there tells nothing: refused, or sent to sign in first.
+    refused = set(route.others)
+    if actor in ("nobody", "reader"):
+        refused |= {302, 401}
+    if method == "OPTIONS":
+        refused |= {200, 302}
+    return refused
