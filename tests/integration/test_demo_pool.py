@@ -37,7 +37,7 @@ def one(demo: RunningTree, query: str) -> Any:
     with psycopg.connect(
         host=str(socket), user="evenshare_app", dbname="evenshare", connect_timeout=5
     ) as connection:
-        row = connection.execute(query).fetchone()  # type: ignore[arg-type]  # our own text
+        row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]
 

@@ -96,7 +96,7 @@ class FaultyExecutor:
         self._maybe_refuse()
         reports = self._virtual.launch(launches)
         self._maybe_refuse()
-        return self._garbled(reports)
+        return _garbled(self._random, self.rate, reports)
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Stop work, or not."""
@@ -109,7 +109,7 @@ class FaultyExecutor:
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what there is, sometimes only a part of it, sometimes twice."""
         self._maybe_refuse()
-        return self._garbled(self._virtual.list(pool_id, at_us))
+        return _garbled(self._random, self.rate, self._virtual.list(pool_id, at_us))
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Forget, as asked."""
@@ -119,10 +119,12 @@ class FaultyExecutor:
         if self._random.random() < self.rate:
             raise ExecutorError("the engine does not answer")
 
-    def _garbled(self, reports: list[Report]) -> list[Report]:
-        if self._random.random() < self.rate:
-            reports = [report for report in reports if self._random.random() < 0.5]
-        if self._random.random() < self.rate:
-            reports = reports + reports
-        self._random.shuffle(reports)
-        return reports
+
+def _garbled(random: Random, rate: float, reports: list[Report]) -> list[Report]:
+    """Leave some out, say some twice, in any order."""
+    if random.random() < rate:
+        reports = [report for report in reports if random.random() < 0.5]
+    if random.random() < rate:
+        reports = reports + reports
+    random.shuffle(reports)
+    return reports
