@@ -25,7 +25,7 @@
   }
   /* What is wrong is said to screen readers too. */
   function mark() {
-    form.querySelectorAll(".errs").forEach(function (box) {
+    form.querySelectorAll(".amiss").forEach(function (box) {
       var field = document.getElementById("f-" + box.id.slice(4));
       if (!field) return;
       if (box.children.length) field.setAttribute("aria-invalid", "true");

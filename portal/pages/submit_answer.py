@@ -56,11 +56,17 @@ Now = Callable[[int], PoolNow]
 
 
 def answer(
-    sheet: Sheet, offer: Offer | None, *, tenant: Tenant, now: Now, pools: Sequence[str] = ()
+    sheet: Sheet,
+    offer: Offer | None,
+    *,
+    tenant: Tenant,
+    now: Now,
+    pools: Sequence[str] = (),
+    free: int = 0,
 ) -> Answer:
     """Return the answer to a sheet; what is wrong with its fields is noted beside them.
 
-    `pools`: the names that the tenant may choose from.
+    `pools`: the names that the tenant may choose from; `free`: GPUs of one type that nobody holds.
     """
     if sheet.spec is None:
         return Answer("warn", "Not readable yet", "The YAML cannot be read.", sheet.beside[0])
@@ -79,7 +85,8 @@ def answer(
     first = _way(gpus, run, offer, as_written=True)
     ways = [first]
     if run.reason_code:
-        ways += _smaller(sheet.spec, gpus, offer, tenant=tenant, now=now)
+        sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
+        ways += _smaller(sheet.spec, sizes, offer, tenant=tenant, now=now)
     return replace(_verdict(first), price_words=_price_words(first, offer), ways=tuple(ways))
 
 
@@ -130,18 +137,23 @@ def _way(gpus: int, run: DryRun, offer: Offer, *, as_written: bool = False) -> W
     return Way(gpus, run, cost, as_written)
 
 
-def _smaller(
-    spec: Mapping[str, object], gpus: int, offer: Offer, *, tenant: Tenant, now: Now
-) -> list[Way]:
-    """The same job with fewer GPUs, as far as that is another answer; at most `WAYS`."""
-    largest = max(offer.gpus.values(), default=0)
-    sizes = {min(gpus // 2, largest), gpus // 4, gpus // 8, 1}
+def _sizes(gpus: int, free: int, largest: int) -> list[int]:
+    """Fewer GPUs that may be another answer, most first: halves, what is free, what there is."""
+    sizes = {min(gpus // 2, largest), gpus // 4, 1, free if free < gpus else 0}
     if gpus > largest:
         sizes.add(largest)
+    return sorted((size for size in sizes if 1 <= size < gpus), reverse=True)
+
+
+def _smaller(
+    spec: Mapping[str, object], sizes: Sequence[int], offer: Offer, *, tenant: Tenant, now: Now
+) -> list[Way]:
+    """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
     ways = []
-    for size in sorted((n for n in sizes if 1 <= n < gpus), reverse=True)[: WAYS + 1]:
+    for size in sizes:
         run = job_dry_run(tenant=tenant, spec={**spec, "gpus": size}, now=now)
-        ways.append(_way(size, run, offer))
+        if run.reason_code != Reason.TOO_LARGE:
+            ways.append(_way(size, run, offer))
         if not run.reason_code:
-            break  # it fits now: still fewer GPUs would only take longer
-    return [way for way in ways if way.run.reason_code != Reason.TOO_LARGE][:WAYS]
+            break  # still fewer GPUs would only take longer
+    return [*ways[: WAYS - 1], ways[-1]] if len(ways) > WAYS else ways

@@ -190,7 +190,10 @@ def _desk(request: HttpRequest, tenant: Tenant, pools: list[str], pool: str) -> 
 
 
 def _answer(sheet: Sheet, desk: Desk) -> Answer:
-    return answer(sheet, desk.offer, tenant=desk.tenant, now=clock_read, pools=desk.pools)
+    free = max((kind.free for kind in desk.types), default=0)
+    return answer(
+        sheet, desk.offer, tenant=desk.tenant, now=clock_read, pools=desk.pools, free=free
+    )
 
 
 def _key(request: HttpRequest) -> str:
