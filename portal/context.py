@@ -14,6 +14,7 @@ from django.utils.functional import SimpleLazyObject
 
 from portal import access, clocks
 from portal.marks.page import NavItem, RoundLine, Viewer
+from portal.request_id import request_id_of
 from scheduling.selectors.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_on_site
@@ -29,6 +30,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "login_url": reverse("login"),
         "logout_url": reverse("logout"),
         "home_url": reverse("front"),
+        "request_id": request_id_of(request),
     }
 
 

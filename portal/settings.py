@@ -62,6 +62,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "portal.request_id.RequestId",
+    "portal.observed.Observed",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -160,6 +161,8 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_SSL_REDIRECT = PRODUCTION
+# Probes and monitors on this machine or inside a cluster speak plain HTTP.
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$", "^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
@@ -219,7 +222,25 @@ STORAGES = {
     },
 }
 
+# Metrics: for this machine alone, and for whoever has the token.
+METRICS_TOKEN = text("METRICS_TOKEN", "")
+if 0 < len(METRICS_TOKEN) < 16:
+    raise SettingError("METRICS_TOKEN must have at least 16 characters")
+
 # Logs: one line per event on standard output; whoever started us keeps them.
+LOG_FORMAT = text("LOG_FORMAT", "json" if PRODUCTION else "console")
+if LOG_FORMAT not in ("json", "console"):
+    raise SettingError(f"LOG_FORMAT must be json or console, not {LOG_FORMAT!r}")
+_renderers: list[Any] = (
+    [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    if LOG_FORMAT == "json"
+    # `[error    ]`: portal/embedded/children.py looks for these words.
+    else [
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
+)
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -227,16 +248,14 @@ LOGGING: dict[str, Any] = {
         "line": {
             "()": structlog.stdlib.ProcessorFormatter,
             "foreign_pre_chain": [
+                structlog.contextvars.merge_contextvars,
                 structlog.stdlib.add_logger_name,
                 structlog.stdlib.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
             ],
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                # `[error    ]`: portal/embedded/children.py looks for these words.
-                structlog.dev.ConsoleRenderer(
-                    colors=False, exception_formatter=structlog.dev.plain_traceback
-                ),
+                *_renderers,
             ],
         }
     },

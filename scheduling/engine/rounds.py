@@ -88,7 +88,9 @@ def round_run(
     try:
         if not _due(pool_id, at):
             return RoundResult(Outcome.NOT_DUE)
-        return _run(pool, token, at, wall_at=now.wall, scale=now.scale)
+        # Whatever is logged meanwhile, by an executor too, names the round that it belongs to.
+        with structlog.contextvars.bound_contextvars(pool=pool.name, round=next_number(pool_id)):
+            return _run(pool, token, at, wall_at=now.wall, scale=now.scale)
     except FencedError as error:
         log.warning("round.fenced", pool=pool.name, why=str(error))
         return RoundResult(Outcome.FENCED)

@@ -1,0 +1,188 @@
+"""Is the portal ready? One check per thing that must work, each with its own limit of patience.
+
+Red are a database that cannot be asked, migrations that are missing, and a pool that should run
+and does not. A broker that is gone is a warning: wake-ups are lost, pages and the ledger not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+
+import redis
+import structlog
+from django.apps import apps
+from django.conf import settings
+from django.db import Error, connection
+from django.db.migrations.loader import MigrationLoader
+
+from scheduling.engine.clock import pool_time
+from scheduling.selectors.vitals import PoolVitals, pool_vitals
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+# A pool may miss two rounds, and then some seconds.
+INTERVALS, SLACK_S = 2, 5.0
+# An intent is carried out in its round, or tried again in the next one.
+INTENT_INTERVALS, INTENT_SLACK_S = 3, 30.0
+QUERY_MS = 2000
+BROKER_S = 1.0
+
+
+class State(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `detail` is for operators: it may name pools, no secret."""
+
+    name: str
+    state: State
+    detail: str = ""
+
+
+def readiness() -> list[Check]:
+    """Look at everything; never raises for what is broken."""
+    try:
+        with site_scope():
+            _be_quick()
+            applied = _applied()
+            missing = sorted(known_migrations() - applied)
+            pools = [] if missing else pool_vitals()
+    except Error as error:
+        log.warning("ready.no_database", error=type(error).__name__)
+        unknown = [Check(name, State.FAILING, "not known") for name in ("migrations", *_RUNNING)]
+        return [Check("database", State.FAILING, type(error).__name__), *unknown, broker()]
+    return [
+        Check("database", State.OK),
+        _migrations(missing),
+        *(_of_pools(name, pools, judge, known=not missing) for name, judge in _RUNNING.items()),
+        broker(),
+    ]
+
+
+def is_ready(checks: Iterable[Check]) -> bool:
+    """Whether nothing is red."""
+    return all(check.state is not State.FAILING for check in checks)
+
+
+def _be_quick() -> None:
+    """Let no query of the running transaction take longer than a probe waits."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(QUERY_MS)])
+
+
+@cache
+def known_migrations() -> frozenset[tuple[str, str]]:
+    """The migrations of this code, by (app, name)."""
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    ours = {config.label for config in apps.get_app_configs()}
+    return frozenset(key for key in loader.disk_migrations if key[0] in ours)
+
+
+def _applied() -> set[tuple[str, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT app, name FROM django_migrations")
+        return {(app, name) for app, name in cursor.fetchall()}
+
+
+def _migrations(missing: list[tuple[str, str]]) -> Check:
+    if not missing:
+        return Check("migrations", State.OK)
+    told = ", ".join(".".join(key) for key in missing[:5])
+    return Check("migrations", State.FAILING, f"{len(missing)} missing: {told}")
+
+
+def _of_pools(
+    name: str, pools: list[PoolVitals], judge: Callable[[PoolVitals], Check | None], *, known: bool
+) -> Check:
+    """The worst finding about a pool that should run; paused ones may stand still."""
+    if not known:
+        return Check(name, State.FAILING, "not known")
+    running = [pool for pool in pools if not pool.clock.paused]
+    found = [check for pool in running if (check := judge(pool)) is not None]
+    if not found:
+        return Check(name, State.OK, f"{len(running)} of {len(pools)} pools run")
+    state = max((check.state for check in found), key=list(State).index)
+    return Check(name, state, "; ".join(check.detail for check in found[:5]))
+
+
+def tick_age_s(pool: PoolVitals) -> float:
+    """Seconds of the wall since a worker last ticked the pool's clock."""
+    return (pool.wall - pool.clock.seen_wall).total_seconds()
+
+
+def round_age_s(pool: PoolVitals) -> float:
+    """Seconds of the wall since the last instant that was looked at; a new pool counts from now."""
+    if pool.checked_at is None:
+        return (pool.wall - pool.clock.anchor_wall).total_seconds()
+    now = pool_time(pool.clock, pool.wall)
+    return (now - pool.checked_at).total_seconds() / pool.clock.scale
+
+
+def intent_age_s(pool: PoolVitals) -> float:
+    """Seconds of the wall since the oldest open intent was to take effect; 0 without one."""
+    if pool.oldest_intent_at is None:
+        return 0.0
+    age = pool_time(pool.clock, pool.wall) - pool.oldest_intent_at
+    return max(age, timedelta(0)).total_seconds() / pool.clock.scale
+
+
+def _ticks(pool: PoolVitals) -> Check | None:
+    age_s = tick_age_s(pool)
+    if age_s <= INTERVALS * pool.round_s + SLACK_S:
+        return None
+    return Check("ticks", State.FAILING, f"{pool.name}: last tick {age_s:.0f} s ago")
+
+
+def _rounds(pool: PoolVitals) -> Check | None:
+    age_s = round_age_s(pool)
+    failed = f", {pool.failures} failed in a row" if pool.failures else ""
+    if age_s > INTERVALS * pool.round_s + SLACK_S:
+        return Check("rounds", State.FAILING, f"{pool.name}: last {age_s:.0f} s ago{failed}")
+    if pool.failures:
+        return Check("rounds", State.WARNING, f"{pool.name}{failed}")
+    return None
+
+
+def _intents(pool: PoolVitals) -> Check | None:
+    age_s = intent_age_s(pool)
+    refused = f"{pool.refused} of {pool.open_intents} refused by the executor"
+    if age_s > INTENT_INTERVALS * pool.round_s + INTENT_SLACK_S:
+        return Check("intents", State.FAILING, f"{pool.name}: open for {age_s:.0f} s, {refused}")
+    if pool.refused:
+        return Check("intents", State.WARNING, f"{pool.name}: {refused}")
+    return None
+
+
+_RUNNING: dict[str, Callable[[PoolVitals], Check | None]] = {
+    "ticks": _ticks,
+    "rounds": _rounds,
+    "intents": _intents,
+}
+
+
+def broker_client() -> redis.Redis:
+    """A connection to the broker that gives up soon."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=BROKER_S, socket_connect_timeout=BROKER_S
+    )
+
+
+def broker() -> Check:
+    """Whether the broker answers."""
+    try:
+        with broker_client() as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        return Check("broker", State.WARNING, type(error).__name__)
+    return Check("broker", State.OK)

@@ -1,0 +1,175 @@
+"""How all pools are: what probes and metrics read. A fixed number of queries, on indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Q
+
+from scheduling.models import Job, Lease, PoolClock
+
+_POOLS = """
+SELECT p.id, p.name, p.policy, p.round_s,
+       c.anchor_wall, c.anchor_pool, c.scale, c.paused, c.seen_wall, clock_timestamp(),
+       f.last_checked_at, f.next_round - 1, f.next_event - 1,
+       coalesce(x.count, 0), left(coalesce(x.error, ''), 200),
+       i.open, i.refused, i.attempts, i.oldest_at,
+       coalesce(octet_length(s.memory), 0), coalesce(octet_length(s.service), 0),
+       (SELECT count(*) FROM scheduling_arrival a WHERE a.pool_id = p.id)
+FROM scheduling_pool p
+JOIN scheduling_poolclock c ON c.pool_id = p.id
+JOIN scheduling_poolfence f ON f.pool_id = p.id
+LEFT JOIN scheduling_poolstate s ON s.pool_id = p.id
+LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS open, count(*) FILTER (WHERE last_error <> '') AS refused,
+           coalesce(sum(attempts), 0) AS attempts, min(at) AS oldest_at
+    FROM scheduling_intent WHERE pool_id = p.id AND state = 'open'
+) i
+ORDER BY p.id
+"""
+
+# The slots of a type: all, held, and free where a new lease may go.
+_GPUS = """
+SELECT n.pool_id, t.name, sum(n.gpus), sum(h.held),
+       sum(CASE WHEN n.state = 'up' THEN n.gpus - h.held ELSE 0 END)
+FROM scheduling_node n
+JOIN scheduling_gputype t ON t.id = n.gpu_type_id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS held FROM scheduling_leaseslot s WHERE s.node_id = n.id AND s.holding
+) h
+WHERE n.pool_id IS NOT NULL
+GROUP BY n.pool_id, t.name ORDER BY n.pool_id, t.name
+"""
+
+_ROUNDS = """
+SELECT x.pool_id, coalesce(max(r.number), x.after), count(r.number),
+       coalesce(sum((r.summary->>'granted')::bigint), 0),
+       coalesce(sum((r.summary->>'renewed')::bigint), 0),
+       coalesce(sum((r.summary->>'ended')::bigint), 0),
+       coalesce(sum(r.snapshot_us), 0), coalesce(sum(r.decide_us), 0),
+       count(*) FILTER (WHERE r.fallback <> '')
+FROM unnest(%s::bigint[], %s::bigint[]) x(pool_id, after)
+LEFT JOIN LATERAL (
+    SELECT number, summary, snapshot_us, decide_us, fallback FROM scheduling_round
+    WHERE pool_id = x.pool_id AND number > x.after ORDER BY number LIMIT %s
+) r ON true
+GROUP BY x.pool_id, x.after
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolVitals:
+    """A pool at one moment of the wall.
+
+    `checked_at` is the last instant (pool time) that was looked at, `oldest_intent_at` when the
+    oldest open intent was to take effect. `failures` counts rounds that failed in a row;
+    `refused` open intents that the executor refused, `attempts` how often it did.
+    """
+
+    id: int
+    name: str
+    policy: str
+    round_s: int
+    clock: PoolClock
+    wall: datetime
+    checked_at: datetime | None
+    rounds: int
+    events: int
+    failures: int
+    failure: str
+    open_intents: int
+    refused: int
+    attempts: int
+    oldest_intent_at: datetime | None
+    memory_bytes: int
+    service_bytes: int
+    arrivals: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """GPUs of a type: all, held by leases, and free on nodes that are up."""
+
+    pool: int
+    gpu_type: str
+    gpus: int
+    used: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsSince:
+    """What some rounds of a pool did together; `number` is the last of them."""
+
+    pool: int
+    number: int
+    rounds: int
+    granted: int
+    renewed: int
+    ended: int
+    snapshot_us: int
+    decide_us: int
+    fallbacks: int
+
+
+def pool_vitals() -> list[PoolVitals]:
+    """Return how all pools are. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_POOLS)
+        rows = cursor.fetchall()
+    return [_vitals(row) for row in rows]
+
+
+def _vitals(row: tuple[Any, ...]) -> PoolVitals:
+    clock = PoolClock(
+        pool_id=row[0],
+        anchor_wall=row[4],
+        anchor_pool=row[5],
+        scale=row[6],
+        paused=row[7],
+        seen_wall=row[8],
+    )
+    values: list[Any] = [*row[:4], clock, *row[9:]]
+    return PoolVitals(*values)
+
+
+def active_jobs() -> dict[tuple[int, str], int]:
+    """Return how many jobs are active, by (pool, state); `set_aside` for those set aside."""
+    rows = (
+        Job.objects.filter(state__in=Job.ACTIVE_STATES)
+        .values("pool_id", "state")
+        .annotate(all=Count("id"), aside=Count("id", filter=~Q(quarantine="")))
+        .order_by("pool_id", "state")
+    )
+    counts: dict[tuple[int, str], int] = {}
+    for row in rows:
+        counts[row["pool_id"], row["state"]] = row["all"] - row["aside"]
+        if row["aside"]:
+            aside = counts.get((row["pool_id"], "set_aside"), 0)
+            counts[row["pool_id"], "set_aside"] = aside + row["aside"]
+    return counts
+
+
+def live_leases() -> dict[tuple[int, str], int]:
+    """Return how many leases live, by (pool, state). One query."""
+    rows = Lease.objects.exclude(state=Lease.State.ENDED).values_list("pool_id", "state")
+    return {(pool, state): count for pool, state, count in rows.annotate(Count("id")).order_by()}
+
+
+def gpu_counts() -> list[GpuCount]:
+    """Return the GPUs of all pools by type. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_GPUS)
+        return [GpuCount(*row) for row in cursor.fetchall()]
+
+
+def rounds_since(after: Mapping[int, int], *, limit: int) -> list[RoundsSince]:
+    """Return what each pool's rounds after a number did, at most `limit` of each. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ROUNDS, [list(after.keys()), list(after.values()), limit])
+        return [RoundsSince(*(int(value) for value in row)) for row in cursor.fetchall()]

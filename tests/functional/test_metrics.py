@@ -1,0 +1,318 @@
+"""Metrics: who may read them, what they say, and what they never say. Logs of requests."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+from django.db import connection, connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from portal.embedded import pulse
+from portal.metrics import DatabaseCollector, RoundTotals
+from scheduling.models import Arrival, Job, PoolClock
+from scheduling.selectors.vitals import pool_vitals
+from tests.factories import BEGIN, Cluster, cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "a-token-of-a-monitor"
+Labels = frozenset[tuple[str, str]]
+
+
+def scrape(client: Client) -> dict[tuple[str, Labels], float]:
+    """Every sample by its name and labels; the text is what Prometheus itself reads."""
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.content.decode())
+        for sample in family.samples
+    }
+
+
+def sample(found: Mapping[tuple[str, Labels], float], name: str, **labels: str) -> float:
+    return found[f"evenshare_{name}", frozenset(labels.items())]
+
+
+@pytest.mark.django_db
+class TestWhoMayRead:
+    def test_is_this_machine(self, client: Client) -> None:
+        assert client.get("/metrics").status_code == 200
+        assert client.get("/metrics", REMOTE_ADDR="::1").status_code == 200
+
+    @pytest.mark.parametrize("address", ["203.0.113.9", "10.0.0.1", "", "unix:"])
+    def test_is_nobody_elsewhere(self, client: Client, address: str) -> None:
+        assert client.get("/metrics", REMOTE_ADDR=address).status_code == 404
+
+    def test_is_nobody_through_a_proxy_on_this_machine(
+        self, client: Client, settings: Settings
+    ) -> None:
+        assert client.get("/metrics", HTTP_X_FORWARDED_FOR="203.0.113.9").status_code == 404
+        settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+        assert client.get("/metrics").status_code == 404
+
+    def test_is_whoever_has_the_token(self, client: Client, settings: Settings) -> None:
+        settings.METRICS_TOKEN = TOKEN
+        for words, status in (
+            (f"Bearer {TOKEN}", 200),
+            (f"Bearer {TOKEN}x", 404),
+            ("Bearer ", 404),
+            (f"Basic {TOKEN}", 404),
+        ):
+            assert asked_from_afar(client, words) == status
+        settings.METRICS_TOKEN = ""
+        assert asked_from_afar(client, "Bearer ") == 404
+
+
+def asked_from_afar(client: Client, authorization: str) -> int:
+    headers = {"authorization": authorization}
+    return client.get("/metrics", headers=headers, REMOTE_ADDR="203.0.113.9").status_code
+
+
+@pytest.fixture
+def place(committed_db: str) -> Cluster:
+    assert committed_db
+    return cluster({"north": 6, "south": 2})
+
+
+class TestAPool:
+    def test_is_told_as_it_is(self, place: Cluster, client: Client) -> None:
+        pool = place.pool.name
+        scrape(client)
+        for _ in range(3):
+            place.submit("north", 2, 60)
+        place.submit("south", 4, 3600)
+        place.round()
+        place.round(after_s=100)
+        place.submit("south", 8, 3600)
+        place.round(after_s=10)
+        PoolClock.objects.update(paused=False)
+        found = scrape(client)
+        assert sample(found, "rounds_total", pool=pool) == 3
+        assert sample(found, "round_seconds_count", pool=pool, step="decide") == 3
+        assert sample(found, "round_seconds_sum", pool=pool, step="decide") > 0
+        granted = Job.objects.filter(leases_held__gt=0).count()
+        assert sample(found, "lease_decisions_total", pool=pool, decision="granted") == granted
+        assert sample(found, "jobs", pool=pool, state="pending") == 1
+        assert sample(found, "jobs", pool=pool, state="running") == 2
+        assert sample(found, "leases", pool=pool, state="running") == 2
+        use = {
+            name: sample(found, "gpus", pool=pool, gpu_type="v100", use=name)
+            for name in ("used", "idle", "blocked")
+        }
+        assert use == {"used": 6, "idle": 2, "blocked": 0}
+        assert sample(found, "policy_state_bytes", pool=pool, part="service") > 0
+        assert sample(found, "intents_open", pool=pool) == 0
+        assert sample(found, "database_up") == sample(found, "broker_up") == 1
+        assert sample(found, "queue_messages", queue="rounds") == 0
+
+    def test_that_pauses_has_no_age_that_alarms(self, place: Cluster, client: Client) -> None:
+        PoolClock.objects.update(paused=True)
+        found = scrape(client)
+        assert sample(found, "pool_paused", pool=place.pool.name) == 1
+        assert ("evenshare_round_age_seconds", frozenset({("pool", place.pool.name)})) not in found
+
+    def test_that_was_restored_from_a_backup_counts_on(self, place: Cluster) -> None:
+        """Its rounds are fewer than this process has seen: it begins anew there."""
+        totals = RoundTotals()
+        for after_s in (0, 10, 10):
+            place.submit("north", 1, 3600)
+            place.round(after_s=after_s)
+        totals.advance(pool_vitals())
+        restored = [replace(pool, rounds=1) for pool in pool_vitals()]
+        assert totals.advance(restored)[place.pool.pk].rounds == 2
+
+    def test_counts_what_is_set_aside_and_what_is_to_come(
+        self, place: Cluster, client: Client
+    ) -> None:
+        pool = place.pool.name
+        place.submit("north", 2, 60, quarantine="it made the policy fail")
+        tenant = place.tenants["north"]
+        Arrival.objects.create(
+            pool=place.pool, tenant=tenant, at=BEGIN, name="a", gpus=1, duration_us=1
+        )
+        found = scrape(client)
+        assert sample(found, "jobs", pool=pool, state="set_aside") == 1
+        assert sample(found, "jobs", pool=pool, state="pending") == 0
+        assert sample(found, "arrivals", pool=pool) == 1
+
+    def test_asks_as_many_queries_whatever_is_there(self, place: Cluster) -> None:
+        collector = DatabaseCollector()
+        counts = []
+        for more in range(3):
+            with CaptureQueriesContext(connection) as asked:
+                list(collector.collect())
+            counts.append([row["sql"] for row in asked if not row["sql"].startswith(_FRAME)])
+            for _ in range(10 * more):
+                place.submit("north", 1, 3600)
+            cluster({f"more-{more}": 2})
+            place.round(after_s=10)
+        assert [len(sql) for sql in counts] == [6, 6, 6]
+
+    def test_names_no_job_tenant_or_person(self, place: Cluster, client: Client) -> None:
+        place.submit("north", 1, 3600)
+        place.round()
+        names = {name for _, labels in scrape(client) for name, _ in labels}
+        assert names <= {
+            *("pool", "policy", "state", "gpu_type", "use", "step", "decision", "part", "queue"),
+            *("route", "method", "status", "le"),
+        }
+
+
+_FRAME = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "SELECT set_config")
+
+
+class TestWithoutADatabase:
+    def test_says_so_and_still_answers(self, committed_db: str, client: Client) -> None:
+        connections.close_all()
+        settings = connections.settings["default"]
+        settings["NAME"] = "evenshare_nowhere"
+        try:
+            found = scrape(client)
+        finally:
+            connections.close_all()
+            settings["NAME"] = committed_db
+        assert sample(found, "database_up") == 0
+        assert ("evenshare_rounds_total", frozenset()) not in found
+
+
+@pytest.mark.django_db
+class TestQueues:
+    def test_tell_their_pulse_where_there_is_a_supervisor(
+        self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        pulse.touch(tmp_path, "rounds")
+        found = scrape(client)
+        assert sample(found, "queue_pulse_age_seconds", queue="rounds") >= 0
+        assert not [key for key in found if ("queue", "default") in key[1] and "pulse" in key[0]]
+
+    def test_are_silent_without_a_broker(self, client: Client, settings: Settings) -> None:
+        settings.REDIS_URL = "unix:///nowhere/valkey.sock?db=0"
+        found = scrape(client)
+        assert sample(found, "broker_up") == 0
+        assert not [key for key in found if "queue_messages" in key[0]]
+
+
+@pytest.mark.django_db
+class TestARequest:
+    def test_is_counted_by_template_and_never_by_address(self, client: Client) -> None:
+        def seen() -> float:
+            labels = {"route": "/pools/<slug:name>/", "method": "GET", "status": "302"}
+            key = ("evenshare_http_requests_total", frozenset(labels.items()))
+            return scrape(client).get(key, 0.0)
+
+        before = seen()
+        client.get("/pools/secret-name/?token=secret")
+        client.get("/no/such/page/")
+        assert seen() == before + 1
+        text = client.get("/metrics").content.decode()
+        assert 'route="unmatched"' in text
+        assert "secret" not in text
+
+    def test_with_an_odd_method_makes_no_new_label(self, client: Client) -> None:
+        client.generic("BREW", "/login/")
+        text = client.get("/metrics").content.decode()
+        assert 'method="OTHER"' in text
+        assert "BREW" not in text
+
+    def test_is_logged_once_with_its_id_and_without_its_query(
+        self, client: Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "portal.access"):
+            client.get("/no/such%0apage/?token=secret", HTTP_X_REQUEST_ID="0123456789abcdef")
+            client.get("/healthz")
+        told = [record.msg for record in caplog.records if record.name == "portal.access"]
+        assert len(told) == 1
+        line = told[0]
+        assert isinstance(line, dict)
+        wanted = {
+            "event": "http.request",
+            "request_id": "0123456789abcdef",
+            "method": "GET",
+            "path": "/no/such%0Apage/",
+            "route": "unmatched",
+            "status": 404,
+        }
+        assert {key: line[key] for key in wanted} == wanted
+
+
+class TestARound:
+    def test_is_named_in_whatever_is_logged_meanwhile(
+        self, place: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An executor's own line says to which pool and round it belongs."""
+        seen: list[dict[str, object]] = []
+
+        def note(*_args: object, **_kwargs: object) -> int:
+            seen.append(structlog.contextvars.get_contextvars())
+            return 0
+
+        monkeypatch.setattr("scheduling.engine.rounds.feed", note)
+        place.round()
+        place.submit("north", 1, 60)
+        place.round(after_s=10)
+        assert [(line["pool"], line["round"]) for line in seen] == [
+            (place.pool.name, 1),
+            (place.pool.name, 2),
+        ]
+        assert "round" not in structlog.contextvars.get_contextvars()
+
+
+class TestLogs:
+    """In a process of its own: logging is set up once in each."""
+
+    PROGRAM = """
+import django, logging, structlog
+django.setup()
+with structlog.contextvars.bound_contextvars(request_id="r-1"):
+    structlog.get_logger("a").info("hello", when=django, n=1)
+    logging.getLogger("b").warning("plain %s", "words")
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        structlog.get_logger("c").exception("failed")
+"""
+
+    def written(self, **environment: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", self.PROGRAM],
+            cwd=ROOT,
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or "SettingError" in done.stderr, done.stderr
+        return (done.stdout + done.stderr).splitlines()
+
+    def test_are_an_object_per_line_in_production(self) -> None:
+        lines = [json.loads(line) for line in self.written(LOG_FORMAT="json")]
+        assert [(line["event"], line["level"], line["request_id"]) for line in lines] == [
+            ("hello", "info", "r-1"),
+            ("plain words", "warning", "r-1"),
+            ("failed", "error", "r-1"),
+        ]
+        assert "ZeroDivisionError" in lines[2]["exception"]
+        assert all(line["timestamp"].endswith("Z") for line in lines)
+
+    def test_are_lines_for_people_in_the_demo(self) -> None:
+        lines = self.written(LOG_FORMAT="console")
+        assert "[info     ] hello" in lines[0]
+        assert "request_id=r-1" in lines[1]
+
+    def test_refuse_what_they_do_not_know(self) -> None:
+        assert "LOG_FORMAT must be json or console" in self.written(LOG_FORMAT="xml")[-1]
+        assert "METRICS_TOKEN must have" in self.written(METRICS_TOKEN="short")[-1]
