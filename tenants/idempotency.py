@@ -55,6 +55,7 @@ class Request:
 
 
 _BEGIN = """
+SELECT set_config('lock_timeout', %s, true);
 INSERT INTO tenants_idempotentreply
     (tenant_id, user_id, route, key, digest, made, created_at)
 VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())
@@ -74,8 +75,9 @@ def reply_begin(request: Request, made: list[str]) -> list[str] | None:
     """
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [WAIT])
-            cursor.execute(_BEGIN, [*astuple(request), json.dumps(made)])
+            # Two statements on one way: the wait is bounded for the insert and what follows.
+            cursor.execute(_BEGIN, [WAIT, *astuple(request), json.dumps(made)])
+            cursor.nextset()
             if cursor.fetchone() is not None:
                 return None
     except OperationalError as error:

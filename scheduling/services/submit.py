@@ -5,10 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
 
+import msgspec
 from django.conf import settings
+from django.db import connection
 
 from scheduling.domain.values import SECOND_US
+from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, VirtualWork
 from scheduling.selectors.offers import Offer, pool_offer
@@ -101,12 +106,7 @@ def jobs_submit_bulk(
             _job(draft, spec, readings[spec.pool.id], uid)
             for spec, uid in zip(read, uids, strict=True)
         ]
-        Job.objects.bulk_create(jobs)
-        VirtualWork.objects.bulk_create(
-            VirtualWork(job=job, duration_us=spec.duration_s * SECOND_US)
-            for job, spec in zip(jobs, read, strict=True)
-            if spec.duration_s is not None
-        )
+        _insert(jobs, read, [readings[spec.pool.id].wall for spec in read])
         _wake(pools.values())
     return jobs
 
@@ -162,6 +162,46 @@ def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
     )
 
 
+# Every column of a job but those of what happens to it later, which have the model's defaults.
+_SPEC_COLUMNS = (
+    *("uid", "tenant_id", "pool_id", "name", "submitted_by_id", "submitted_at", "source"),
+    *("gpus", "gpus_min", "gpus_max", "gpu_types", "weight", "max_price"),
+)
+_DEFAULT_COLUMNS = (
+    *("cpus", "memory_mb", "job_class", "deadline_at", "estimate_s", "estimate_source"),
+    *("state", "reason_code", "reason_round", "terms", "leases_held", "first_started_at"),
+    *("ended_at", "exit_code", "cancel_asked_at", "quarantine", "version", "utility", "progress"),
+)
+_json = msgspec.json.Encoder().encode
+
+
+def _insert(jobs: Sequence[Job], read: Sequence[JobSpec], made_at: Sequence[datetime]) -> None:
+    """Insert jobs by COPY and give them their ids; four times as fast as one long INSERT."""
+    for job, pk in zip(jobs, next_ids("scheduling_job", len(jobs)), strict=True):
+        job.pk = pk
+    spec_of, default_of = attrgetter(*_SPEC_COLUMNS), attrgetter(*_DEFAULT_COLUMNS)
+    copy_rows(
+        "scheduling_job",
+        ("id", "created_at", "command", "environment", *_SPEC_COLUMNS, *_DEFAULT_COLUMNS),
+        (
+            (
+                *(job.pk, at, _json(job.command).decode(), _json(job.environment).decode()),
+                *(*spec_of(job), *default_of(job)),
+            )
+            for job, at in zip(jobs, made_at, strict=True)
+        ),
+    )
+    copy_rows(
+        "scheduling_virtualwork",
+        ("job_id", "duration_us", "done_us", "token", "launched_us", "exit_code"),
+        (
+            (job.pk, spec.duration_s * SECOND_US, 0, "", None, 0)
+            for job, spec in zip(jobs, read, strict=True)
+            if spec.duration_s is not None
+        ),
+    )
+
+
 def _reading(now: Now, pool: Offer) -> PoolNow:
     return now if isinstance(now, PoolNow) else now(pool.id)
 
@@ -181,7 +221,12 @@ def _make_room(tenant: Tenant, jobs: int) -> None:
 
 
 def _pending(tenant: Tenant) -> int:
-    return Job.objects.filter(tenant=tenant, state=Job.State.PENDING).count()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM scheduling_job WHERE tenant_id = %s AND state = 'pending'",
+            [tenant.pk],
+        )
+        return int(cursor.fetchone()[0])
 
 
 def _wake(pools: Iterable[Offer]) -> None:

@@ -10,14 +10,14 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from tenants.api.problems import Problem
-from tenants.models import ApiToken, User
-from tenants.tokens import token_find
+from tenants.models import User
+from tenants.tokens import Bearer, token_find
 
 
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer es_...`."""
 
-    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+    def authenticate(self, request: Request) -> tuple[User, Bearer] | None:
         """Return the person behind a token; None without the header.
 
         Raises:
@@ -26,10 +26,10 @@ class BearerAuthentication(BaseAuthentication):
         kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        token = token_find(secret.strip())
-        if token is None:
+        bearer = token_find(secret.strip())
+        if bearer is None:
             raise AuthenticationFailed("The token is unknown or expired.", "bad_token")
-        return token.user, token
+        return bearer.user, bearer
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         """What a 401 asks for."""
@@ -52,6 +52,6 @@ class SignedIn(BasePermission):
         if not isinstance(request.user, User):
             return False
         wanted = view.scope_of(request.method)
-        if isinstance(request.auth, ApiToken) and wanted not in ("", *request.auth.scopes):
+        if isinstance(request.auth, Bearer) and wanted not in ("", *request.auth.token.scopes):
             raise Problem(403, "scope", f"The token has not the scope {wanted}.")
         return True

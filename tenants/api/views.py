@@ -22,6 +22,7 @@ from tenants.tokens import (
     DAYS,
     DAYS_MAX,
     PER_PERSON,
+    Bearer,
     Scope,
     TooManyTokensError,
     token_create,
@@ -78,9 +79,9 @@ class TokenOne(ApiView):
         """Drop a token: itself, or with `jobs:write` (or a session) any of yours."""
         used = request.auth
         if (
-            isinstance(used, ApiToken)
-            and used.uid != uid
-            and Scope.JOBS_WRITE.value not in used.scopes
+            isinstance(used, Bearer)
+            and used.token.uid != uid
+            and Scope.JOBS_WRITE.value not in used.token.scopes
         ):
             raise Problem(403, "scope", "The token may drop itself alone.")
         if not token_drop(user=self.person, uid=uid):

@@ -159,6 +159,22 @@ class TestABulk:
         assert fields == ["jobs[3].pool", "jobs[3].gpus", "jobs[4]"]
         assert not Job.objects.exists()
 
+    def test_makes_the_same_rows_as_one_by_one(self, stage: Cluster, person: User) -> None:
+        spec = {
+            "pool": stage.pool.name, "gpus": 2, "command": ["a", 'q"\\\t\n', "\N{SNOWMAN}"],
+            "environment": {"A": "b"}, "gpu_types": ["v100"], "max_price": "1.5", "weight": 7,
+            "name": "same", "duration_s": 60,
+        }  # fmt: skip
+        asked: Any = {"tenant": stage.tenants["aa"], "user": person}
+        one = job_submit(spec=spec, now=stage.now(), **asked)
+        (other,) = jobs_submit_bulk(specs=[spec], now=lambda _: stage.now(), **asked)
+        rows = [Job.objects.filter(pk=job.pk).values().get() for job in (one, other)]
+        for row in rows:
+            for name in ("id", "uid", "created_at"):
+                assert row.pop(name)
+        assert rows[0] == rows[1]
+        assert one.virtual_work.duration_us == other.virtual_work.duration_us == 60_000_000
+
     def test_asks_the_database_no_more_for_more_jobs(self, stage: Cluster) -> None:
         def queries(count: int) -> int:
             specs = [{"pool": stage.pool.name, "gpus": 1}] * count
