@@ -58,15 +58,17 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 REQUESTS = Counter(
-    "evenshare_http_requests",
+    "http_requests",
     "Requests by template of their address, method and status.",
     ["route", "method", "status"],
+    namespace="evenshare",
     registry=REGISTRY,
 )
 SECONDS = Histogram(
-    "evenshare_http_request_seconds",
+    "http_request_seconds",
     "Seconds from a request's arrival to the start of its answer.",
     ["route", "method"],
+    namespace="evenshare",
     buckets=_BUCKETS,
     registry=REGISTRY,
 )
@@ -97,6 +99,10 @@ def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
 
 def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
     return CounterMetricFamily(f"evenshare_{name}", words, labels=labels)
+
+
+def _summary(name: str, words: str, *labels: str) -> SummaryMetricFamily:
+    return SummaryMetricFamily(f"evenshare_{name}", words, labels=labels)
 
 
 class RoundTotals:
@@ -181,9 +187,7 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
     rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
     age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
-    seconds = SummaryMetricFamily(
-        "evenshare_round_seconds", "Time of a round's steps.", labels=("pool", "step")
-    )
+    seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
     fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
     leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
     for pool in pools:
