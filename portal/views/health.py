@@ -36,7 +36,10 @@ def readyz(request: HttpRequest) -> HttpResponse:
             for check in checks
         ],
     }
-    return _fresh(JsonResponse(body, status=200 if ready else 503))
+    answer = _fresh(JsonResponse(body, status=200 if ready else 503))
+    # Django would log an error at every probe; the request's own line tells it once.
+    answer._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
+    return answer
 
 
 @require_safe

@@ -23,8 +23,6 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import Intent, Lease, PoolClock, PoolFence, RoundFailure
 from tests.factories import BEGIN, Cluster, cluster
 
-TOKEN = "a-token-of-a-monitor"
-
 
 @pytest.fixture
 def place(db: None) -> Cluster:  # noqa: ARG001 - pytest's fixture, asked for by its name
@@ -137,6 +135,14 @@ class TestReadyz:
         status, states, details = ready(client)
         assert (status, states["migrations"], states["rounds"]) == (503, "failing", "failing")
         assert details["migrations"] == "1 missing: billing.9999_later"
+
+    def test_that_is_red_is_logged_as_a_request_and_not_as_an_error(
+        self, place: Cluster, client: Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A supervisor shows errors on its terminal, and a probe comes every few seconds."""
+        looked_at(place, ago_s=100)
+        ready(client)
+        assert [(one.name, one.levelname) for one in caplog.records] == [("portal.access", "INFO")]
 
     def test_warns_without_a_broker(
         self, place: Cluster, client: Client, settings: Settings

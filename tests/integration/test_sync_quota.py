@@ -11,7 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from scheduling.models import PoolClock
+from tenants.audit import Actor
 from tenants.models import AuditRecord, Quota, User
+from tenants.services_quota import quotas_undo
 from tests.factories import BEGIN, Cluster, cluster
 
 HEADER = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit\n"
@@ -123,6 +125,13 @@ class TestApplied:
         assert (record.actor.username, record.subject) == ("otto", "pool pool-1")
         assert record.reason == "sync_quota quotas.csv"
         assert {row["gpus"] for row in record.after["periods"]} == {2, 4, 6}
+
+    def test_is_undone_like_a_change_of_the_console(self, place: Cluster, tmp_path: Path) -> None:
+        sync(tmp_path, AGREED, *APPLY)
+        otto = Actor(User.objects.get(username="otto"))
+        record = AuditRecord.objects.get()
+        quotas_undo(actor=otto, pool_id=place.pool.pk, record_id=record.pk, next_round=1)
+        assert stored() == AT_FIRST
 
     def test_again_before_it_began_leaves_no_trace(self, place: Cluster, tmp_path: Path) -> None:
         """The second file comes at the same instant: nothing of the first has held yet."""
