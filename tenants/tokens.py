@@ -22,7 +22,7 @@ PREFIX = "es_"
 SECRET_BYTES = 32
 DAYS, DAYS_MAX, PER_PERSON = 30, 90, 50
 # Its last use is written at most so often: reads stay reads.
-USED_EVERY = timedelta(minutes=5)
+USED_EVERY_S = 300
 
 
 class Scope(StrEnum):
@@ -63,7 +63,7 @@ def token_create(
 
 _FIND = """
 SELECT t.id, t.uid, t.user_id, t.name, t.scopes,
-       t.used_at IS NULL OR t.used_at < statement_timestamp() - %s,
+       t.used_at IS NULL OR t.used_at < statement_timestamp() - make_interval(secs => %s),
        u.username, u.first_name, u.last_name, u.is_active, u.site_role,
        coalesce((
            SELECT jsonb_agg(jsonb_build_array(m.tenant_id, n.slug, n.name, m.role) ORDER BY n.slug)
@@ -89,7 +89,7 @@ def token_find(secret: str) -> Bearer | None:
     if not secret.startswith(PREFIX) or not secret.isascii() or len(secret) > 100:
         return None
     with site_scope(), connection.cursor() as cursor:
-        cursor.execute(_FIND, [USED_EVERY, digest_of(secret)])
+        cursor.execute(_FIND, [USED_EVERY_S, digest_of(secret)])
         row = cursor.fetchone()
         if row is None:
             return None

@@ -48,6 +48,12 @@ TENANT_PAGE = Row(200, 200, 200, 404, 404, 200, 302, 302)
 SUBMIT_PAGE = Row(200, 403, 200, 404, 404, 403, 302, 302)
 POOL_PAGE = Row(200, 200, 200, 200, 404, 200, 302, 302)
 DEMO_POOL = Row(200, 200, 200, 200, 404, 200, 200, 200)
+# The console is not there for anybody but those who run the site. A form that says nothing is
+# refused; what only acts leads back.
+CONSOLE = Row(404, 404, 404, 404, 404, 200, 302, 302)
+CONSOLE_REFUSES = CONSOLE._replace(operator=422)
+CONSOLE_ACTS = CONSOLE._replace(operator=302)
+CONSOLE_FORM = {"GET": CONSOLE, "POST": CONSOLE_REFUSES}
 
 # API. Everybody signed in gets a list; what is in it is theirs.
 API_LIST = Row(200, 200, 200, 200, 200, 200, 401, 200)
@@ -121,6 +127,22 @@ TABLE: dict[str, Route] = {
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)),
     "t/<slug:slug>/ledger/": get(TENANT_PAGE),
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE),
+    # Probes of this machine itself, which the test's client is
+    "healthz": get(PUBLIC),
+    "readyz": get(PUBLIC),
+    "metrics": get(PUBLIC),
+    # The operator's console
+    "operate/": get(CONSOLE),
+    "operate/audit/": get(CONSOLE),
+    "operate/tenants/": Route(CONSOLE_FORM),
+    "operate/tenants/<slug:slug>/": Route(CONSOLE_FORM),
+    "operate/people/": Route(CONSOLE_FORM),
+    "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM),
+    "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
+    "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM),
+    "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM),
+    "operate/pools/<slug:name>/health/": get(CONSOLE),
+    "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
     # The API
     "api/v1/tokens": Route(
         {"GET": API_LIST, "POST": everybody(401)},

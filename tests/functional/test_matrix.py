@@ -223,6 +223,8 @@ def expected(route: Route, method: str, actor: str) -> set[int]:
         return {getattr(row, actor)}
     # Asking with a method that is not there tells nothing: refused, or sent to sign in first.
     refused = set(route.others)
+    if any(getattr(known, actor) == 404 for known in route.methods.values()):
+        refused.add(404)  # what is not there for somebody is so with any method
     if actor in ("nobody", "reader"):
         refused |= {302, 401}
     if method == "OPTIONS":

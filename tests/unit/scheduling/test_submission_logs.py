@@ -1,0 +1,50 @@
+"""A hostile log becomes inert text in a bounded window."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.engine.executors.local_files import LogWindow
+from scheduling.services.logs import WINDOW_BYTES, _whole_signs, inert
+
+
+def window(data: bytes, *, more: int = 0) -> LogWindow:
+    return LogWindow(data, len(data), len(data) + more)
+
+
+class TestInertText:
+    @pytest.mark.parametrize(
+        ("hostile", "shown"),
+        [
+            ("\x1b[2J\x1b]0;title\x07", "\\x1b[2J\\x1b]0;title\\x07"),
+            ("a\x00b", "a\\x00b"),
+            ("\x9b31m", "\\x9b31m"),
+            ("over\rwritten\b", "over\\x0dwritten\\x08"),
+            ("\u202egnp.exe", "\\u202egnp.exe"),
+            ("tab\tline\n", "tab\tline\n"),
+            ("snow \N{SNOWMAN}", "snow \N{SNOWMAN}"),
+        ],
+    )
+    def test_shows_what_would_act(self, hostile: str, shown: str) -> None:
+        assert inert(hostile) == shown
+
+    def test_replaces_what_is_no_text(self) -> None:
+        assert _whole_signs(window(b"\xff\xfeok"))[1] == "\ufffd\ufffdok"
+
+
+class TestAWindow:
+    @pytest.mark.parametrize("sign", ["é", "\N{SNOWMAN}", "\N{PARTY POPPER}"])
+    def test_ends_between_characters(self, sign: str) -> None:
+        raw = sign.encode()
+        for cut in range(1, len(raw)):
+            data, text = _whole_signs(window(b"abc" + raw[:cut], more=9))
+            assert (data, text) == (b"abc", "abc")
+        assert _whole_signs(window(b"abc" + raw, more=9)) == (b"abc" + raw, "abc" + sign)
+
+    def test_moves_on_through_bytes_that_never_become_text(self) -> None:
+        assert _whole_signs(window(b"\xf0", more=9))[0] == b"\xf0"
+
+    def test_stays_bounded_when_all_of_it_is_escaped(self) -> None:
+        data, text = _whole_signs(window(b"\x00" * WINDOW_BYTES))
+        assert 0 < len(text.encode()) <= WINDOW_BYTES
+        assert len(text) == 4 * len(data)
