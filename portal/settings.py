@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "portal.request_id.RequestId",
     "portal.observed.Observed",
+    "portal.guards.Guards",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -112,7 +113,8 @@ if _pool_size:
     _options["pool"] = {"min_size": 1, "max_size": _pool_size, "timeout": 5}
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 600
-    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# A connection that a restarted server has forgotten is replaced before it is used.
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Redis: the broker (portal/celery.py) and nothing that must not be lost.

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
+IDLE_S, LOCK_S = 20, 10
+
 
 @contextmanager
 def tenant_scope(tenant_id: int) -> Iterator[None]:
@@ -21,8 +23,17 @@ def tenant_scope(tenant_id: int) -> Iterator[None]:
 
 @contextmanager
 def engine_scope(pool_id: int) -> Iterator[None]:
-    """Run queries on behalf of a pool's engine, which sees all tenants."""
-    with _scope("evenshare.pool", str(pool_id)):
+    """Run queries on behalf of a pool's engine, which sees all tenants.
+
+    A process that freezes in here loses its session after `IDLE_S`, so that its row locks do
+    not outlive its fence; and nobody waits for a lock longer than `LOCK_S`.
+    """
+    with _scope("evenshare.pool", str(pool_id)), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
+            " set_config('lock_timeout', %s, true)",
+            [f"{IDLE_S}s", f"{LOCK_S}s"],
+        )
         yield
 
 

@@ -18,6 +18,11 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # 
     return _page(request, "400.html", 400)
 
 
+def unavailable(request: HttpRequest) -> HttpResponse:
+    """503: the database is away for a moment."""
+    return _page(request, "503.html", 503)
+
+
 def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:
     told = loader.get_template(template).render({"request_id": request_id_of(request)})
     return HttpResponse(told, status=status)

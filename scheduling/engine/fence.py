@@ -31,7 +31,11 @@ def fence_take(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | No
             UPDATE scheduling_poolfence
             SET token = token + 1, holder = %s,
                 until = clock_timestamp() + make_interval(secs => %s)
-            WHERE pool_id = %s AND until < clock_timestamp()
+            WHERE pool_id = (
+                SELECT pool_id FROM scheduling_poolfence
+                WHERE pool_id = %s AND until < clock_timestamp()
+                -- A holder that is writing has the row locked: it has the pool, too.
+                FOR UPDATE SKIP LOCKED)
             RETURNING token
             """,
             [holder, hold_s, pool_id],

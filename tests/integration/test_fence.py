@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 
 import scheduling.engine.rounds as engine
 from scheduling.domain.decision import Decision
@@ -21,6 +21,8 @@ from scheduling.engine.fence import FencedError, fence_lock, fence_release, fenc
 from scheduling.engine.rounds import Outcome, RoundResult, round_run
 from scheduling.models import Intent, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
 from scheduling.policies.base import decide_round
+from tenants import scopes
+from tenants.scopes import engine_scope
 from tests.factories import BEGIN, Cluster, cluster
 from tests.tools import eventually
 
@@ -79,6 +81,54 @@ class TestTheFence:
             assert fence_lock(lab.pool.pk, token).token == token
             with pytest.raises(FencedError):
                 fence_lock(lab.pool.pk, token - 1)
+
+    def test_is_not_waited_for_while_a_frozen_writer_has_its_row(self) -> None:
+        lab = busy_cluster()
+        frozen, go_on = threading.Event(), threading.Event()
+
+        def freeze() -> None:
+            with engine_scope(lab.pool.pk):
+                fence_lock(lab.pool.pk, 0)
+                frozen.set()
+                go_on.wait(20)
+            connection.close()
+
+        thread = threading.Thread(target=freeze)
+        thread.start()
+        assert frozen.wait(10)
+        # At once, not after the frozen session is cut off.
+        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        go_on.set()
+        thread.join()
+        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.COMMITTED
+
+    def test_lock_does_not_outlive_a_writer_that_freezes_in_its_transaction(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(scopes, "IDLE_S", 1)
+        lab = busy_cluster()
+        cut: list[type[Exception]] = []
+        locked, seen = threading.Event(), threading.Event()
+
+        def freeze() -> None:
+            try:
+                with engine_scope(lab.pool.pk):
+                    fence_lock(lab.pool.pk, 0)
+                    locked.set()
+                    seen.wait(20)
+                    PoolFence.objects.update(holder="me")
+            except DatabaseError as error:
+                cut.append(type(error))
+            connection.close()
+
+        thread = threading.Thread(target=freeze)
+        thread.start()
+        assert locked.wait(10)
+        eventually(lambda: round_run(lab.pool.pk, now=lab.now()).round is not None)
+        seen.set()
+        thread.join()
+        assert cut
+        assert PoolFence.objects.get().holder != "me"
 
 
 class TestTwoRoundsAtOnce:

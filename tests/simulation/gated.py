@@ -17,6 +17,7 @@ from scheduling.engine.executors import (
     Extension,
     Launch,
     Report,
+    ReportState,
     Stop,
 )
 from scheduling.engine.executors.virtual import VirtualExecutor
@@ -90,6 +91,7 @@ class FaultyExecutor:
     def __init__(self, random: Random, rate: float) -> None:
         self._virtual = VirtualExecutor()
         self._random, self.rate = random, rate
+        self._stopping: dict[str, Stop] = {}
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start work, or not, or start it and lose the answer."""
@@ -99,9 +101,11 @@ class FaultyExecutor:
         return _garbled(self._random, self.rate, reports)
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Stop work, or not."""
+        """Stop work now, or promise to: its checkpoint takes a while, as with real processes."""
         self._maybe_refuse()
-        return self._virtual.stop(stops)
+        slow = [stop for stop in stops if self._random.random() < 2 * self.rate]
+        self._stopping |= {stop.token: stop for stop in slow}
+        return self._virtual.stop([stop for stop in stops if stop not in slow])
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Nothing to extend."""
@@ -109,7 +113,16 @@ class FaultyExecutor:
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what there is, sometimes only a part of it, sometimes twice."""
         self._maybe_refuse()
-        return _garbled(self._random, self.rate, self._virtual.list(pool_id, at_us))
+        reports = {report.token: report for report in self._virtual.list(pool_id, at_us)}
+        for token, stop in list(self._stopping.items()):
+            report = reports.get(token)
+            if report is None or report.state is not ReportState.RUNNING:
+                del self._stopping[token]  # it came to its own end while it was being stopped
+            elif self._random.random() < 0.5 or not self.rate:
+                del self._stopping[token]
+                asked = Stop(token, stop.job_id, at_us, stop.grace_us)
+                reports |= {done.token: done for done in self._virtual.stop([asked])}
+        return _garbled(self._random, self.rate, list(reports.values()))
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Forget, as asked."""

@@ -1,0 +1,36 @@
+"""What every request passes first."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from portal.views import front
+
+pytestmark = pytest.mark.django_db
+
+
+class TestAnAddressWithNul:
+    @pytest.mark.parametrize("address", ["/?pool=%00", "/login/?next=%00", "/t/a%00/", "/x%00"])
+    def test_is_refused_clearly(self, client: Client, address: str) -> None:
+        assert client.get(address).status_code == 400
+
+
+class TestADatabaseThatIsAway:
+    def test_is_told_as_503_with_a_time_to_come_back(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away(*_: object, **__: object) -> None:
+            raise OperationalError("the connection is closed")
+
+        monkeypatch.setattr(front, "render", away)
+        response = client.get("/")
+        assert (response.status_code, response["Retry-After"]) == (503, "5")
+        assert b"The database does not answer" in response.content
+
+
+class TestPagesOfSignedInPeople:
+    def test_are_not_kept_by_caches(self, client: Client) -> None:
+        client.cookies["evenshare_session"] = "x"
+        assert client.get("/")["Cache-Control"] == "private, no-store"
