@@ -11,6 +11,7 @@ import structlog
 
 from scheduling.domain.decision import Decision, Share
 from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from scheduling.domain.instants import to_us
 from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.snapshots import next_number, snapshot_read
@@ -86,7 +87,7 @@ def quota_impact(
     wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
     try:
         before = decide_round(snapshot)
-        after = decide_round(with_quotas(snapshot, wanted, types))
+        after = decide_round(with_quotas(snapshot, wanted, types, since_us=to_us(since)))
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
@@ -95,9 +96,17 @@ def quota_impact(
 
 
 def with_quotas(
-    snapshot: Snapshot, nominal: Mapping[Key, Terms | None], types: Mapping[int, str]
+    snapshot: Snapshot,
+    nominal: Mapping[Key, Terms | None],
+    types: Mapping[int, str],
+    *,
+    since_us: int,
 ) -> Snapshot:
-    """Return the snapshot with other nominal quotas, scaled to its capacity. Pure."""
+    """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
+
+    They hold from `since_us` on, at the latest from the round: then what is deserved counts them
+    exactly as the round itself will.
+    """
     capacity: dict[str, int] = {}
     for node in snapshot.nodes:
         capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
@@ -120,19 +129,31 @@ def with_quotas(
         snapshot,
         entitlements=tuple(entitlements),
         tenants=tuple(tenants[key] for key in sorted(tenants)),
-        changes=(*snapshot.changes, *_steps(snapshot, entitlements)),
+        changes=_changes(snapshot, entitlements, since_us),
     )
 
 
-def _steps(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> list[Change]:
-    """The step of each effective quota that differs, at the round's instant."""
+def _changes(
+    snapshot: Snapshot, entitlements: Iterable[Entitlement], since_us: int
+) -> tuple[Change, ...]:
+    """The timed changes with the step of each effective quota that differs."""
     old = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
     new = {(row.tenant, row.gpu_type): row.gpus for row in entitlements}
-    return [
-        Change(snapshot.at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
-        for key in sorted(set(old) | set(new))
-        if old.get(key, 0) != new.get(key, 0)
+    keys = {key for key in (*old, *new) if old.get(key, 0) != new.get(key, 0)}
+    at_us = max(snapshot.service.at_us, min(since_us, snapshot.at_us))
+    steps = [
+        Change(at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
+        for key in sorted(keys)
     ]
+    # A step that the present quotas would have made later is not made.
+    kept = [
+        change
+        for change in snapshot.changes
+        if change.kind is not ChangeKind.QUOTA
+        or change.at_us < at_us
+        or (change.tenant, change.gpu_types[0]) not in keys
+    ]
+    return tuple(sorted([*steps, *kept], key=lambda change: change.at_us))
 
 
 def _next_instant(pool_id: int, now: PoolNow) -> datetime:

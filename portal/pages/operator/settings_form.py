@@ -104,7 +104,7 @@ def _clause(sentence: str, name: str) -> str:
     """ "a `x` for y, `z` per w" -> "for y" of x."""
     clauses = re.split(r"(?<=[,:]) ", sentence)
     found = next(clause for clause in clauses if f"`{name}`" in clause)
-    return found.removeprefix(f"`{name}`").strip(" ,:")
+    return found.removeprefix(f"`{name}`").strip(" ,:.") + "."
 
 
 def _field(

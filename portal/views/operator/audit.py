@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 
 from portal.pages.operator.fields import text, whole
 from portal.pages.operator.told import Difference, action_words, differences
-from portal.views.operator.console import console, page
+from portal.views.operator.console import console_read, page
 from tenants.audit import AuditFilter, audit_page
 from tenants.models import AuditRecord
 from tenants.scopes import site_scope
@@ -39,7 +39,7 @@ class Row:
     differences: tuple[Difference, ...]
 
 
-@console
+@console_read
 def log(request: HttpRequest) -> HttpResponse:
     """The newest records first, by key."""
     asked = {name: text(request.GET, name) for name in ("action", "subject", "actor")}

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import about, access, signed_in
 from portal.marks.page import NavItem
@@ -33,9 +33,7 @@ POOL_PAGES = (
 )
 
 
-def console(view: View) -> View:
-    """Let operators in, people who may read it only read, and have it not be there for others."""
-
+def _let_in(view: View) -> View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         role = access(request).site_role
@@ -45,7 +43,22 @@ def console(view: View) -> View:
             raise PermissionDenied
         return view(request, *args, **kwargs)
 
-    return signed_in(never_cache(require_http_methods(["GET", "HEAD", "POST"])(guarded)))
+    return signed_in(never_cache(guarded))
+
+
+def console(view: View) -> View:
+    """Let operators in, people who may read it only read, and have it not be there for others."""
+    return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))
+
+
+def console_read(view: View) -> View:
+    """As `console`, for a page without forms of its own."""
+    return require_safe(_let_in(view))
+
+
+def console_act(view: View) -> View:
+    """As `console`, for an address that only changes something."""
+    return require_POST(_let_in(view))
 
 
 def may_change(request: HttpRequest) -> bool:

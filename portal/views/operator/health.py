@@ -9,13 +9,13 @@ from portal.context import line_of
 from portal.marks.figures import duration, plural, thousands
 from portal.marks.notes import Addend, Stat
 from portal.marks.page import LATE, PAUSED
-from portal.views.operator.console import console, page, pool_of_console
+from portal.views.operator.console import console_read, page, pool_of_console
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from tenants.scopes import site_scope
 
 
-@console
+@console_read
 def health(request: HttpRequest, name: str) -> HttpResponse:
     """The last rounds of one pool, and what goes wrong."""
     facts, _ = pool_of_console(request, name)

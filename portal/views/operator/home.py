@@ -8,12 +8,11 @@ from django.contrib import messages
 from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from portal.clocks import pool_now
 from portal.context import line_of
 from portal.pages.operator.queue import queue
-from portal.views.operator.console import actor_of, console, page
+from portal.views.operator.console import actor_of, console_act, console_read, page
 from scheduling.models import Job
 from scheduling.selectors.operate import all_pools
 from scheduling.services.operate import job_release
@@ -23,7 +22,7 @@ from tenants.scopes import site_scope
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
-@console
+@console_read
 def home(request: HttpRequest) -> HttpResponse:
     """The queue, worst first; below it every pool and every tenant."""
     with site_scope():
@@ -46,8 +45,7 @@ def home(request: HttpRequest) -> HttpResponse:
     return page(request, "home.html", context, key="queue")
 
 
-@console
-@require_POST
+@console_act
 def release(request: HttpRequest, uid: UUID) -> HttpResponse:
     """Let a job that was set aside take part in rounds again."""
     with site_scope():

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.http import require_POST
 
 from portal.clocks import pool_now
 from portal.marks.tenants import TenantMark
@@ -30,7 +29,7 @@ from portal.pages.operator.quota_grid import (
     since_read,
     tomorrow,
 )
-from portal.views.operator.console import actor_of, console, page, pool_of_console
+from portal.views.operator.console import actor_of, console, console_act, page, pool_of_console
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Node
@@ -139,13 +138,15 @@ def _posted(request: HttpRequest, desk: Desk) -> bool:
     edits, errors = edits_read(desk.sheet, request.POST)
     if errors:
         raise ChangeError(errors)
+    if not edits:
+        raise ChangeError({"draft": "Nothing is drafted: type in a cell first."})
     digest = _digest(request, desk)
     saving = text(request.POST, "do") == "save"
-    if saving and text(request.POST, "previewed") == digest and edits:
+    if saving and text(request.POST, "previewed") == digest:
         _save(request, desk, edits)
         return True
     desk.preview = _estimate(desk, edits, digest)
-    if saving and edits:
+    if saving:
         words = "The draft is not the one that was estimated: look at the new estimate first."
         desk.errors = {"previewed": words}
     return False
@@ -209,7 +210,7 @@ def _show(request: HttpRequest, desk: Desk) -> HttpResponse:
         "undo": _undoable(desk.facts),
     }
     # htmx shows an answer of success alone.
-    failed = desk.errors and "HX-Request" not in request.headers
+    failed = desk.errors and request.method == "POST" and "HX-Request" not in request.headers
     return page(request, "quotas.html", context, key="quotas", status=422 if failed else 200)
 
 
@@ -226,8 +227,7 @@ def _undoable(facts: PoolFacts) -> AuditRecord | None:
         return last if last.after["next_round"] == next_number(facts.id) else None
 
 
-@console
-@require_POST
+@console_act
 def undo(request: HttpRequest, name: str) -> HttpResponse:
     """Take the last saved change back."""
     facts, _ = pool_of_console(request, name)

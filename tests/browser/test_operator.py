@@ -1,0 +1,201 @@
+"""The operator's console in a real browser: quotas by keyboard, a drained node, a paused pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from scheduling.engine.clock import clock_read
+from scheduling.models import LeaseSlot, Node, PoolClock
+from scheduling.tasks import run_round
+from tenants.models import AuditRecord, Quota
+from tests.functional.visitors import Town, town
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+WIDTHS = (1440, 390)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    made.cluster.pool.lease_s = 30
+    made.cluster.pool.save(update_fields=["lease_s"])
+    for tenant in ("north", "south"):
+        for _ in range(6):
+            made.submit(tenant=tenant, duration_s=100_000)
+    made.play(1)
+    return made
+
+
+def opened(browser: Browser, site: str, client: Client) -> Page:
+    """A page of somebody who is signed in."""
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    return context.new_page()
+
+
+@pytest.fixture
+def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
+    shown = opened(browser, site, there.operator)
+    complaints: list[str] = []
+    shown.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    yield shown
+    shown.context.close()
+    assert complaints == []
+
+
+def base(there: Town) -> str:
+    return f"/operate/pools/{there.cluster.pool.name}"
+
+
+def held(node: str) -> int:
+    return LeaseSlot.objects.filter(node__name=node, holding=True).count()
+
+
+def field(there: Town, name: str, tenant: str = "north") -> str:
+    return f"#{name}-{there.cluster.tenants[tenant].pk}-{there.cluster.gpu_type.pk}"
+
+
+class TestAnOperator:
+    def test_raises_a_quota_for_tomorrow_after_seeing_what_it_does(
+        self, there: Town, page: Page
+    ) -> None:
+        page.goto(f"{base(there)}/quotas/")
+        page.click("text=Tomorrow")
+        page.wait_for_selector("th.draft")
+        page.fill(field(there, "gpus"), "6")
+        assert page.inner_text("td.draft:has(.changed-cell) s") == "4"
+        assert page.inner_text("[data-sum] .short") == "2 too many: scaled down"
+        page.fill(field(there, "gpus", "south"), "2")
+        assert page.inner_text("[data-sum]").split("\n")[0] == "8 of 8"
+        page.click("text=What would it do?")
+        page.wait_for_selector("#impact >> text=An estimate, not a promise.")
+        assert Quota.objects.count() == 3, "nothing is saved by looking"
+        said = page.inner_text("#t-impact")
+        assert "4 → 6" in said
+        assert "4 → 2" in said
+        # Another draft is another estimate.
+        page.fill(field(there, "gpus", "south"), "1")
+        assert page.locator("#impact button[value=save]").is_disabled()
+        page.fill(field(there, "gpus", "south"), "2")
+        page.click("text=What would it do?")
+        page.click("#impact button[value=save]:not([disabled])")
+        page.wait_for_selector(".toast >> text=You can take it back until round")
+        quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
+        assert [quota.gpus for quota in quotas] == [4, 6]
+        assert (quotas[1].valid_from.hour, quotas[1].valid_from.minute) == (0, 0)
+        page.click(".toast >> text=Undo")
+        page.wait_for_selector("text=Undone: the quotas are as they were.")
+        assert Quota.objects.count() == 3
+        page.goto("/operate/audit/")
+        assert "eve" in page.inner_text("#t-audit")
+
+    def test_edits_the_grid_by_keyboard_alone(self, there: Town, page: Page) -> None:
+        page.goto(f"{base(there)}/quotas/")
+        target = field(there, "gpus")[1:]
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.id") == target:
+                break
+        assert page.evaluate("document.activeElement.id") == target
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.id") == field(there, "gpus", "south")[1:]
+        page.keyboard.type("9")
+        page.keyboard.press("Escape")
+        assert page.input_value(field(there, "gpus", "south")) == "4"
+        page.keyboard.press("ArrowUp")
+        page.keyboard.type("3")
+        assert page.inner_text("[data-sum] .short") == "1 unassigned"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#impact >> text=An estimate, not a promise.")
+        assert page.evaluate("document.activeElement.id") == target
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.value") == "save":
+                break
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".toast >> text=Saved.")
+        assert Quota.objects.get(tenant=there.tenant, valid_until=None).gpus == 3
+
+    def test_is_told_which_cell_is_wrong(self, there: Town, page: Page) -> None:
+        page.goto(f"{base(there)}/quotas/")
+        page.fill(field(there, "gpus"), "six")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#impact >> text=Write a whole number.")
+        assert page.get_attribute(field(there, "gpus"), "aria-invalid") == "true"
+        page.click("#impact .errs a")
+        assert page.evaluate("document.activeElement.id") == field(there, "gpus")[1:]
+
+    def test_drains_a_node_and_watches_its_leases_move_off(self, there: Town, page: Page) -> None:
+        page.goto(f"{base(there)}/nodes/")
+        page.click("#node-n0000 >> text=Drain")
+        page.wait_for_selector("h1 >> text=1 of 2 nodes take leases.")
+        assert held("n0000") == 4
+        assert "4 GPUs on nodes that are off" in page.inner_text(".deck")
+        for _ in range(5):
+            there.play(1)
+        assert (held("n0000"), held("n0001")) == (0, 4)
+        page.reload()
+        assert "the others are empty" in page.inner_text(".deck")
+        page.goto("/operate/")
+        page.wait_for_selector("text=n0000 of")
+        page.goto(f"{base(there)}/nodes/")
+        page.click("#node-n0000 >> text=Resume")
+        page.wait_for_selector("h1 >> text=All 2 nodes")
+        there.play(1)
+        assert held("n0000") == 4
+        assert Node.objects.get(pool=there.cluster.pool, name="n0000").state == "up"
+
+    def test_pauses_the_pool_and_resumes_it(self, there: Town, page: Page) -> None:
+        pool_id = there.cluster.pool.pk
+        page.goto(f"{base(there)}/settings/")
+        page.click("text=Pause pool-")
+        page.wait_for_selector("h1 >> text=is paused.")
+        assert PoolClock.objects.get(pool_id=pool_id).paused
+        stood = clock_read(pool_id).pool_at
+        assert run_round(pool_id) == "not_due"
+        page.click("text=Resume pool-")
+        page.wait_for_selector("h1 >> text=decides every 10 s.")
+        assert clock_read(pool_id).pool_at >= stood
+        actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
+        assert list(actions) == ["clock.paused", "clock.resumed"]
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_has_pages_that_fit_the_window_with_every_id_once(
+        self, there: Town, page: Page, width: int
+    ) -> None:
+        page.set_viewport_size({"width": width, "height": 900})
+        pool = base(there)
+        for path in (
+            *("/operate/", "/operate/tenants/", "/operate/tenants/north/", "/operate/people/"),
+            *("/operate/audit/", f"{pool}/quotas/", f"{pool}/nodes/", f"{pool}/settings/"),
+            f"{pool}/health/",
+        ):
+            page.goto(path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            twice = page.evaluate(
+                "[...document.querySelectorAll('[id]')].map(e => e.id)"
+                ".filter((id, n, all) => all.indexOf(id) !== n)"
+            )
+            assert twice == [], path
+
+
+class TestATenant:
+    @pytest.mark.parametrize("who", ["owner", "neighbour", "outsider"])
+    def test_reaches_none_of_it(self, there: Town, site: str, browser: Browser, who: str) -> None:
+        shown = opened(browser, site, getattr(there, who))
+        for path in ("/operate/", "/operate/audit/", f"{base(there)}/quotas/"):
+            answer = shown.goto(path)
+            assert answer is not None
+            assert answer.status == 404
+        assert shown.locator("a[href^='/operate/']").count() == 0
+        shown.context.close()

@@ -1,0 +1,401 @@
+"""The operator's console over HTTP: who may look, who may change, what the pages say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import get_resolver
+
+from portal.urls_operator import urlpatterns
+from scheduling.models import Job, MaintenanceWindow, Node, PoolClock, RoundFailure
+from tenants.models import AuditRecord, Budget, Membership, Quota, Tenant, User
+from tests.functional.pool_stage import headline
+from tests.functional.visitors import Town, town, visitor
+
+Role = Membership.Role
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    made.submit()
+    made.play(2)
+    return made
+
+
+READ_ONLY = ("operate", "operate-audit", "operate-health")
+ACTS = ("operate-release", "operate-quotas-undo")
+
+
+def addresses(there: Town) -> Iterator[tuple[str, str]]:
+    """Every address of the console, and its name."""
+    job = Job.objects.first()
+    assert job is not None
+    values = {"name": there.cluster.pool.name, "slug": "north", "uid": str(job.uid)}
+    for pattern in urlpatterns:
+        route = re.sub(r"<\w+:(\w+)>", lambda found: values[found[1]], str(pattern.pattern))
+        yield f"/operate/{route}", str(pattern.name)
+
+
+def page(client: Client, path: str, **data: str) -> str:
+    answer = client.get(path, data)
+    assert answer.status_code == 200, f"{path}: {answer.status_code}"
+    return str(answer.content.decode())
+
+
+class TestWhoMayLook:
+    def test_is_the_operator_finance_and_the_auditor_on_every_route(self, there: Town) -> None:
+        people = {
+            "operator": (there.operator, 200),
+            "finance": (visitor("fin", site_role=User.SiteRole.FINANCE), 200),
+            "auditor": (visitor("aud", site_role=User.SiteRole.AUDITOR), 200),
+            "member": (there.owner, 404),
+            "viewer": (there.mate, 404),
+            "manager": (there.neighbour, 404),
+            "manager elsewhere": (there.outsider, 404),
+            "nobody": (there.nobody, 302),
+        }
+        for path, name in addresses(there):
+            for who, (client, expected) in people.items():
+                status = client.get(path).status_code
+                assert (path, who, status) == (path, who, 405 if name in ACTS else expected)
+
+    def test_may_change_as_operator_alone_on_every_route(self, there: Town) -> None:
+        people = {
+            "finance": (visitor("fin", site_role=User.SiteRole.FINANCE), 403),
+            "auditor": (visitor("aud", site_role=User.SiteRole.AUDITOR), 403),
+            "manager": (there.neighbour, 404),
+            "manager of it": (visitor("man", there.tenant, Role.MANAGER), 404),
+            "nobody": (there.nobody, 302),
+        }
+        for path, name in addresses(there):
+            for who, (client, expected) in people.items():
+                status = client.post(path, {"do": "pause"}).status_code
+                assert (path, who, status) == (path, who, 405 if name in READ_ONLY else expected)
+        assert not AuditRecord.objects.exists()
+        assert not PoolClock.objects.filter(paused=True).exists()
+
+    def test_needs_the_token_of_the_form(self, there: Town) -> None:
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(User.objects.get(username="eve"))
+        path = f"/operate/pools/{there.cluster.pool.name}/settings/"
+        assert client.post(path, {"do": "pause"}).status_code == 403
+        assert not PoolClock.objects.filter(paused=True).exists()
+
+    def test_ends_with_the_role(self, there: Town) -> None:
+        assert there.operator.get("/operate/").status_code == 200
+        User.objects.filter(username="eve").update(site_role="")
+        assert there.operator.get("/operate/").status_code == 404
+
+    def test_is_in_the_menu_of_those_who_may(self, there: Town) -> None:
+        path = f"/pools/{there.cluster.pool.name}/"
+        assert 'href="/operate/"' in page(there.operator, path)
+        assert 'href="/operate/"' not in page(there.owner, path)
+
+    def test_finds_nothing_of_another_name(self, there: Town) -> None:
+        for path in ("pools/none/quotas/", "tenants/none/"):
+            assert there.operator.get(f"/operate/{path}").status_code == 404
+
+    def test_counts_all_routes_of_the_console(self) -> None:
+        names = {name for name in get_resolver().reverse_dict if isinstance(name, str)}
+        assert {name for name in names if name.startswith("operate")} == {
+            pattern.name for pattern in urlpatterns
+        }
+
+
+class TestTheQueue:
+    def test_is_empty_while_all_is_well(self, there: Town) -> None:
+        assert headline(page(there.operator, "/operate/")) == "Nothing needs you."
+
+    def test_tells_everything_that_needs_a_person(self, there: Town) -> None:
+        pool = there.cluster.pool
+        RoundFailure.objects.create(pool=pool, error="ValueError: no", count=4)
+        Node.objects.filter(pool=pool, name="n0000").update(state="lost")
+        Budget.objects.filter(tenant=there.tenant).update(credit_limit=5, reserved=5)
+        aside = there.submit()
+        Job.objects.filter(pk=aside.pk).update(quarantine="KeyError: 'x'")
+        shown = page(there.operator, "/operate/")
+        assert headline(shown) == "Five things need you."
+        for words in (
+            f"4 rounds of {pool.name} failed since",
+            "n0000 of",
+            "Quotas of",
+            "exceed its v100 GPUs by 4",
+            "north may promise no more credits of main.",
+            "makes the policy of",
+        ):
+            assert words in shown
+        answer = there.operator.post(f"/operate/jobs/{aside.uid}/release/", follow=True)
+        assert headline(answer.content.decode()) == "Four things need you."
+
+    def test_says_when_rounds_are_late(self, there: Town) -> None:
+        PoolClock.objects.filter(pool=there.cluster.pool).update(
+            anchor_pool=there.cluster.at + timedelta(hours=1)
+        )
+        shown = page(there.operator, "/operate/")
+        assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
+        health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
+        assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
+
+
+class TestTenants:
+    def test_are_created_with_their_people(self, there: Town) -> None:
+        made = {"slug": "climate", "name": "Climate", "initials": "cl"}
+        answer = there.operator.post("/operate/tenants/", made)
+        assert answer["Location"] == "/operate/tenants/climate/"
+        tenant = Tenant.objects.get(slug="climate")
+        assert tenant.initials == "CL"
+        assert tenant.budgets.get().book == "main"
+        add = {"do": "add", "username": "ada", "role": "manager"}
+        assert there.operator.post(answer["Location"], add).status_code == 302
+        assert Membership.objects.get(tenant=tenant).role == "manager"
+
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            ({"do": "add", "username": "nobody-here", "role": "member"}, "Nobody has this login"),
+            ({"do": "add", "username": "ada", "role": "member"}, "is a member already"),
+            ({"do": "add", "username": "cem", "role": "king"}, "Choose viewer, member or manager"),
+            ({"do": "role", "username": "dag", "role": "member"}, "is not a member"),
+            ({"do": "fly", "username": "ada"}, "no such button"),
+        ],
+    )
+    def test_say_what_is_wrong_and_keep_everything(
+        self, there: Town, data: dict[str, str], words: str
+    ) -> None:
+        answer = there.operator.post("/operate/tenants/north/", data)
+        assert answer.status_code == 422
+        assert words in answer.content.decode()
+        assert Membership.objects.filter(tenant=there.tenant).count() == 2
+
+    def test_keep_their_last_manager(self, there: Town) -> None:
+        data = {"do": "remove", "username": "cem"}
+        answer = there.operator.post("/operate/tenants/south/", data)
+        assert "The last manager stays" in answer.content.decode()
+        assert Membership.objects.filter(user__username="cem").exists()
+
+    def test_take_no_field_that_the_form_does_not_have(self, there: Town) -> None:
+        """Mass assignment: a posted site role of a membership form changes nobody."""
+        data = {"do": "add", "username": "dag", "role": "member", "site_role": "operator"}
+        there.operator.post("/operate/tenants/north/", {**data, "is_superuser": "1"})
+        user = User.objects.get(username="dag")
+        assert (user.site_role, user.is_superuser, user.is_staff) == ("", False, False)
+
+
+class TestPeople:
+    def test_get_their_password_shown_once(self, there: Town) -> None:
+        data = {"username": "nina", "first_name": "Nina", "site_role": "", "is_superuser": "1"}
+        answer = there.operator.post("/operate/people/", data)
+        shown = answer.content.decode()
+        found = re.search(r'<code id="[^"]+">([\w-]{20})</code>', shown)
+        assert found is not None
+        assert "no-store" in answer["Cache-Control"]
+        user = User.objects.get(username="nina")
+        assert user.check_password(found[1])
+        assert not user.is_superuser
+        assert found[1] not in page(there.operator, "/operate/people/")
+        assert found[1] not in page(there.operator, "/operate/audit/")
+        assert there.nobody.login(username="nina", password=found[1])
+
+
+class TestThePages:
+    def test_of_nodes_change_them(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
+        there.operator.post(path, {"do": "drain", "node": "n0001"})
+        assert headline(page(there.operator, path)) == "1 of 2 nodes take leases."
+        there.operator.post(path, {"do": "remove", "node": "n0001"})
+        assert Node.objects.filter(pool=there.cluster.pool).count() == 1
+        add = {"do": "add", "name": "n9", "gpu_type": "a100", "gpus": "8"}
+        assert there.operator.post(path, add).status_code == 302
+        answer = there.operator.post(path, {**add, "gpus": "many"})
+        assert answer.status_code == 422
+        assert "Write 1 to 1,024." in answer.content.decode()
+
+    def test_of_nodes_plan_maintenance_that_the_pool_page_tells(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/nodes/"
+        begins, ends = there.cluster.at + timedelta(minutes=10), there.cluster.at + DAY
+        data = {
+            "do": "window",
+            "nodes": ["n0001"],
+            "starts_at": f"{begins:%Y-%m-%d %H:%M:%S}",
+            "ends_at": f"{ends:%Y-%m-%d %H:%M:%S}",
+            "reason": "new fans",
+        }
+        assert there.operator.post(path, data).status_code == 302
+        assert MaintenanceWindow.objects.get().starts_at == begins
+        for who in (there.operator, there.owner):
+            shown = page(who, f"/pools/{pool.name}/")
+            assert "takes no new lease: its maintenance begins" in shown
+            assert "new fans" in shown
+        answer = there.operator.post(path, {**data, "starts_at": "soon", "nodes": ["n7"]})
+        assert "Choose nodes of this pool." in answer.content.decode()
+        assert "Write an instant" in answer.content.decode()
+
+    def test_of_settings_show_every_option_with_its_bounds(self, there: Town) -> None:
+        shown = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/settings/")
+        assert "nodes are held back for a gang that was passed over" in shown
+        assert "Write 0 to 1,000." in shown
+        assert "0.4142" in shown  # theta 2 at half use
+
+    def test_of_settings_save_and_name_what_is_wrong(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/settings/"
+        data = {
+            "do": "settings",
+            "policy": "ltgf",
+            "round_s": "20",
+            "lease_s": "600",
+            "grace_s": "30",
+            "outage_grace_s": "3600",
+            "visibility": "own",
+            "option-spread": "yes",
+            "option-lease_bonus": "0.5",
+            "name": "stolen",
+            "book": "other",
+        }
+        assert there.operator.post(path, data).status_code == 302
+        pool.refresh_from_db()
+        assert (pool.round_s, pool.visibility, pool.options["lease_bonus"]) == (20, "own", 0.5)
+        assert (pool.name, pool.book) != ("stolen", "other")
+        answer = there.operator.post(path, {**data, "option-lease_bonus": "lots", "round_s": "x"})
+        shown = answer.content.decode()
+        assert answer.status_code == 422
+        assert "Expected `float`" in shown.replace("&#x27;", "'")
+        assert "Write 1 to 3,600 seconds." in shown
+
+    def test_of_health_tell_a_failure(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/health/"
+        assert headline(page(there.operator, path)) == f"Rounds of {pool.name} are on time."
+        RoundFailure.objects.create(pool=pool, error="ValueError: <script>", count=2)
+        shown = page(there.operator, path)
+        assert headline(shown) == f"Rounds of {pool.name} fail."
+        assert "&lt;script&gt;" in shown
+
+    def test_of_the_log_are_found_by_what_who_and_key(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
+        for n in range(60):
+            there.operator.post(path, {"do": "resume" if n % 2 else "drain", "node": "n0001"})
+        there.operator.post("/operate/people/", {"username": "nina"})
+        shown = page(there.operator, "/operate/audit/")
+        assert shown.count('<tr id="a-') == 50
+        older = re.search(r'href="\?before=(\d+)"', shown)
+        assert older is not None
+        assert page(there.operator, "/operate/audit/", before=older[1]).count('<tr id="a-') == 11
+        found = page(there.operator, "/operate/audit/", action="person.", actor="eve")
+        assert found.count('<tr id="a-') == 1
+        assert "person nina" in found
+        assert "No change fits" in page(there.operator, "/operate/audit/", subject="mars")
+
+
+class TestTheGrid:
+    def path(self, there: Town) -> str:
+        return f"/operate/pools/{there.cluster.pool.name}/quotas/"
+
+    def draft(self, there: Town, since: str = "now", **cells: str) -> dict[str, str]:
+        """The grid's form as it is shown, with some cells of north typed over."""
+        shown = page(there.operator, self.path(there), since=since)
+        fields = dict(re.findall(r'<input name="([\w-]+)" id="[\w-]+" value="([^"]*)"', shown))
+        for name in re.findall(r'<select name="(mode-[\w-]+)"', shown):
+            fields[name] = "LEND_AND_BORROW"
+        basis = re.search(r'name="basis" value="(\w+)"', shown)
+        assert basis is not None
+        key = f"{there.tenant.pk}-{there.cluster.gpu_type.pk}"
+        typed = {f"{name}-{key}": value for name, value in cells.items()}
+        return {**fields, "since": since, "basis": basis[1], **typed}
+
+    def previewed(self, there: Town, draft: dict[str, str]) -> tuple[str, dict[str, str]]:
+        answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
+        assert answer.status_code == 200, answer.content.decode()
+        shown = answer.content.decode()
+        digest = re.search(r'name="previewed" value="(\w+)"', shown)
+        return shown, {**draft, "do": "save", "previewed": digest[1] if digest else ""}
+
+    def rows(self, there: Town) -> list[tuple[int, Any]]:
+        quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
+        return list(quotas.values_list("gpus", "valid_until"))
+
+    def test_sums_every_type_and_names_what_is_left(self, there: Town) -> None:
+        assert headline(page(there.operator, self.path(there))).startswith("All 8 GPUs are")
+        Quota.objects.filter(tenant=there.tenant).update(gpus=1)
+        shown = page(there.operator, self.path(there))
+        assert "5 of 8 GPUs are somebody" in headline(shown)
+        assert "3 unassigned" in shown
+        Quota.objects.filter(tenant=there.tenant).update(gpus=7)
+        shown = page(there.operator, self.path(there))
+        assert headline(shown) == "Quotas promise 3 v100 GPUs too many."
+        assert "3 too many: scaled down" in shown
+
+    def test_saves_what_was_estimated_and_takes_it_back(self, there: Town) -> None:
+        tomorrow = f"{there.cluster.at + DAY:%Y-%m-%d} 00:00"
+        shown, save = self.previewed(there, self.draft(there, tomorrow, gpus="6"))
+        assert "An estimate, not a promise." in shown
+        assert "<s>4</s>" in shown
+        assert "2 too many: scaled down" in shown
+        assert self.rows(there) == [(4, None)]
+        answer = there.operator.post(self.path(there), save, follow=True)
+        assert [gpus for gpus, _ in self.rows(there)] == [4, 6]
+        assert "You can take it back until round" in answer.content.decode()
+        there.operator.post(self.path(there) + "undo/", follow=True)
+        assert self.rows(there) == [(4, None)]
+        log = page(there.operator, "/operate/audit/")
+        assert "changed quotas" in log
+        assert "undid a change of quotas" in log
+
+    def test_saves_nothing_that_was_not_estimated(self, there: Town) -> None:
+        draft = self.draft(there, gpus="6")
+        answer = there.operator.post(self.path(there), {**draft, "do": "save"})
+        assert "look at the new estimate first" in answer.content.decode()
+        _, save = self.previewed(there, draft)
+        other = next(name for name in save if name.startswith("gpus-"))
+        answer = there.operator.post(self.path(there), {**save, other: "8"})
+        assert "look at the new estimate first" in answer.content.decode()
+        assert self.rows(there) == [(4, None)]
+
+    def test_names_the_cell_that_is_wrong(self, there: Town) -> None:
+        Quota.objects.filter(tenant=there.tenant).update(valid_until=there.cluster.at + 9 * DAY)
+        Quota.objects.create(
+            tenant=there.tenant,
+            pool=there.cluster.pool,
+            gpu_type=there.cluster.gpu_type,
+            gpus=5,
+            valid_from=there.cluster.at + 9 * DAY,
+        )
+        draft = self.draft(there, gpus="six", until="")
+        answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
+        assert answer.status_code == 422
+        assert "Write a whole number." in answer.content.decode()
+        draft = self.draft(there, gpus="6", until="")
+        answer = there.operator.post(self.path(there), {**draft, "do": "preview"})
+        assert "A period with 5 GPUs begins" in answer.content.decode()
+
+    def test_does_not_begin_in_the_past(self, there: Town) -> None:
+        shown = page(there.operator, self.path(there), since="2001-01-01")
+        assert "This is past" in shown
+        assert "Write an instant" in page(there.operator, self.path(there), since="soon")
+
+    def test_gives_a_first_quota(self, there: Town) -> None:
+        island = there.elsewhere.tenants["island"]
+        shown = page(there.operator, self.path(there), tenant="island")
+        key = f"{island.pk}-{there.cluster.gpu_type.pk}"
+        assert f'name="gpus-{key}"' in shown
+        draft = {**self.draft(there), f"gpus-{key}": "2", f"mode-{key}": "RESERVE"}
+        draft |= {f"borrow-{key}": "", f"lend-{key}": "", f"until-{key}": ""}
+        _, save = self.previewed(there, draft)
+        there.operator.post(self.path(there), save)
+        quota = Quota.objects.get(tenant=island, pool=there.cluster.pool)
+        assert (quota.gpus, quota.mode, quota.borrow_limit) == (2, "RESERVE", None)
+
+    def test_reads_without_changing_for_the_auditor(self, there: Town) -> None:
+        auditor = visitor("aud", site_role=User.SiteRole.AUDITOR)
+        shown = page(auditor, self.path(there))
+        assert "You may read this console, not change it." in shown
+        assert "What would it do?" not in shown

@@ -1,0 +1,415 @@
+"""What operators do to pools, nodes, people and jobs: checked, recorded, seen by the next round."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+
+from scheduling.domain.snapshot import Snapshot
+from scheduling.engine import rounds as engine
+from scheduling.models import (
+    Job,
+    Lease,
+    LeaseSlot,
+    MaintenanceWindow,
+    Node,
+    Pool,
+    PoolClock,
+    PriceSetting,
+    RoundFailure,
+)
+from scheduling.selectors import operate as reads
+from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.sight import sight_read
+from scheduling.services import operate, operate_nodes
+from scheduling.tasks import run_round
+from tenants.audit import Actor, AuditFilter, audit_page
+from tenants.models import AuditRecord, Membership, User
+from tenants.operating import ChangeError
+from tenants.selectors import Access
+from tenants.services_admin import (
+    member_add,
+    member_remove,
+    member_role_set,
+    tenant_open,
+    user_create,
+)
+from tests.factories import BEGIN, Cluster, cluster
+
+Role = Membership.Role
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def actor(committed_db: str) -> Actor:
+    assert committed_db
+    user = User.objects.create(username="otto", site_role=User.SiteRole.OPERATOR)
+    return Actor(user, "request-1")
+
+
+def holders(lab: Cluster, node: str) -> int:
+    """GPUs that leases hold on a node."""
+    return LeaseSlot.objects.filter(node__pool=lab.pool, node__name=node, holding=True).count()
+
+
+def busy(**pool_fields: Any) -> Cluster:
+    """Two nodes of 4, which eight jobs of one GPU fill."""
+    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=60, **pool_fields)
+    for tenant in ("a", "b"):
+        for _ in range(4):
+            lab.submit(tenant, 1, 100_000)
+    return lab
+
+
+class TestADrainedNode:
+    def test_is_empty_when_its_leases_have_expired(self, actor: Actor) -> None:
+        lab = busy()
+        lab.round()
+        assert (holders(lab, "n0000"), holders(lab, "n0001")) == (4, 4)
+        lab.at += timedelta(seconds=5)
+        operate_nodes.node_drain(actor=actor, pool=lab.pool, name="n0000")
+        lab.rounds(5, every_s=10)
+        assert holders(lab, "n0000") == 4, "a lease is kept until its expiry"
+        lab.rounds(4, every_s=10)
+        assert (holders(lab, "n0000"), holders(lab, "n0001")) == (0, 4)
+        assert set(Lease.objects.filter(state="ended").values_list("end_reason", flat=True)) <= {
+            "drained",
+            "not_renewed",
+        }
+        operate_nodes.node_resume(actor=actor, pool=lab.pool, name="n0000")
+        lab.rounds(2, every_s=10)
+        assert holders(lab, "n0000") == 4
+
+    def test_may_be_removed_when_it_is_empty_and_past_leases_still_name_it(
+        self, actor: Actor
+    ) -> None:
+        lab = busy()
+        lab.round()
+        with pytest.raises(ChangeError, match="Drain it first"):
+            operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
+        operate_nodes.node_drain(actor=actor, pool=lab.pool, name="n0000")
+        with pytest.raises(ChangeError, match="hold 4 of its GPUs"):
+            operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
+        lab.rounds(8, every_s=10)
+        operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
+        lab.rounds(2, every_s=10)
+        view = pool_overview(lab.pool.pk, sight_read(lab.pool.pk, Access()))
+        assert [node.name for kind in view.types for node in kind.nodes] == ["n0001"]
+        assert Node.objects.get(name="n0000").pool is None
+        assert LeaseSlot.objects.filter(node__name="n0000").exists()
+        # The name is free for its successor.
+        operate_nodes.node_add(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
+        lab.rounds(2, every_s=10)
+        assert holders(lab, "n0000") == 4
+
+
+class TestMaintenance:
+    def plan(self, lab: Cluster, actor: Actor, begins_s: int, ends_s: int) -> None:
+        operate_nodes.window_add(
+            actor=actor,
+            pool=lab.pool,
+            nodes=["n0000"],
+            starts_at=BEGIN + timedelta(seconds=begins_s),
+            ends_at=BEGIN + timedelta(seconds=ends_s),
+            now=lab.at,
+        )
+
+    @pytest.mark.parametrize("begins_s", [200, 203, 207])
+    def test_is_overlapped_by_no_lease(self, actor: Actor, begins_s: int) -> None:
+        lab = busy()
+        lab.round()
+        self.plan(lab, actor, begins_s, 300)
+        held = {}
+        for _ in range(38):
+            lab.round(after_s=10)
+            held[int((lab.at - BEGIN).total_seconds())] = holders(lab, "n0000")
+        assert all(count == 0 for at, count in held.items() if begins_s <= at < 300)
+        assert held[10] == 4
+        assert held[100] == 4, "it is used as long as leases end in time"
+        assert held[300] == 4, "it is used again as soon as the window is over"
+        first, last = BEGIN + timedelta(seconds=begins_s), BEGIN + timedelta(seconds=300)
+        node = Node.objects.get(name="n0000")
+        there = Lease.objects.filter(slots__node=node, started_at__lt=last).exclude(
+            ended_at__lte=first
+        )
+        assert not there.filter(started_at__lt=last, ended_at__gt=first).exists()
+
+    def test_that_is_called_off_gives_the_node_back(self, actor: Actor) -> None:
+        lab = busy()
+        self.plan(lab, actor, 30, 3000)
+        lab.round()
+        assert holders(lab, "n0000") == 0
+        window = MaintenanceWindow.objects.get()
+        operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        lab.round(after_s=10)
+        assert holders(lab, "n0000") == 4
+        assert not MaintenanceWindow.objects.exists()
+
+    def test_that_has_begun_ends_now(self, actor: Actor) -> None:
+        lab = busy()
+        self.plan(lab, actor, 0, 3000)
+        lab.round()
+        lab.at += timedelta(seconds=15)
+        window = MaintenanceWindow.objects.get()
+        operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        window.refresh_from_db()
+        assert window.ends_at == lab.at
+        with pytest.raises(ChangeError, match="over"):
+            operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+
+    def test_of_one_node_does_not_overlap_itself(self, actor: Actor) -> None:
+        lab = busy()
+        self.plan(lab, actor, 100, 200)
+        self.plan(lab, actor, 200, 300)
+        with pytest.raises(ChangeError, match="has maintenance until"):
+            self.plan(lab, actor, 150, 160)
+
+    @pytest.mark.parametrize(
+        ("begins_s", "ends_s", "field"), [(100, 100, "ends_at"), (-200, -100, "ends_at")]
+    )
+    def test_lies_ahead_and_lasts(
+        self, actor: Actor, begins_s: int, ends_s: int, field: str
+    ) -> None:
+        lab = busy()
+        with pytest.raises(ChangeError) as error:
+            self.plan(lab, actor, begins_s, ends_s)
+        assert list(error.value.errors) == [field]
+
+    def test_tells_the_leases_that_were_there_before(self, actor: Actor) -> None:
+        lab = busy()
+        lab.round()
+        self.plan(lab, actor, 30, 300)
+        assert reads.leases_into(MaintenanceWindow.objects.get()) == 4
+
+
+class TestAPool:
+    def change(self, lab: Cluster, actor: Actor, **fields: Any) -> Pool:
+        lengths = {name: getattr(lab.pool, name) for name in operate.LENGTHS}
+        chosen: dict[str, Any] = {
+            "policy": "ltgf",
+            "options": {},
+            "visibility": "full",
+            "lengths": lengths | fields.pop("lengths", {}),
+            **fields,
+        }
+        return operate.pool_change(actor=actor, pool_id=lab.pool.pk, **chosen)
+
+    def test_uses_new_settings_in_the_next_round_and_keeps_what_differs(self, actor: Actor) -> None:
+        lab = busy()
+        self.change(lab, actor, lengths={"lease_s": 120}, options={"spread": True})
+        lab.round()
+        assert set(Lease.objects.values_list("expires_at", flat=True)) == {
+            BEGIN + timedelta(seconds=120)
+        }
+        record = AuditRecord.objects.get()
+        assert record.before["lease_s"] == 60
+        assert record.after["lease_s"] == 120
+        assert set(record.after) == {"lease_s", "options"}
+
+    @pytest.mark.parametrize(
+        ("fields", "error"),
+        [
+            ({"policy": "best"}, "policy"),
+            ({"options": {"spread": "maybe"}}, "option-spread"),
+            ({"options": {"reserve_after_leases": -1}}, "option-reserve_after_leases"),
+            ({"options": {"hurry": 1}}, "option-hurry"),
+            ({"lengths": {"round_s": 0}}, "round_s"),
+            ({"lengths": {"lease_s": None}}, "lease_s"),
+            ({"visibility": "gossip"}, "visibility"),
+        ],
+    )
+    def test_refuses_what_is_out_of_bounds(
+        self, actor: Actor, fields: dict[str, Any], error: str
+    ) -> None:
+        lab = busy()
+        with pytest.raises(ChangeError) as raised:
+            self.change(lab, actor, **fields)
+        assert list(raised.value.errors) == [error]
+        assert not AuditRecord.objects.exists()
+
+    def test_pauses_and_goes_on_where_its_clock_stood(self, actor: Actor) -> None:
+        lab = busy()
+        stopped = operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, paused=True)
+        assert run_round(lab.pool.pk) == "not_due"
+        again = operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, paused=False)
+        assert timedelta(0) <= again.pool_at - stopped.pool_at < timedelta(seconds=1)
+        assert list(AuditRecord.objects.order_by("id").values_list("action", flat=True)) == [
+            "clock.paused",
+            "clock.resumed",
+        ]
+
+    def test_of_real_time_keeps_scale_1(self, actor: Actor) -> None:
+        lab = busy()
+        with pytest.raises(ChangeError, match="scale 1"):
+            operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, scale=60)
+        Pool.objects.update(book="demo")
+        operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, scale=60)
+        assert PoolClock.objects.get().scale == 60
+
+    def test_posts_prices_by_its_new_setting(self, actor: Actor) -> None:
+        lab = busy()
+        operate.price_set(
+            actor=actor,
+            pool_id=lab.pool.pk,
+            gpu_type="v100",
+            base=Decimal("2.5"),
+            theta=Decimal(3),
+        )
+        lab.rounds(2, every_s=10)
+        price = reads.last_rounds(lab.pool.pk)
+        assert price
+        setting = PriceSetting.objects.get()
+        assert (setting.base, setting.theta) == (Decimal("2.5"), Decimal(3))
+        view = pool_overview(lab.pool.pk, sight_read(lab.pool.pk, Access()))
+        assert view.prices[0].price == Decimal("5.000000")
+
+    @pytest.mark.parametrize(
+        ("base", "theta", "field"),
+        [("-1", "2", "base"), ("1.0000001", "2", "base"), ("1", "1", "theta"), ("1", "0", "theta")],
+    )
+    def test_refuses_prices_that_are_none(
+        self, actor: Actor, base: str, theta: str, field: str
+    ) -> None:
+        lab = busy()
+        with pytest.raises(ChangeError) as error:
+            operate.price_set(
+                actor=actor,
+                pool_id=lab.pool.pk,
+                gpu_type="v100",
+                base=Decimal(base),
+                theta=Decimal(theta),
+            )
+        assert list(error.value.errors) == [field]
+
+
+class TestAFailingRound:
+    def test_is_told_until_the_next_good_one(
+        self, actor: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = busy()
+        assert actor
+
+        def broken(_: Snapshot) -> None:
+            raise RuntimeError("no quorum of oracles")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "decide_round", broken)
+            for _ in range(3):
+                with pytest.raises(RuntimeError):
+                    run_round(lab.pool.pk)
+        told = reads.failures()
+        assert [(row.pool, row.count, row.error) for row in told] == [
+            (lab.pool.name, 3, "RuntimeError: no quorum of oracles")
+        ]
+        assert run_round(lab.pool.pk) == "committed"
+        assert not RoundFailure.objects.exists()
+
+
+class TestAJobSetAside:
+    def test_runs_once_it_is_released(self, actor: Actor) -> None:
+        lab = busy()
+        job = lab.submit("a", 1, 1000)
+        Job.objects.exclude(pk=job.pk).update(state="cancelled", ended_at=lab.at)
+        Job.objects.filter(pk=job.pk).update(quarantine="bad", reason_code="quarantined")
+        lab.round()
+        assert [row.name for row in reads.jobs_set_aside()] == ["a-1"]
+        operate.job_release(actor=actor, job=job)
+        lab.round(after_s=10)
+        job.refresh_from_db()
+        assert (job.state, job.reason_code) == ("running", "")
+        assert reads.jobs_set_aside() == []
+
+
+class TestPeople:
+    def test_get_a_password_once_that_the_log_never_sees(self, actor: Actor) -> None:
+        user, password = user_create(actor=actor, username="nina", site_role="finance")
+        assert user.check_password(password)
+        assert len(password) >= 16
+        record = AuditRecord.objects.get()
+        assert password not in str((record.before, record.after, record.subject))
+        with pytest.raises(ChangeError, match="already"):
+            user_create(actor=actor, username="NINA")
+
+    def test_the_last_manager_stays(self, actor: Actor) -> None:
+        tenant = tenant_open(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        for name in ("ada", "bea"):
+            User.objects.create(username=name)
+            member_add(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
+        member_role_set(actor=actor, tenant=tenant, username="ada", role=Role.VIEWER)
+        with pytest.raises(ChangeError, match="last manager"):
+            member_role_set(actor=actor, tenant=tenant, username="bea", role=Role.MEMBER)
+        with pytest.raises(ChangeError, match="last manager"):
+            member_remove(actor=actor, tenant=tenant, username="bea")
+        member_role_set(actor=actor, tenant=tenant, username="ada", role=Role.MANAGER)
+        member_remove(actor=actor, tenant=tenant, username="bea")
+        records, more = audit_page(AuditFilter(action="member."), limit=3)
+        assert [row.action for row in records][:1] == ["member.removed"]
+        assert more is not None
+
+    def test_two_at_once_cannot_take_both_managers(self, actor: Actor) -> None:
+        tenant = tenant_open(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        names = ("ada", "bea")
+        for name in names:
+            User.objects.create(username=name)
+            member_add(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
+        start, outcomes = Barrier(2), []
+
+        def leave(name: str) -> None:
+            start.wait()
+            try:
+                member_remove(actor=actor, tenant=tenant, username=name)
+                outcomes.append("gone")
+            except ChangeError:
+                outcomes.append("stays")
+            finally:
+                connections.close_all()
+
+        threads = [Thread(target=leave, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["gone", "stays"]
+
+    @pytest.mark.parametrize(
+        ("fields", "error"),
+        [
+            ({"slug": "A b"}, "slug"),
+            ({"name": ""}, "name"),
+            ({"initials": "abc"}, "initials"),
+        ],
+    )
+    def test_belong_to_tenants_with_proper_names(
+        self, actor: Actor, fields: dict[str, str], error: str
+    ) -> None:
+        chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
+        with pytest.raises(ChangeError) as raised:
+            tenant_open(actor=actor, books=["main"], **chosen)  # type: ignore[arg-type]  # texts
+        assert list(raised.value.errors) == [error]
+
+
+@pytest.mark.parametrize("role", ["", "finance", "auditor"])
+def test_nobody_else_operates(committed_db: str, role: str) -> None:
+    assert committed_db
+    lab = busy()
+    other = Actor(User.objects.create(username="x", site_role=role))
+    job = Job.objects.first()
+    assert job is not None
+    attempts = [
+        lambda: operate.pool_clock_set(actor=other, pool_id=lab.pool.pk, paused=True),
+        lambda: operate.job_release(actor=other, job=job),
+        lambda: operate_nodes.node_drain(actor=other, pool=lab.pool, name="n0000"),
+        lambda: operate_nodes.node_remove(actor=other, pool=lab.pool, name="n0000"),
+        lambda: user_create(actor=other, username="y", site_role="operator"),
+        lambda: member_add(actor=other, tenant=lab.tenants["a"], username="x", role=Role.MANAGER),
+    ]
+    for attempt in attempts:
+        with pytest.raises(PermissionDenied):
+            attempt()
+    assert not AuditRecord.objects.exists()

@@ -1,0 +1,373 @@
+"""Quotas as periods: cut, saved in one transaction, previewed by the next round, undone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError, connection, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.snapshots import next_number, snapshot_read
+from scheduling.models import GpuType, Job, Lease, Round
+from scheduling.policies.base import decide_round
+from scheduling.services.quota_impact import quota_impact, with_quotas
+from tenants.audit import Actor
+from tenants.models import AuditRecord, Quota, User
+from tenants.operating import ChangeError
+from tenants.periods import OverlapError, Period, Terms, period_at, periods_set
+from tenants.services_quota import (
+    QuotaEdit,
+    basis_of,
+    quota_periods,
+    quotas_plan,
+    quotas_save,
+    quotas_undo,
+)
+from tests.factories import BEGIN, Cluster, cluster
+
+DAY = timedelta(days=1)
+LEND, RESERVE = "LEND_AND_BORROW", "RESERVE"
+SIXTEEN, EIGHT = Terms(16, LEND), Terms(8, LEND)
+
+
+def day(number: int) -> datetime:
+    return datetime(2030, 1, 1, tzinfo=UTC) + number * DAY
+
+
+def told(periods: tuple[Period, ...]) -> list[tuple[int, int, int | None]]:
+    """(GPUs, day it begins, day it ends)."""
+    start = day(0)
+    return [
+        (p.terms.gpus, (p.since - start).days, (p.until - start).days if p.until else None)
+        for p in periods
+    ]
+
+
+class TestAPeriod:
+    @pytest.mark.parametrize(
+        ("case", "begins", "ends", "gpus", "expected"),
+        [
+            ("open end", 3, None, 8, [(16, 0, 3), (8, 3, None)]),
+            ("goes on as before after its end", 3, 5, 8, [(16, 0, 3), (8, 3, 5), (16, 5, None)]),
+            ("from the beginning", 0, None, 8, [(8, 0, None)]),
+            ("the same terms change nothing", 3, None, 16, [(16, 0, None)]),
+            ("ending a quota", 3, None, None, [(16, 0, 3)]),
+        ],
+    )
+    def test_cuts_the_running_one(
+        self,
+        case: str,
+        begins: int,
+        ends: int | None,
+        gpus: int | None,
+        expected: list[tuple[int, int, int | None]],
+    ) -> None:
+        assert case
+        found = periods_set(
+            [Period(SIXTEEN, day(0))],
+            since=day(begins),
+            until=None if ends is None else day(ends),
+            terms=None if gpus is None else Terms(gpus, LEND),
+        )
+        assert told(found) == expected
+
+    def test_must_not_run_into_a_planned_one(self) -> None:
+        planned = [Period(SIXTEEN, day(0), day(9)), Period(EIGHT, day(9))]
+        with pytest.raises(OverlapError) as error:
+            periods_set(planned, since=day(3), until=None, terms=EIGHT)
+        assert error.value.period == planned[1]
+        until = periods_set(planned, since=day(3), until=day(9), terms=Terms(4, LEND))
+        assert told(until) == [(16, 0, 3), (4, 3, 9), (8, 9, None)]
+
+    @given(
+        edges=st.lists(st.integers(0, 30), min_size=2, max_size=8, unique=True),
+        begins=st.integers(0, 30),
+        length=st.integers(1, 20),
+        gpus=st.integers(0, 9),
+    )
+    def test_changes_no_instant_but_its_own(
+        self, edges: list[int], begins: int, length: int, gpus: int
+    ) -> None:
+        edges.sort()
+        old = tuple(
+            Period(Terms(100 + n, LEND), day(edges[n]), day(edges[n + 1]))
+            for n in range(0, len(edges) - 1, 2)
+        )
+        since, until, terms = day(begins), day(begins + length), Terms(gpus, RESERVE)
+        if any(since < period.since < until for period in old):
+            with pytest.raises(OverlapError):
+                periods_set(old, since=since, until=until, terms=terms)
+            return
+        new = periods_set(old, since=since, until=until, terms=terms)
+        for number in range(60):
+            found, before = period_at(new, day(number)), period_at(old, day(number))
+            if begins <= number < begins + length:
+                assert found is not None
+                assert found.terms == terms
+            else:
+                assert (found and found.terms) == (before and before.terms)
+
+
+def operator() -> Actor:
+    user = User.objects.create(username="otto", site_role=User.SiteRole.OPERATOR)
+    return Actor(user, "request-1")
+
+
+def edit(lab: Cluster, tenant: str, gpus: int | None, until: datetime | None = None) -> QuotaEdit:
+    terms = None if gpus is None else Terms(gpus, LEND)
+    return QuotaEdit(lab.tenants[tenant].pk, lab.gpu_type.pk, terms, until)
+
+
+def save(
+    lab: Cluster, actor: Actor, edits: list[QuotaEdit], since: datetime, **fields: str
+) -> AuditRecord | None:
+    basis = fields.pop("basis", None) or basis_of(lab.pool.pk, lab.at)
+    return quotas_save(
+        actor=actor,
+        pool_id=lab.pool.pk,
+        pool_name=lab.pool.name,
+        book=lab.pool.book,
+        edits=edits,
+        since=since,
+        now=lab.at,
+        basis=basis,
+        next_round=next_number(lab.pool.pk),
+        **fields,
+    )
+
+
+def quotas(lab: Cluster, tenant: str) -> list[tuple[int, datetime, datetime | None]]:
+    rows = Quota.objects.filter(tenant=lab.tenants[tenant], pool=lab.pool).order_by("valid_from")
+    return list(rows.values_list("gpus", "valid_from", "valid_until"))
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestASave:
+    def test_closes_the_running_period_and_opens_the_new_one(self) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        record = save(lab, operator(), [edit(lab, "a", 6)], BEGIN + DAY, reason="a paper is due")
+        assert quotas(lab, "a") == [(4, BEGIN, BEGIN + DAY), (6, BEGIN + DAY, None)]
+        assert quotas(lab, "b") == [(4, BEGIN, None)]
+        assert record is not None
+        assert (record.subject, record.reason) == (f"pool {lab.pool.name}", "a paper is due")
+        assert record.request_id == "request-1"
+        assert [row["gpus"] for row in record.before["periods"]] == [4]
+        assert [row["gpus"] for row in record.after["periods"]] == [4, 6]
+
+    def test_from_now_is_used_by_the_next_round(self) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        lab.submit("a", 8, 100_000)
+        lab.round()
+        lab.at += timedelta(seconds=5)
+        save(lab, operator(), [edit(lab, "a", 2), edit(lab, "b", 6)], lab.at)
+        result = lab.round(after_s=5)
+        assert result.round is not None
+        assert {row["tenant"]: row["quota"] for row in result.round.shares} == {
+            lab.tenants["a"].pk: 2,
+            lab.tenants["b"].pk: 6,
+        }
+
+    def test_of_what_changes_nothing_writes_nothing(self) -> None:
+        lab = cluster({"a": 4})
+        assert save(lab, operator(), [edit(lab, "a", 4)], BEGIN + DAY) is None
+        assert not AuditRecord.objects.exists()
+
+    def test_names_the_field_that_overlaps(self) -> None:
+        lab = cluster({"a": 4})
+        actor = operator()
+        save(lab, actor, [edit(lab, "a", 6)], BEGIN + 9 * DAY)
+        with pytest.raises(ChangeError) as error:
+            save(lab, actor, [edit(lab, "a", 5)], BEGIN + DAY)
+        key = f"until-{lab.tenants['a'].pk}-{lab.gpu_type.pk}"
+        assert error.value.errors == {
+            key: "A period with 6 GPUs begins 2030-01-10 00:00: end this one by then."
+        }
+        assert AuditRecord.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("terms", "field"),
+        [
+            (Terms(-1, LEND), "gpus"),
+            (Terms(10**9, LEND), "gpus"),
+            (Terms(4, "STEAL"), "mode"),
+            (Terms(4, LEND, borrow_limit=-1), "borrow"),
+            (Terms(4, LEND, lend_limit=-1), "lend"),
+        ],
+    )
+    def test_refuses_what_is_no_quota(self, terms: Terms, field: str) -> None:
+        lab = cluster({"a": 4})
+        key = lab.tenants["a"].pk, lab.gpu_type.pk
+        with pytest.raises(ChangeError) as error:
+            quotas_plan(lab.pool.pk, [QuotaEdit(*key, terms, None)], since=lab.at, now=lab.at)
+        assert list(error.value.errors) == [f"{field}-{key[0]}-{key[1]}"]
+
+    def test_never_changes_what_was(self) -> None:
+        lab = cluster({"a": 4})
+        lab.at += DAY
+        with pytest.raises(ChangeError, match="past"):
+            save(lab, operator(), [edit(lab, "a", 6)], BEGIN)
+
+    def test_refuses_what_somebody_else_changed_meanwhile(self) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        actor = operator()
+        seen = basis_of(lab.pool.pk, lab.at)
+        save(lab, actor, [edit(lab, "b", 2)], BEGIN + DAY)
+        with pytest.raises(ChangeError, match="meanwhile"):
+            save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY, basis=seen)
+
+    @pytest.mark.parametrize("role", ["", "finance", "auditor"])
+    def test_is_the_operators_alone(self, role: str) -> None:
+        lab = cluster({"a": 4})
+        other = Actor(User.objects.create(username="x", site_role=role))
+        with pytest.raises(PermissionDenied):
+            save(lab, other, [edit(lab, "a", 6)], BEGIN + DAY)
+        assert quotas(lab, "a") == [(4, BEGIN, None)]
+
+    def test_ends_with_a_role_that_was_revoked(self) -> None:
+        lab = cluster({"a": 4})
+        actor = operator()
+        User.objects.filter(pk=actor.user.pk).update(site_role="")
+        with pytest.raises(PermissionDenied):
+            save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
+
+    def test_of_a_first_quota_brings_a_budget(self) -> None:
+        lab = cluster({"a": 4, "b": 0}, book="other")
+        lab.tenants["b"].budgets.all().delete()
+        save(lab, operator(), [edit(lab, "b", 2)], BEGIN + DAY)
+        assert lab.tenants["b"].budgets.get().book == "other"
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestAnUndo:
+    @pytest.mark.parametrize("days", [0, 1])
+    @pytest.mark.parametrize("gpus", [6, None])
+    def test_restores_the_periods(self, days: int, gpus: int | None) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        lab.at += timedelta(seconds=3)
+        actor = operator()
+        before = quotas(lab, "a")
+        record = save(lab, actor, [edit(lab, "a", gpus)], lab.at + days * DAY)
+        assert record is not None
+        quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+        assert quotas(lab, "a") == before
+        assert list(AuditRecord.objects.values_list("action", flat=True).order_by("id")) == [
+            "quota.saved",
+            "quota.undone",
+        ]
+
+    def test_is_over_with_the_next_round(self) -> None:
+        lab = cluster({"a": 4})
+        lab.submit("a", 1, 1000)
+        actor = operator()
+        record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
+        assert record is not None
+        lab.round()
+        with pytest.raises(ChangeError, match="round has used it"):
+            quotas_undo(
+                actor=actor,
+                pool_id=lab.pool.pk,
+                record_id=record.pk,
+                next_round=next_number(lab.pool.pk),
+            )
+
+    def test_twice_is_refused(self) -> None:
+        lab = cluster({"a": 4})
+        actor = operator()
+        record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
+        assert record is not None
+        quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+        with pytest.raises(ChangeError, match="changed it since"):
+            quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+        assert quotas(lab, "a") == [(4, BEGIN, None)]
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestThePreview:
+    def test_says_what_the_next_round_then_does(self) -> None:
+        """The estimate of a change from now on is the round that follows it."""
+        lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20)
+        for tenant in ("a", "b"):
+            for _ in range(8):
+                lab.submit(tenant, 1, 100_000)
+        lab.rounds(2, every_s=10)
+        lab.at += timedelta(seconds=2)
+        edits = [edit(lab, "a", 6), edit(lab, "b", 2)]
+        impact = quota_impact(pool_id=lab.pool.pk, edits=edits, since=lab.at, now=lab.now())
+        assert impact.error == ""
+        save(lab, operator(), edits, lab.at)
+        result = lab.round(after_s=8)
+        assert result.round is not None
+        assert (result.round.number, result.round.at) == (impact.number, impact.at)
+        shares = {row["tenant"]: row for row in result.round.shares}
+        for row in impact.rows:
+            share = shares[row.tenant]
+            assert row.after.quota == share["quota"]
+            assert row.after.deserved == share["deserved"]
+            assert row.after.got == share["own"] + share["borrowed"]
+        assert {row.tenant: row.before.quota for row in impact.rows} == {
+            lab.tenants["a"].pk: 4,
+            lab.tenants["b"].pk: 4,
+        }
+
+    def test_writes_nothing(self) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        lab.submit("a", 1, 1000)
+        lab.submit("b", 8, 1000)
+        before = Round.objects.count(), Lease.objects.count(), quotas(lab, "a")
+        jobs = list(Job.objects.order_by("id").values())
+        edits = [edit(lab, "a", 8), edit(lab, "b", None)]
+        impact = quota_impact(pool_id=lab.pool.pk, edits=edits, since=lab.at, now=lab.now())
+        assert any(row.differs for row in impact.rows)
+        assert (Round.objects.count(), Lease.objects.count(), quotas(lab, "a")) == before
+        assert list(Job.objects.order_by("id").values()) == jobs
+        assert not AuditRecord.objects.exists()
+
+    def test_with_the_present_quotas_is_the_present_snapshot(self) -> None:
+        lab = cluster({"a": 5, "b": 9}, nodes=2, gpus=4)
+        lab.submit("a", 4, 1000)
+        lab.submit("b", 4, 1000)
+        lab.round()
+        snapshot = snapshot_read(lab.pool.pk, number=2, at=BEGIN + timedelta(seconds=10))
+        nominal = {
+            key: periods[0].terms for key, periods in quota_periods(lab.pool.pk, lab.at).items()
+        }
+        types = dict(GpuType.objects.values_list("id", "name"))
+        same = with_quotas(snapshot, nominal, types, since_us=snapshot.at_us)
+        assert same == snapshot
+        assert decide_round(same) == decide_round(snapshot)
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestTheAuditLog:
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE tenants_auditrecord SET reason = 'never'",
+            "DELETE FROM tenants_auditrecord",
+            "TRUNCATE tenants_auditrecord",
+        ],
+    )
+    @pytest.mark.parametrize("alias", ["default", "owner"])
+    def test_cannot_be_altered(self, statement: str, alias: str) -> None:
+        from django.db import connections
+
+        lab = cluster({"a": 4})
+        save(lab, operator(), [edit(lab, "a", 6)], BEGIN + DAY)
+        with (
+            pytest.raises(DatabaseError),
+            transaction.atomic(using=alias),
+            connections[alias].cursor() as cursor,
+        ):
+            cursor.execute(statement)
+        assert AuditRecord.objects.get().reason == ""
+
+    def test_refuses_a_record_outside_of_a_transaction(self) -> None:
+        from tenants.audit import audit_write
+
+        actor = operator()
+        assert not connection.in_atomic_block
+        with pytest.raises(RuntimeError):
+            audit_write(actor, "quota.saved", "pool x")
