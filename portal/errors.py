@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import Any
 
@@ -9,7 +10,7 @@ import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions as drf
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -52,9 +53,9 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     return response
 
 
-def problem_response(problem: Problem, request_id: str) -> Response:
-    """Return the answer that tells a refusal."""
-    body = {
+def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
+    """Return what tells a refusal, as RFC 9457 writes it."""
+    return {
         "type": "about:blank",
         "title": HTTPStatus(problem.status_code).phrase,
         "status": problem.status_code,
@@ -63,6 +64,27 @@ def problem_response(problem: Problem, request_id: str) -> Response:
         "errors": problem.errors,
         "request_id": request_id,
     }
+
+
+# What is refused before any view: by a guard, or because of the request's host.
+EARLY = {
+    400: Problem(400, "invalid", "The request cannot be read: its host, or a NUL in its address."),
+    500: Problem(500, "internal", "Something failed here; it has been noted."),
+    503: Problem(503, "database_unavailable", "The database cannot be reached; try again."),
+}
+
+
+def early_problem(request: HttpRequest, status: int) -> HttpResponse | None:
+    """Return the answer of the API to what no view of it saw; None for a page's address."""
+    if not request.path.startswith("/api/"):
+        return None
+    body = json.dumps(problem_body(EARLY[status], request_id_of(request)))
+    return HttpResponse(body, status=status, content_type=PROBLEM)
+
+
+def problem_response(problem: Problem, request_id: str) -> Response:
+    """Return the answer that tells a refusal."""
+    body = problem_body(problem, request_id)
     response = Response(body, status=problem.status_code, content_type=PROBLEM)
     if problem.retry_after_s is not None:
         response["Retry-After"] = str(problem.retry_after_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.template import loader
 
+from portal.errors import early_problem
 from portal.request_id import request_id_of
 
 
@@ -24,5 +25,8 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:
+    problem = early_problem(request, status)
+    if problem is not None:
+        return problem
     told = loader.get_template(template).render({"request_id": request_id_of(request)})
     return HttpResponse(told, status=status)

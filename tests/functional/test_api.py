@@ -180,7 +180,7 @@ class TestPages:
     @pytest.mark.parametrize(
         "query",
         [
-            "cursor=5", "cursor=xx:yy", "cursor=%00", "limit=0", "limit=201", "limit=x", "limit=-1",
+            "cursor=5", "cursor=xx:yy", "cursor=%07", "limit=0", "limit=201", "limit=x", "limit=-1",
             "state=gone", "stat=pending", "limit=1&limit=2", "cursor=" + "a" * 600, "limit=%D9%A1",
         ],
     )  # fmt: skip
@@ -241,6 +241,13 @@ class TestARefusal:
         answer = stage.get("pools", **{"X-Request-Id": given})
         assert answer["X-Request-Id"] != given
         assert len(answer["X-Request-Id"]) == 32
+
+    @pytest.mark.parametrize(("path", "host"), [("jobs?pool=%00", "localhost"), ("jobs", "evil")])
+    def test_before_any_view_is_one_too(self, stage: ApiStage, path: str, host: str) -> None:
+        refused = stage.get(path, Host=host)
+        assert refused.status_code == 400
+        assert refused["Content-Type"] == "application/problem+json"
+        assert refused.json()["request_id"] == refused["X-Request-Id"]
 
     def test_of_unknown_addresses_is_one_too(self, stage: ApiStage) -> None:
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
