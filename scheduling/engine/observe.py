@@ -86,7 +86,7 @@ def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
     return list(
         Lease.objects.filter(pool_id=pool_id)
         .exclude(state=Lease.State.ENDED)
-        .filter(Q(state__in=(Lease.State.WAITING, Lease.State.LAUNCHING)) | Q(job_id__in=ended))
+        .filter(Q(started_at__isnull=True) | Q(job_id__in=ended))
         .order_by("id")
     )
 
@@ -126,6 +126,8 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     ended_at = from_us(report.ended_us)
     successor = observed.waiting.get(lease.job_id)
     if report.state is ReportState.STOPPED:
+        if report.started_us < report.ended_us:
+            _started(observed, lease, report)  # it ran, though nobody saw it run: it is charged
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
         if reason is EndReason.CANCELLED:

@@ -26,6 +26,8 @@ Departures, each with its test in tests/papers/test_ltgf.py:
   (`TestUndefinedRho`). Its jobs likewise, by GPU-time over weight.
 - A gang passed over at the head of the least-rho tenant for longer than K leases gets nodes
   held back until it fits (`TestBigGang`).
+- A job that is picked again stays where it is whenever those that took its GPUs can have its
+  new place instead (tests/unit/scheduling/test_staying.py): picks and their order are unchanged.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
 
@@ -43,6 +45,7 @@ from scheduling.domain.leases import Lease
 from scheduling.domain.reasons import EndReason, Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.placement.consolidated import Room, rooms
+from scheduling.placement.staying import stay
 from scheduling.policies import explain
 from scheduling.policies.admission import Admission, Refusal
 from scheduling.policies.ltgf_options import LtgfOptions
@@ -56,32 +59,38 @@ class Ltgf:
     """The policy; see the module's docstring."""
 
     name = "ltgf"
-    version = "1"
+    version = "2"
     options_type = LtgfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round; needs `snapshot.service` at the round's instant."""
-        options = parse_options(LtgfOptions, snapshot.options)
-        tenants = claims(snapshot, options)
-        pick = _Picks(snapshot, options)
-        reservations = Reservations.load(snapshot, options.reserve_after_leases)
-        _serve_reserved(tenants, pick, reservations)
-        _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
-        renewed = {renewal.lease for renewal in pick.renewals}
+        tenants, pick, reservations = self.picks(snapshot)
+        grants, renewals = stay(pick.grants, pick.renewals, snapshot.leases)
+        renewed = {renewal.lease for renewal in renewals}
         return Decision(
             at_us=snapshot.at_us,
-            grants=tuple(pick.grants),
-            renewals=tuple(pick.renewals),
+            grants=tuple(grants),
+            renewals=tuple(renewals),
             ends=_ends(snapshot, renewed, pick.refused),
             skips=_skips(tenants, pick),
             memory=reservations.memory(pick.picked),
         )
 
+    def picks(self, snapshot: Snapshot) -> tuple[list[Claim], Picks, Reservations]:
+        """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
+        options = parse_options(LtgfOptions, snapshot.options)
+        tenants = claims(snapshot, options)
+        pick = Picks(snapshot, options)
+        reservations = Reservations.load(snapshot, options.reserve_after_leases)
+        _serve_reserved(tenants, pick, reservations)
+        _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
+        return tenants, pick, reservations
+
 
 POLICY = Ltgf()
 
 
-def _serve_reserved(tenants: list[Claim], pick: _Picks, reservations: Reservations) -> None:
+def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservations) -> None:
     """A gang that waited too long goes first; if it does not fit, nodes are held back for it."""
     if not reservations:
         return
@@ -100,7 +109,7 @@ def _serve_reserved(tenants: list[Claim], pick: _Picks, reservations: Reservatio
             reservations.hold(gpu_type, candidate[5].gpus, pick.rooms[gpu_type])
 
 
-class _Picks:
+class Picks:
     """What the round has given so far."""
 
     def __init__(self, snapshot: Snapshot, options: LtgfOptions) -> None:
@@ -165,7 +174,7 @@ class _Picks:
 
 
 def _allocate(
-    tenants: list[Claim], pick: _Picks, reservations: Reservations, *, work_conserving: bool
+    tenants: list[Claim], pick: Picks, reservations: Reservations, *, work_conserving: bool
 ) -> None:
     """Algorithm 1, lines 4-17, with the tenants in a heap by (rho, arrival of the next job)."""
     picked, rooms_ = pick.picked, pick.rooms
@@ -230,7 +239,7 @@ def _ends(snapshot: Snapshot, renewed: set[int], refused: dict[int, Refusal]) ->
     return tuple(ends)
 
 
-def _skips(tenants: list[Claim], pick: _Picks) -> tuple[Skip, ...]:
+def _skips(tenants: list[Claim], pick: Picks) -> tuple[Skip, ...]:
     """Every candidate that was not picked, with its reason."""
     queues = []
     for claim in tenants:

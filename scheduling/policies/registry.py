@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from scheduling.policies import ltgf
+from scheduling.policies.baselines import fifo, sjf, srtf, yarn_cs
 from scheduling.policies.policy import Options, Policy, parse_options
 
-POLICIES: dict[str, Policy] = {ltgf.POLICY.name: ltgf.POLICY}
+POLICIES: dict[str, Policy] = {
+    ltgf.POLICY.name: ltgf.POLICY,
+    fifo.POLICY.name: fifo.POLICY,
+    sjf.POLICY.name: sjf.POLICY,
+    srtf.POLICY.name: srtf.POLICY,
+    yarn_cs.POLICY.name: yarn_cs.POLICY,
+}
 
 
 class UnknownPolicyError(LookupError):

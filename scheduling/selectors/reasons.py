@@ -14,8 +14,9 @@ class Wording:
     """How a reason reads.
 
     `words` is its name. `sentence` is a format string over the skip's numbers, `plain` what
-    stands where they are not known. `next_step` is what helps. `kind` is how a timeline draws
-    the wait: turn, price or blocked.
+    stands where they are not known. `next_step` is what helps, and names no number: those of a
+    skip are of its round. `kind` is how a timeline draws the wait: turn, price or blocked.
+    `now` is the sentence over numbers of this moment (a dry run), where that reads otherwise.
     """
 
     words: str
@@ -23,6 +24,7 @@ class Wording:
     plain: str
     next_step: str
     kind: str = "blocked"
+    now: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,12 @@ class Why:
 WORDINGS: dict[Reason, Wording] = {
     Reason.LEASE_TURN: Wording(
         "lease turn",
-        # Not "others had received less": a smaller job of a tenant with more may have fitted
-        # where this one no longer did.
-        "There was room for it when the round began, and others were served first: rho here"
-        " {own_rho}, the highest served {served_rho}.",
-        "There was room for it when the round began, and others were served first.",
+        # "Mostly": a smaller job of a tenant with more may have fitted what was left.
+        "There was room for its {needed} GPUs when the round began. Others were served first,"
+        " mostly tenants that had received less: its own had {own_rho} \N{MULTIPLICATION SIGN} the"
+        " GPU-time it deserves. What was left did not fit.",
+        "There was room for it when the round began. Others were served first, mostly tenants"
+        " that had received less, and what was left did not fit.",
         "Its turn comes as leases end; each round decides anew.",
         "turn",
     ),
@@ -55,20 +58,23 @@ WORDINGS: dict[Reason, Wording] = {
     ),
     Reason.NO_FREE_GPUS: Wording(
         "no free GPUs",
-        "It needs {needed} GPUs at once; {free} were free.",
+        # A round counts the leases that were due as free: it may renew them.
+        "It needs {needed} GPUs at once; {free} were free, or up for renewal, when the round"
+        " began.",
         "Fewer GPUs were free than it needs at once.",
         "It starts when leases end; a smaller job fits sooner.",
+        now="It needs {needed} GPUs at once; {free} are free now.",
     ),
     Reason.FRAGMENTED: Wording(
         "no node with enough room",
-        "It needs {needed} GPUs side by side; {free} were free, at most {largest_hole} on one"
-        " node.",
+        "It needs {needed} GPUs side by side; when the round began, {free} were free or up for"
+        " renewal, at most {largest_hole} of them on one node.",
         "Enough GPUs were free, but not side by side.",
-        "It starts when a whole node frees up; {largest_hole} GPUs or fewer fit now.",
+        "It starts when enough of one node frees up; a smaller job fits sooner.",
     ),
     Reason.RESERVED_FOR_GANG: Wording(
         "kept for a larger job",
-        "{free} GPUs were free, {held_back} more are kept for a job that has waited too long.",
+        "{free} GPUs were left, {held_back} more are kept for a job that has waited too long.",
         "Free GPUs are kept for a larger job that has waited too long.",
         "It starts after that job, or elsewhere as leases end.",
     ),
@@ -115,7 +121,7 @@ WORDINGS: dict[Reason, Wording] = {
 
 # Why a lease ended, as the end of the sentence "The lease ended: ...".
 ENDINGS: dict[str, str] = {
-    EndReason.NOT_RENEWED.value: "its term was over, and the GPUs went to others further behind",
+    EndReason.NOT_RENEWED.value: "its term was over, and others were served first",
     EndReason.FINISHED.value: "the job finished",
     EndReason.FAILED.value: "the job failed",
     EndReason.CANCELLED.value: "the job was cancelled",
@@ -134,22 +140,21 @@ class _Shown(dict[str, str]):
         return "\N{EN DASH}"
 
 
-def why(code: str, numbers: Mapping[str, Any] | None = None) -> Why:
-    """Return a reason in words; with its numbers if they are known, an unknown code as it is."""
+def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> Why:
+    """Return a reason in words; with its numbers if they are known, an unknown code as it is.
+
+    `now`: the numbers are of this moment, not of a round.
+    """
     try:
         wording = WORDINGS[Reason(code)]
     except ValueError:
         return Why(code, code.replace("_", " "), "", "")
-    if not numbers:
-        step = "" if "{" in wording.next_step else wording.next_step
-        return Why(code, wording.words, wording.plain, step)
+    sentence = wording.now if now and wording.now else wording.sentence
+    blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
+    if not numbers or blind:
+        return Why(code, wording.words, wording.plain, wording.next_step)
     shown = _Shown({name: _show(value) for name, value in _credits(numbers).items()})
-    return Why(
-        code,
-        wording.words,
-        wording.sentence.format_map(shown),
-        wording.next_step.format_map(shown),
-    )
+    return Why(code, wording.words, sentence.format_map(shown), wording.next_step)
 
 
 def wait_kind(code: str) -> str:

@@ -128,7 +128,7 @@ class PickRow:
 
 @dataclass(frozen=True, slots=True)
 class EndRow:
-    """One lease that the round took back."""
+    """One lease that the round ended; `moved`: it granted the same job another one at once."""
 
     seen: Seen
     gpu_type: str
@@ -137,6 +137,7 @@ class EndRow:
     reason: EndReason
     job: JobRef | None = None
     lost: str = ""
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ class RoundDecision:
     granted: Sum
     renewed: Sum
     ended_gpus: int
+    moved: int
     largest_hole: int
     smallest_gang: int | None
     size: int
@@ -299,6 +301,7 @@ class _Reader:
         grants, renewals = self._cut(decision.grants), self._cut(decision.renewals)
         ends = self._cut(decision.ends)
         leases = {lease.id: lease for lease in self.snapshot.leases}
+        granted = {row.job for row in decision.grants}
         placements: list[Placement] = [row.placement for row in grants]
         placements += [leases[row.lease].placement for row in (*renewals, *ends)]
         self._name(placements, [*grants, *renewals, *ends])
@@ -314,6 +317,7 @@ class _Reader:
                     reason=row.reason,
                     job=self.jobs.get(row.job),
                     lost=self.lost.get(("end", row.lease), ""),
+                    moved=row.job in granted,
                 )
                 for row in ends
             ),
@@ -328,6 +332,7 @@ class _Reader:
             granted=_sum(decision.grants),
             renewed=_sum(decision.renewals),
             ended_gpus=sum(leases[row.lease].gpus for row in decision.ends),
+            moved=sum(row.job in granted for row in decision.ends),
             largest_hole=self._largest_hole(),
             smallest_gang=self._smallest_gang(),
             size=size,

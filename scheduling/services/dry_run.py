@@ -85,7 +85,7 @@ def _answer(spec: JobSpec, choice: Prospect, credit: Decimal | None) -> DryRun:
     if later is None and spec.gpus > choice.free:
         later = Reason.NO_FREE_GPUS, {"needed": spec.gpus, "free": choice.free}
     if later is not None:
-        told = why(later[0].value, later[1])
+        told = why(later[0].value, later[1], now=True)
         return DryRun(True, later[0].value, f"{told.sentence} {told.next_step}", price, borrowed,
                       book)  # fmt: skip
     detail = f"It fits now: {spec.gpus - borrowed} own GPUs and {borrowed} borrowed."

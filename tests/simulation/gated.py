@@ -73,14 +73,19 @@ class Worker:
             self._stopped.release()
 
 
-def gate(workers: Sequence[Worker]) -> Callable[[str], None]:
-    """A hook that stops the worker which reaches a point between transactions."""
+def gate(workers: Sequence[Worker], may_write: Callable[[], bool]) -> Callable[[str], None]:
+    """A hook that stops the worker which reaches a point between transactions.
+
+    Inside one it asks whether the worker may write at all, of the rows themselves.
+    """
 
     def hook(name: str) -> None:
-        if not POINTS[name]:
-            for worker in workers:
-                if worker.is_current():
+        for worker in workers:
+            if worker.is_current():
+                if not POINTS[name]:
                     worker.pause()
+                elif not may_write():
+                    raise AssertionError(f"a superseded token writes at {name}")
 
     return hook
 

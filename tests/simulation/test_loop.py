@@ -4,6 +4,7 @@ doubled wake-ups, an executor that fails. Protocol and outcome are asserted.
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from random import Random
 
@@ -14,7 +15,8 @@ from billing.checks import checks_run
 from billing.metering import meter_pool, settle_pool
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import PoolNow
-from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round
+from scheduling.engine.fence import fence_take
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
 from tenants.faults import faults_armed
 from tests.factories import Cluster, cluster
 from tests.simulation.gated import FaultyExecutor, Worker, gate
@@ -34,6 +36,8 @@ class Loop:
         self.outcomes: list[str] = []
         self.durations: dict[int, int] = {}
         self.executor = FaultyExecutor(self.random, FAULT_RATE)
+        self.tokens: dict[int, int | None] = {}
+        monkeypatch.setattr(engine, "fence_take", self.take)
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
 
     def run(self) -> None:
@@ -47,13 +51,24 @@ class Loop:
             self.expire_fence,
             self.cancel,
         )
-        with faults_armed(gate(self.workers)):
+        with faults_armed(gate(self.workers, self.may_write)):
             for _ in range(STEPS):
                 self.random.choice(moves)()
             while self.workers:
                 self.advance()
         self.executor.rate = 0
         self.expire_fence()
+
+    def take(self, pool_id: int, *, holder: str, hold_s: float) -> int | None:
+        """Take the fence, and remember with which token this worker goes on."""
+        token = fence_take(pool_id, holder=holder, hold_s=hold_s)
+        self.tokens[threading.get_ident()] = token
+        return token
+
+    def may_write(self) -> bool:
+        """Whether the pool is still the calling worker's."""
+        token = self.tokens[threading.get_ident()]
+        return PoolFence.objects.values_list("token", flat=True).get() == token
 
     def submit(self) -> None:
         """A job of a random size."""

@@ -1,0 +1,180 @@
+"""Leases that wait for GPUs which are still being released, as with processes that checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from scheduling.domain.decision import Decision, End, Grant, Key
+from scheduling.domain.instants import to_us
+from scheduling.domain.reasons import EndReason
+from scheduling.domain.snapshot import Snapshot
+from scheduling.engine import rounds as engine
+from scheduling.engine.executors import Report, ReportState, Stop
+from scheduling.engine.executors.virtual import VirtualExecutor
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
+from scheduling.policies.base import decide_round
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+class SlowExecutor(VirtualExecutor):
+    """Promises to stop, and does so when the test says; or the process ends by itself."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Stop] = {}
+        self.stops_now = False
+
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+        """Note what is asked; tell of nothing yet."""
+        self.asked |= {stop.token: stop for stop in stops}
+        return []
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        """What runs, and what has stopped by now."""
+        reports = {report.token: report for report in super().list(pool_id, at_us)}
+        if self.stops_now:
+            due = [
+                Stop(token, stop.job_id, at_us, stop.grace_us)
+                for token, stop in self.asked.items()
+                if token in reports and reports[token].state is ReportState.RUNNING
+            ]
+            reports |= {report.token: report for report in super().stop(due)}
+        return list(reports.values())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowExecutor:
+    executor = SlowExecutor()
+    monkeypatch.setattr(engine, "executor_for", lambda _: executor)
+    return executor
+
+
+def decide_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Decision], Decision]) -> None:
+    """Let the next rounds decide what the test wants."""
+
+    def decide(snapshot: Snapshot) -> Decision:
+        return change(decide_round(snapshot))
+
+    monkeypatch.setattr(engine, "decide_round", decide)
+
+
+def move(lab: Cluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> Lease:
+    """Run a round that takes the job's lease and grants it the other node; return the lease."""
+    old = Lease.objects.get(job=job)
+    (home, gpus), *_ = old.placement
+    away = lab.pool.nodes.exclude(pk=home).get().pk
+    tenant = job.tenant_id
+    key = Key(None, None)
+    decide_with(
+        monkeypatch,
+        lambda decision: replace(
+            decision,
+            renewals=(),
+            ends=(End(old.pk, job.pk, tenant, EndReason.NOT_RENEWED),),
+            grants=(Grant(9, job.pk, tenant, "v100", ((away, gpus),), key, own=gpus),),
+        ),
+    )
+    lab.round(after_s=20)
+    monkeypatch.setattr(engine, "decide_round", decide_round)
+    return old
+
+
+class TestASuccessor:
+    def test_waits_for_the_gpus_and_takes_them_when_they_are_released(
+        self, slow: SlowExecutor
+    ) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        hog = lab.submit("a", 8, 1000)
+        lab.round()
+        claim = lab.submit("b", 8, 1000)
+        lab.round(after_s=20)
+        new = Lease.objects.get(job=claim)
+        assert (new.state, new.started_at) == ("waiting", None)
+        assert LeaseSlot.objects.filter(lease=new, planned=True, holding=False).count() == 8
+        assert Lease.objects.get(job=hog).state == "stopping"
+        lab.round(after_s=10)
+        slow.stops_now = True
+        lab.round(after_s=5)
+        lab.round(after_s=5)
+        new.refresh_from_db()
+        assert (new.state, new.started_at) == ("running", lab.at)
+        assert LeaseSlot.objects.filter(lease=new, planned=False, holding=True).count() == 8
+        hog.refresh_from_db()
+        assert hog.state == "pending"
+
+    def test_that_is_not_renewed_before_it_started_gives_its_slots_back(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab.submit("a", 8, 1000)
+        lab.round()
+        claim = lab.submit("b", 8, 1000)
+        lab.round(after_s=20)
+        waiting = Lease.objects.get(job=claim)
+        end = End(waiting.pk, claim.pk, claim.tenant_id, EndReason.NOT_RENEWED)
+        decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(), ends=(end,)))
+        lab.round(after_s=20)
+        waiting.refresh_from_db()
+        claim.refresh_from_db()
+        assert (waiting.state, waiting.started_at, claim.state) == ("ended", None, "pending")
+        assert not LeaseSlot.objects.filter(planned=True).exists()
+
+
+class TestAMove:
+    def test_waits_for_the_jobs_own_old_process_although_the_new_gpus_are_free(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8}, lease_s=20)
+        job = lab.submit("a", 2, 1000)
+        lab.round()
+        old = move(lab, job, monkeypatch)
+        new = Lease.objects.get(job=job, number=2)
+        old.refresh_from_db()
+        assert (old.state, new.state) == ("stopping", "waiting")
+        slow.stops_now = True
+        lab.round(after_s=10)
+        job.refresh_from_db()
+        new.refresh_from_db()
+        assert (job.state, new.state, new.started_at) == ("running", "running", lab.at)
+
+    def test_of_a_job_that_finishes_meanwhile_ends_both_leases_and_runs_nothing_again(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8}, lease_s=20)
+        job = lab.submit("a", 2, 25)
+        lab.round()
+        move(lab, job, monkeypatch)
+        lab.round(after_s=10)
+        lab.rounds(3, every_s=10)
+        job.refresh_from_db()
+        assert (job.state, job.exit_code) == ("succeeded", 0)
+        assert set(Lease.objects.filter(job=job).values_list("state", flat=True)) == {"ended"}
+        assert LeaseEvent.objects.filter(job=job, kind="started").count() == 1
+        assert not LeaseSlot.objects.filter(planned=True).exists()
+        assert not Intent.objects.filter(kind="launch", lease__number=2).exists()
+
+
+class TestALateReport:
+    def test_of_a_start_does_not_bring_a_stopping_lease_back(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8}, lease_s=20)
+        job = lab.submit("a", 2, 1000)
+        launch = slow.launch
+        monkeypatch.setattr(slow, "launch", lambda launches: launch(launches)[:0])
+        monkeypatch.setattr(slow, "list", lambda *_: [])
+        lab.round()
+        lease = Lease.objects.get(job=job)
+        assert lease.state == "launching"
+        Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
+        lab.round(after_s=10)
+        token = f"es-{job.pk}-1"
+        started = Report(token, ReportState.RUNNING, to_us(lab.at))
+        monkeypatch.setattr(slow, "list", lambda *_: [started])
+        lab.round(after_s=10)
+        lease.refresh_from_db()
+        assert (lease.state, lease.started_at is not None) == ("stopping", True)
