@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, path
 
 from portal.views.operator import audit, health, home, nodes, people, pools, quotas, tenants
 
-urlpatterns: list[URLPattern | URLResolver] = [
+urlpatterns: list[URLPattern] = [
     path("", home.home, name="operate"),
     path("jobs/<uuid:uid>/release/", home.release, name="operate-release"),
     path("tenants/", tenants.tenant_list, name="operate-tenants"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from threading import Barrier, Thread
@@ -293,7 +294,7 @@ class TestAFailingRound:
         self, actor: Actor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lab = busy()
-        assert actor
+        assert actor.request_id
 
         def broken(_: Snapshot) -> None:
             raise RuntimeError("no quorum of oracles")
@@ -390,7 +391,7 @@ class TestPeople:
     ) -> None:
         chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
         with pytest.raises(ChangeError) as raised:
-            tenant_open(actor=actor, books=["main"], **chosen)  # type: ignore[arg-type]  # texts
+            tenant_open(actor=actor, books=["main"], **chosen)
         assert list(raised.value.errors) == [error]
 
 
@@ -401,7 +402,7 @@ def test_nobody_else_operates(committed_db: str, role: str) -> None:
     other = Actor(User.objects.create(username="x", site_role=role))
     job = Job.objects.first()
     assert job is not None
-    attempts = [
+    attempts: list[Callable[[], object]] = [
         lambda: operate.pool_clock_set(actor=other, pool_id=lab.pool.pk, paused=True),
         lambda: operate.job_release(actor=other, job=job),
         lambda: operate_nodes.node_drain(actor=other, pool=lab.pool, name="n0000"),
