@@ -9,9 +9,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
-from billing.models import Account, Entry, Transfer
+from billing.models import Account, Entry, Transfer, UsageShare
 from billing.selectors.events import hour_of
 from tenants.models import Budget
 
@@ -24,7 +24,8 @@ class AccountSummary:
     """A tenant's money in a book over a period of pool time, in whole hours.
 
     `earned` and `paid` are all usage of the period, settled or not; `open_earned` and
-    `open_paid` are what no settlement has moved yet, of any time. GPU-time in GPU-hours.
+    `open_paid` are what no settlement has moved yet, of any time. `reserved` holds the worst
+    case of running terms and `open_paid`. GPU-time in GPU-hours.
     """
 
     balance: Decimal
@@ -44,6 +45,11 @@ class AccountSummary:
         return self.earned - self.paid
 
     @property
+    def set_aside(self) -> Decimal:
+        """The worst case of the terms that run, without charges that are due already."""
+        return max(ZERO, self.reserved - self.open_paid)
+
+    @property
     def open_net(self) -> Decimal:
         """What the next settlements will move."""
         return self.open_earned - self.open_paid
@@ -60,7 +66,11 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """A transfer as one account sees it: what it paid and earned, and all sides."""
+    """A transfer as one account sees it: what it paid and earned, and all sides.
+
+    `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent, both
+    None where it did not.
+    """
 
     transfer: uuid.UUID
     code: str
@@ -72,7 +82,8 @@ class LedgerRow:
     posted_at: datetime
     paid: Decimal
     earned: Decimal
-    borrowed_gpu_h: Decimal
+    borrowed_gpu_h: Decimal | None
+    lent_gpu_h: Decimal | None
     late_lines: int
     entries: tuple[LedgerEntry, ...]
 
@@ -169,7 +180,7 @@ def ledger_page(
 ) -> LedgerPage:
     """Return a page of the transfers that touch an account (tenant None: the operator's).
 
-    Three queries: account, its entries, all entries of their transfers.
+    Four queries: account, its entries, all entries of their transfers, what it lent in them.
     """
     account = _accounts_of(tenant_id).filter(book__slug=book).first()
     if account is None:
@@ -209,11 +220,35 @@ def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID
     )
     for entry in entries:
         by_transfer[entry.transfer_id].append(entry)
-    return {key: _ledger_row(rows[0].transfer, rows, account) for key, rows in by_transfer.items()}
+    lent = _lent(account, [rows[0].transfer for rows in by_transfer.values()])
+    return {
+        key: _ledger_row(rows[0].transfer, rows, account, lent.get(_usage(rows[0].transfer)))
+        for key, rows in by_transfer.items()
+    }
 
 
-def _ledger_row(transfer: Transfer, entries: list[Entry], account: Account) -> LedgerRow:
+Usage = tuple[int | None, int | None, datetime | None]  # pool, borrower, hour
+
+
+def _usage(transfer: Transfer) -> Usage:
+    return transfer.pool_id, transfer.tenant_id, transfer.hour
+
+
+def _lent(account: Account, transfers: list[Transfer]) -> dict[Usage, int]:
+    """GPU-microseconds that an account lent in the usage of transfers. One query."""
+    hours = {transfer.hour for transfer in transfers if transfer.hour is not None}
+    shares = UsageShare.objects.filter(account=account, hour__in=hours)
+    sums = shares.values_list("line__pool_id", "line__tenant_id", "hour").annotate(
+        lent=Sum("lent_gpu_us")
+    )
+    return {(pool, tenant, hour): lent for pool, tenant, hour, lent in sums}
+
+
+def _ledger_row(
+    transfer: Transfer, entries: list[Entry], account: Account, lent_us: int | None
+) -> LedgerRow:
     mine = [entry.amount for entry in entries if entry.account_id == account.pk]
+    borrows = transfer.hour is not None and transfer.tenant_id == account.tenant_id
     return LedgerRow(
         transfer=transfer.pk,
         code=transfer.code,
@@ -225,7 +260,8 @@ def _ledger_row(transfer: Transfer, entries: list[Entry], account: Account) -> L
         posted_at=transfer.posted_at,
         paid=-sum((amount for amount in mine if amount < 0), ZERO),
         earned=sum((amount for amount in mine if amount > 0), ZERO),
-        borrowed_gpu_h=gpu_hours(transfer.data.get("borrowed_gpu_us", 0)),
+        borrowed_gpu_h=gpu_hours(transfer.data.get("borrowed_gpu_us", 0)) if borrows else None,
+        lent_gpu_h=None if lent_us is None else gpu_hours(lent_us),
         late_lines=transfer.data.get("late_lines", 0),
         entries=tuple(
             LedgerEntry(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from portal.marks.figures import ratio, thousands
-from portal.marks.scale import Scale, text_width, tick_words, ticks, time_ticks
+from portal.marks.figures import ratio, telling_places, thousands
+from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
 from portal.marks.svg import Markup, join, move, path, rect, tag, text
 
 WIDTH, HEIGHT, TOP, BASE = 300, 236, 22, 210
@@ -109,14 +109,15 @@ def rho_chart(
     values = [rho for _, rho in known] + [deserved]
     room = max(max(values) - min(values), 0.04) * 0.12
     levels = ticks(min(values) - room, max(values) + room, 4)
-    left = 40
+    places = tick_places(levels, 2)
+    left = 12 + 7 * (places + 2)
     start, end = points[0].at, points[-1].at
     x = Scale(start.timestamp(), end.timestamp(), left, width - 6)
     y = Scale(levels[0], levels[-1], BASE, TOP)
     line = y(deserved)
     parts: list[object] = [
         rect(left, line, width - left, BASE - line, class_="zone", fill="url(#p-wait)"),
-        _grid(levels, y, left, width, places=2),
+        _grid(levels, y, left, width, places=places),
         path(f"M{left} {line:.1f}H{width}", class_="axis"),
     ]
     parts.extend(
@@ -125,8 +126,9 @@ def rho_chart(
     )
     last_x, last_y = x(known[-1][0].timestamp()), y(known[-1][1])
     parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
+    now = ratio(known[-1][1], telling_places([known[-1][1], deserved]))
     above = last_y - 9 if last_y - 9 > 12 else last_y + 18
-    parts.append(text(last_x - 2, above, ratio(known[-1][1]), class_="ac halo", anchor="end"))
+    parts.append(text(last_x - 2, above, now, class_="ac halo", anchor="end"))
     words = f"{ratio(deserved)}: deserved"
     parts.append(text(left + 6, min(line + 16, BASE - 4), words, class_="b halo"))
     parts.append(_time_axis(start, end, x, left, width))

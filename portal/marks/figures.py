@@ -5,8 +5,9 @@ Minus is U+2212, thousands take a comma, a missing value is an en dash.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import isinf, isnan
 from typing import TypeAlias
 
@@ -43,6 +44,30 @@ def credits_text(value: Decimal | int | str | None, places: int = 2, signed: boo
     return thousands(exact, places, signed)
 
 
+def apportion(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
+    """Round amounts so that what is printed sums to their rounded sum, by largest remainder.
+
+    Each is rounded up or down by less than one unit of the last place.
+    """
+    unit = Decimal(1).scaleb(-places)
+    lows = [amount.quantize(unit, rounding=ROUND_FLOOR) for amount in amounts]
+    total = sum(amounts, Decimal(0)).quantize(unit, rounding=ROUND_HALF_EVEN)
+    left = int((total - sum(lows, Decimal(0))) / unit)
+    by_rest = sorted(range(len(lows)), key=lambda place: lows[place] - amounts[place])
+    for place in by_rest[:left]:
+        lows[place] += unit
+    return lows
+
+
+def telling_places(values: Sequence[float], least: int = 2, most: int = 4) -> int:
+    """The fewest decimals, from `least` on, that write different values differently."""
+    told = set(values)
+    for places in range(least, most):
+        if len({f"{value:.{places}f}" for value in told}) == len(told):
+            return places
+    return most
+
+
 def gpu_hours(gpu_seconds: Number | None, places: int = 1) -> str:
     """GPU-seconds as GPU-hours without the unit: 3600 -> "1.0"."""
     if gpu_seconds is None:
@@ -52,7 +77,7 @@ def gpu_hours(gpu_seconds: Number | None, places: int = 1) -> str:
 
 
 def ratio(value: Number | None, places: int = 2) -> str:
-    """A rho: 1.04; infinite is the sign, undefined a dash."""
+    """A rho: 1.04, more places where two do not tell; infinite is the sign, undefined a dash."""
     return thousands(value, places)
 
 

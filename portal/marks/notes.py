@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from portal.marks.figures import clock, credits_text, relative, thousands, utc
+from portal.marks.figures import apportion, clock, credits_text, relative, thousands, utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +141,24 @@ def credit_note(
     addends: Iterable[tuple[str, Decimal]],
     *,
     places: int = 2,
+    total: str = "net",
+    words: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
-    """A note whose sum is computed here, from exact amounts, so that it cannot disagree."""
+    """A note whose sum is computed here, from exact amounts, so that it cannot disagree.
+
+    What is printed sums as well: rounding is shared out among the addends.
+    """
     rows = tuple(addends)
-    total = sum((amount for _, amount in rows), Decimal(0))
+    parts = apportion([amount for _, amount in rows], places)
     return Note(
         title=title,
-        addends=tuple(Addend(label, credits_text(value, places, True)) for label, value in rows),
-        total=Addend("net", credits_text(total, places, True)),
+        addends=tuple(
+            Addend(label, credits_text(part, places, True))
+            for (label, _), part in zip(rows, parts, strict=True)
+        ),
+        total=Addend(total, credits_text(sum(parts, Decimal(0)), places, True)),
+        words=words,
         links=links,
     )
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from portal.marks.figures import credits_text
-from portal.marks.scale import Scale, text_width, tick_words, ticks, time_ticks
+from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
 from portal.marks.svg import Markup, move, path, rect, tag, text
 
 HEIGHT, TOP, BASE, LEFT = 220, 24, 190, 44
@@ -37,7 +37,7 @@ def price_chart(
     y = Scale(levels[0], levels[-1], BASE, TOP)
     x = Scale(steps[0].at.timestamp(), now.timestamp(), LEFT, width - 4)
     parts: list[object] = []
-    places = 2 if all(abs(level * 100 - round(level * 100)) < 1e-6 for level in levels) else 3
+    places = tick_places(levels, 2)
     for level in levels:
         parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
         words = credits_text(Decimal(str(round(level, 6))), places)
@@ -58,7 +58,7 @@ def _labels(
 ) -> list[Markup]:
     """Now at the end of the line; the extremes where they happened, if there is room."""
     last = len(steps) - 1
-    now = f"{credits_text(steps[last].price)} now"
+    now = f"{credits_text(steps[last].price, 4)} now"
     end_x, end_y = width - 4, y(values[last])
     above = end_y - 10 if end_y - 10 > TOP - 12 else end_y + 20
     labels = [
@@ -70,7 +70,7 @@ def _labels(
         (values.index(max(values)), "highest", -8),
         (values.index(min(values)), "lowest", 18),
     ):
-        words = f"{credits_text(steps[place].price)}, {name}"
+        words = f"{credits_text(steps[place].price, 4)}, {name}"
         at = x(steps[place].at.timestamp())
         if max(values) > min(values) and at + text_width(words) < free:
             labels.append(text(max(at, LEFT + 4), y(values[place]) + shift, words, class_="b halo"))

@@ -144,17 +144,27 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
         elif segment.label and start >= clear:
             parts.append(text(start, STATE_TOP + STATE_HEIGHT + 17, segment.label, class_="m"))
             clear = start + wide + 8
-    for cut in job.cuts:
+    parts += _cut_marks(job, x)
+    return join(parts)
+
+
+def _cut_marks(job: JobTimeline, x: Scale) -> list[Markup]:
+    """An upright for each preemption, and its words where they meet no other words."""
+    parts = []
+    taken = float(LEFT)
+    for cut in sorted(job.cuts, key=lambda cut: cut.at):
         at = x(cut.at.timestamp())
         line = f"M{at:.1f} {STATE_TOP - 6}V{STATE_TOP + STATE_HEIGHT + 8}"
-        words = f"{cut.label} {clock(cut.at)}"
         parts.append(path(line, class_="cut-line"))
-        end = at - text_width(words) > LEFT
-        place = at - 4 if end else at + 4
-        parts.append(
-            text(place, STATE_TOP - 8, words, class_="ba", anchor="end" if end else "start")
-        )
-    return join(parts)
+        words = f"{cut.label} {clock(cut.at)}".strip()
+        wide = text_width(words) + 8
+        if at - wide >= taken:
+            parts.append(text(at - 4, STATE_TOP - 8, words, class_="ba", anchor="end"))
+            taken = at
+        elif at >= taken and taken == LEFT and at + wide < WIDTH - RIGHT:
+            parts.append(text(at + 4, STATE_TOP - 8, words, class_="ba"))
+            taken = at + wide
+    return parts
 
 
 def _segment(segment: Segment, start: float, end: float, x: Scale) -> Markup:

@@ -11,7 +11,16 @@ from typing import Any
 
 from billing.selectors.accounts import AccountSummary
 from portal.marks.charts import RhoPoint, UsePoint, rho_chart, use_chart
-from portal.marks.figures import coarse, credits_text, gpu_hours, plural, ratio, thousands
+from portal.marks.figures import (
+    apportion,
+    coarse,
+    credits_text,
+    gpu_hours,
+    plural,
+    ratio,
+    telling_places,
+    thousands,
+)
 from portal.marks.notes import Addend, Link, Note, Stat, count_note, credit_note
 from scheduling.domain.entitlements import Mode
 from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
@@ -20,10 +29,11 @@ from scheduling.selectors.sight import Sight
 SHOWN = 10
 NAMED = 3
 CHART_WIDTH = 340
+PRICE_PLACES = 4  # enough for GPUs x price to give what is printed beside it
 MODES = {
-    Mode.RESERVE: "kept, not lent",
-    Mode.LEND: "may be lent",
-    Mode.LEND_AND_BORROW: "may lend and borrow",
+    Mode.RESERVE: "It is kept, not lent.",
+    Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
+    Mode.LEND_AND_BORROW: "What is free of it is lent, and more may be borrowed.",
 }
 
 
@@ -81,6 +91,8 @@ class Board:
 def board_context(board: Board) -> dict[str, Any]:
     """Return what templates/portal/dashboard.html reads."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
+    hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
+    costs = apportion(hourly, PRICE_PLACES)  # so that the column sums to its foot as printed
     return {
         "subject": "You" if board.you else board.name,
         "have_word": "have" if board.you else "has",
@@ -96,12 +108,15 @@ def board_context(board: Board) -> dict[str, Any]:
         "runs_title": f"{plural(len(board.runs), 'job runs', 'jobs run')} on"
         f" {plural(board.uses, 'GPU')}",
         "several_types": len({run.gpu_type for run in board.runs}) > 1,
-        "shown": [(run, where(run), (run.expires_at - board.now).total_seconds()) for run in shown],
+        "shown": [
+            (run, where(run), (run.expires_at - board.now).total_seconds(), cost)
+            for run, cost in zip(shown, costs, strict=False)
+        ],
         "rest": rest,
         "rest_gpus": sum(run.gpus for run in rest),
         "rest_own": sum(run.own for run in rest),
         "rest_borrowed": sum(run.borrowed for run in rest),
-        "rest_hourly": sum((run.hourly for run in rest), Decimal(0)),
+        "rest_hourly": costs[-1],
         "idle": max(0, board.has - board.uses),
     }
 
@@ -130,8 +145,7 @@ def stats(board: Board) -> list[Stat]:
 
 
 def _have_lines(board: Board) -> tuple[tuple[Addend, ...], Addend]:
-    mode = MODES[board.quotas[0].mode] if board.quotas else "no quota in force"
-    total = Addend(mode, thousands(board.has))
+    total = Addend("quota", thousands(board.has))
     claims = board.last.claims if board.last else ()
     if len(claims) > 1:
         return tuple(Addend(row.gpu_type, thousands(row.quota)) for row in claims), total
@@ -151,6 +165,9 @@ def have_note(board: Board) -> Note:
             f"The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
             " are scaled down alike."
         )
+    modes = {quota.mode for quota in board.quotas}
+    if len(modes) == 1:
+        words += f" {MODES[modes.pop()]}"
     types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
     if len(types) < 2:
         return Note("Quota", words=words, links=board.links)
@@ -201,27 +218,33 @@ def _fair(rho: float | None) -> tuple[str, str]:
 
 
 def _owe(board: Board, who: str) -> Stat:
+    """What the last day comes to, as a figure without a sign: the words say who owes."""
     money = board.money
-    verb = ("owe" if money.net < 0 else "earned") if who == "You" else "owes"
-    if who != "You" and money.net >= 0:
-        verb = "earned"
+    owes = money.net < 0
+    borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 1)} GPU-h", money.paid)
+    lent = (f"by lending {thousands(money.lent_gpu_h, 1)} GPU-h", money.earned)
+    first, second = (borrowed, lent) if owes else (lent, borrowed)
+    parts = apportion([first[1], -second[1]])
     lines = (
-        Addend(
-            f"earned by lending {thousands(money.lent_gpu_h, 1)} GPU-h",
-            credits_text(money.earned, signed=True),
-        ),
-        Addend(
-            f"paid for borrowing {thousands(money.borrowed_gpu_h, 1)} GPU-h",
-            credits_text(-money.paid, signed=True),
-        ),
+        Addend(first[0], credits_text(parts[0])),
+        Addend(second[0], credits_text(parts[1])),
     )
+    sign = -1 if owes else 1
+    verb = "owed" if owes else "earned"
     note = credit_note(
-        "Net of the last 24 h of pool time, by whole hours",
-        [("settled", money.net - money.open_net), ("not settled yet", money.open_net)],
+        f"{verb.capitalize()} for the last 24 h of pool time, by whole hours",
+        [
+            ("settled", sign * (money.net - money.open_net)),
+            ("not settled yet", sign * money.open_net),
+        ],
+        total=verb,
+        words="This is of one day. What is owed in all is the balance in the ledger, which counts"
+        " settled hours only.",
         links=(Link("Ledger", board.ledger_url),),
     )
-    figure = credits_text(money.net, signed=True)
-    total = Addend("net", figure)
+    figure = credits_text(abs(money.net))
+    total = Addend(f"{verb}, settled or not", figure)
+    verb = ("owe" if who == "You" else "owes") if owes else "earned"
     return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
 
 
@@ -248,9 +271,14 @@ def hourly_note(board: Board) -> Note | None:
     return credit_note(
         "Credits an hour, at the price of each term",
         [
-            (f"{plural(gpus, 'GPU')} \N{MULTIPLICATION SIGN} {credits_text(price)}", gpus * price)
+            (
+                f"{plural(gpus, 'GPU')} \N{MULTIPLICATION SIGN} {credits_text(price, 4)}",
+                gpus * price,
+            )
             for price, gpus in sorted(by_price.items())
         ],
+        places=PRICE_PLACES,
+        total="an hour",
         links=board.links,
     )
 
@@ -259,29 +287,23 @@ def day_title(days: Sequence[Day], now: datetime) -> str:
     """The finding of the use chart."""
     if not days:
         return "No round has counted this tenant yet"
-    over, span = timedelta(0), now - days[0].at
-    use, quota = _summed(days)
-    instants = [*sorted(use), now]
-    for at, until in pairwise(instants):
-        if use[at] > quota[at]:
-            over += until - at
-    share = over / span if span else 0.0
-    length = coarse(span.total_seconds())
-    if share > 0.97:
-        return f"Above quota for all of the last {length}"
-    if share < 0.03:
-        return f"Within quota for the last {length}"
-    return f"Above quota for {coarse(over.total_seconds())} of the last {length}"
-
-
-def _summed(days: Sequence[Day]) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """Use and quota over all GPU types, by instant."""
-    use: dict[datetime, int] = {}
-    quota: dict[datetime, int] = {}
+    above: dict[datetime, bool] = {}
     for day in days:
-        use[day.at] = use.get(day.at, 0) + day.use
-        quota[day.at] = quota.get(day.at, 0) + day.quota
-    return use, quota
+        above[day.at] = above.get(day.at, False) or day.use > day.quota
+    over, under = timedelta(0), timedelta(0)
+    for at, until in pairwise([*sorted(above), now]):
+        if above[at]:
+            over += until - at
+        else:
+            under += until - at
+    length = coarse((over + under).total_seconds())
+    if not over:
+        return f"Within quota for all of the last {length}"
+    if not under:
+        return f"Above quota for all of the last {length}"
+    if over < under:
+        return f"Above quota for {coarse(over.total_seconds())} of the last {length}"
+    return f"Above quota for all but {coarse(under.total_seconds())} of the last {length}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +338,11 @@ def _rho_figure(days: Sequence[Day], prefix: str) -> Figure:
     known = [day.rho for day in days if day.rho is not None]
     if not known:
         return Figure(f"{prefix}no rho yet", "Nothing was deserved so far", "")
-    title = f"{prefix}rho {ratio(known[-1])}, between {ratio(min(known))} and {ratio(max(known))}"
+    low, high = min(known), max(known)
+    places = telling_places([low, high, 1.0])
+    title = f"{prefix}rho {ratio(known[-1], places)}"
+    if low < high:
+        title += f", between {ratio(low, places)} and {ratio(high, places)}"
     points = [RhoPoint(day.at, day.rho) for day in days]
     svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
     return Figure(title, "Dotted zone: less than deserved", svg)

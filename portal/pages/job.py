@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from billing.selectors.prices import PricePoint as Posted
 from billing.selectors.usage import TermCharge
 from portal.clocks import Clocks
-from portal.marks.figures import clock, coarse, credits_text, duration, plural
-from portal.marks.notes import Addend, Note, count_note, credit_note
+from portal.marks.figures import apportion, coarse, credits_text, duration, plural
+from portal.marks.notes import Addend, Instant, Note, count_note, credit_note
 from portal.marks.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
-from scheduling.models import Job, Lease
+from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.jobs import Hold, JobStory
 from scheduling.selectors.reasons import wait_kind
 
@@ -30,15 +31,20 @@ STATE_MARKS: dict[str, tuple[str, str]] = {
 ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
 
 WORDED_CUTS = 3
+PLACES = 4  # of GPU-hours, prices and charges: what they multiply to is what is printed
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """How long a job waited and ran, in seconds of pool time, and how often it was preempted."""
+    """How long a job waited and ran, in seconds of pool time, and how often it was preempted.
+
+    `moved`: how often a round ended its lease and granted it another at once.
+    """
 
     waited_s: float
     ran_s: float
     preempted: int
+    moved: int = 0
 
 
 def job_context(story: JobStory, clocks: Clocks, posted: list[Posted]) -> dict[str, Any]:
@@ -46,8 +52,10 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[Posted]) -> dict[s
     now = clocks.now.pool_at
     spent = spent_of(story, now)
     held = live_hold(story)
+    said = headline(story, held, spent, now)
     return {
-        "headline": headline(story, held, spent, now),
+        "headline": said,
+        "until": clocks.instant(held.lease.expires_at) if held and said[2] == " until" else None,
         "nodes_note": nodes_note(held) if held else None,
         "state_mark": STATE_MARKS[story.job.state],
         "spent": spent,
@@ -66,6 +74,26 @@ def live_hold(story: JobStory) -> Hold | None:
     return live[-1] if live else None
 
 
+def moves_of(story: JobStory) -> dict[int, Hold]:
+    """The lease that took over, by the lease that a round ended to move the job elsewhere.
+
+    A move is an end and a grant of the same job in one round: it waits for nothing in between.
+    """
+    ended_by: dict[int, int] = {}
+    for event in story.events:
+        asked = event.kind in {LeaseEvent.Kind.STOP_ASKED, LeaseEvent.Kind.ENDED}
+        if asked and event.lease_id is not None and event.round is not None:
+            ended_by.setdefault(event.lease_id, event.round)
+    found = {}
+    for hold, then in pairwise(story.holds):
+        lease = hold.lease
+        if lease.end_reason and lease.end_reason not in ASKED_BACK:
+            continue
+        if ended_by.get(lease.pk) == then.lease.granted_round:
+            found[lease.pk] = then
+    return found
+
+
 def spent_of(story: JobStory, now: datetime) -> Spent:
     """Add up what the leases say; a job waits whenever it does not hold GPUs."""
     end = story.job.ended_at or now
@@ -74,8 +102,11 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
         if hold.lease.started_at is not None:
             ran += max((hold.lease.ended_at or now) - hold.lease.started_at, timedelta(0))
     total = max(end - story.job.submitted_at, ran)
-    cuts = sum(hold.lease.end_reason in ASKED_BACK for hold in story.holds)
-    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts)
+    moves = moves_of(story)
+    cuts = sum(
+        hold.lease.end_reason in ASKED_BACK and hold.lease.pk not in moves for hold in story.holds
+    )
+    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves))
 
 
 Headline = tuple[str, str, str]
@@ -108,7 +139,7 @@ def _held_words(held: Hold, now: datetime) -> Headline:
     until = held.lease.expires_at
     if until <= now:
         return ("Running on ", where(held), ", its lease up for renewal.")
-    return ("Running on ", where(held), f" until {clock(until)} at least.")
+    return ("Running on ", where(held), " until")  # the page goes on with the instant
 
 
 def where(hold: Hold) -> str:
@@ -161,10 +192,14 @@ def _prices(posted: list[Posted], start: datetime) -> list[PricePoint]:
 
 
 def _cuts(story: JobStory) -> list[Cut]:
+    moves = moves_of(story)
     ends = [
         hold.lease.ended_at
         for hold in story.holds
-        if hold.lease.ended_at and hold.lease.started_at and hold.lease.end_reason in ASKED_BACK
+        if hold.lease.ended_at
+        and hold.lease.started_at
+        and hold.lease.end_reason in ASKED_BACK
+        and hold.lease.pk not in moves
     ]
     # Where there are many, the word would stand in its own way; the log says it of each.
     label = "preempted" if len(ends) <= WORDED_CUTS else ""
@@ -240,10 +275,14 @@ def lease_lines(lease: Lease) -> tuple[Addend, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChargeRow:
-    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge."""
+    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge.
+
+    Figures are as they are printed, so that a column sums to its foot.
+    """
 
     terms: str
-    when: str
+    starts: Instant | None
+    ends: Instant | None
     own_gpu_h: Decimal
     borrowed_gpu_h: Decimal
     price: str
@@ -251,7 +290,9 @@ class ChargeRow:
     note: Note | None
 
 
-def charge_rows(charges: list[TermCharge], *, names: dict[int | None, str]) -> list[ChargeRow]:
+def charge_rows(
+    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks
+) -> list[ChargeRow]:
     """Return closed terms, folded where own and borrowed stayed the same."""
     groups: list[list[TermCharge]] = []
     for charge in charges:
@@ -260,7 +301,14 @@ def charge_rows(charges: list[TermCharge], *, names: dict[int | None, str]) -> l
             groups[-1].append(charge)
         else:
             groups.append([charge])
-    return [_charge_row(group, names) for group in groups]
+    rows = [_charge_row(group, names, clocks) for group in groups]
+    own = apportion([row.own_gpu_h for row in rows], PLACES)
+    borrowed = apportion([row.borrowed_gpu_h for row in rows], PLACES)
+    charged = apportion([row.charge for row in rows], PLACES)
+    return [
+        replace(row, own_gpu_h=a, borrowed_gpu_h=b, charge=c)
+        for row, a, b, c in zip(rows, own, borrowed, charged, strict=True)
+    ]
 
 
 def _folds(last: TermCharge, charge: TermCharge) -> bool:
@@ -271,18 +319,20 @@ def _folds(last: TermCharge, charge: TermCharge) -> bool:
     )
 
 
-def _charge_row(group: list[TermCharge], names: dict[int | None, str]) -> ChargeRow:
+def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: Clocks) -> ChargeRow:
     first, last = group[0], group[-1]
-    number = str(first.term) if first is last else f"{first.term}\N{EN DASH}{last.term}"
+    number = f"term {first.term}"
+    if first is not last:
+        number = f"terms {first.term}\N{EN DASH}{last.term}"
     prices = sorted({charge.price for charge in group})
     price = "own quota"
     if first.borrowed_gpus:
-        price = credits_text(prices[0])
-        if len(prices) > 1:
-            price += f"\N{EN DASH}{credits_text(prices[-1])}"
+        ends = (credits_text(prices[0], PLACES), credits_text(prices[-1], PLACES))
+        price = "\N{EN DASH}".join(dict.fromkeys(ends))
     return ChargeRow(
-        terms=f"{first.lease_number}.{number}",
-        when=f"{clock(first.starts_at)}\N{EN DASH}{clock(last.ends_at)}",
+        terms=f"Lease {first.lease_number}, {number}",
+        starts=clocks.instant(first.starts_at),
+        ends=clocks.instant(last.ends_at),
         own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
         borrowed_gpu_h=sum((charge.borrowed_gpu_h for charge in group), Decimal(0)),
         price=price,

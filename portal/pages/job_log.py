@@ -9,7 +9,7 @@ from decimal import Decimal
 from portal.clocks import Clocks
 from portal.marks.figures import credits_text, duration, plural
 from portal.marks.notes import Instant
-from portal.pages.job import ASKED_BACK, where
+from portal.pages.job import ASKED_BACK, PLACES, moves_of, where
 from scheduling.models import LeaseEvent
 from scheduling.selectors.jobs import Hold, JobStory
 from scheduling.selectors.reasons import ENDINGS, Why
@@ -39,6 +39,8 @@ class LogLine:
 def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
     """Return the lines, newest first; renewals with the same figures are one line."""
     holds = {hold.lease.pk: hold for hold in story.holds}
+    moves = moves_of(story)
+    arrived = {hold.lease.pk for hold in moves.values()}
     lines: list[LogLine] = []
     for event in story.events:
         hold = holds.get(event.lease_id) if event.lease_id else None
@@ -46,7 +48,9 @@ def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
         if hold is None or write is None:
             continue
         why = story.reasons.get(hold.lease.number)
-        line = write(_Told(event, hold, clocks.instant(event.at), why))
+        key = hold.lease.pk
+        told = _Told(event, hold, clocks.instant(event.at), why, moves.get(key), key in arrived)
+        line = write(told)
         if line is None:
             continue
         last = lines[-1] if lines else None
@@ -77,12 +81,17 @@ def _again(last: LogLine, line: LogLine) -> LogLine:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One event with its lease, its instant, and why the job had waited before that lease."""
+    """One event with its lease, its instant, and why the job had waited before that lease.
+
+    `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
+    """
 
     event: LeaseEvent
     hold: Hold
     at: Instant | None
     why: Why | None
+    moves_to: Hold | None = None
+    arrives: bool = False
 
 
 def _granted(told: _Told) -> LogLine | None:
@@ -100,6 +109,8 @@ def _granted(told: _Told) -> LogLine | None:
 def _started(told: _Told) -> LogLine:
     lease = told.hold.lease
     bold = "First lease" if lease.number == 1 else "Started again"
+    if told.arrives:
+        bold = "Moved"
     why = told.why if lease.granted_at == told.event.at else None  # else its grant has said it
     words = f"on {where(told.hold)}: {_figures(told.event)}."
     return LogLine(told.at, "running", bold, words, told.event.round, why=why)
@@ -122,6 +133,9 @@ def _renewed(told: _Told) -> LogLine:
 def _stop_asked(told: _Told) -> LogLine | None:
     if told.hold.lease.ended_at is not None:
         return None  # the end says the same
+    if told.moves_to is not None:
+        words = f"a new lease on {where(told.moves_to)} waits for it. It gives its GPUs back now."
+        return LogLine(told.at, "running", "Moving:", words, told.event.round)
     words = f"{_ending(told.event)}. It gives its GPUs back now."
     return LogLine(told.at, "preempted", "Not renewed:", words, told.event.round, hit=True)
 
@@ -140,6 +154,12 @@ def _ended(told: _Told) -> LogLine:
         words = f"{_ending(event)}."
         return LogLine(told.at, "preempted", "Grant withdrawn:", words, event.round, hit=True)
     held = duration((event.at - started).total_seconds())
+    if told.moves_to is not None:
+        words = (
+            f"the round placed it on {where(told.moves_to)} instead, without a wait in the queue."
+        )
+        words += f" It had held these GPUs for {held}."
+        return LogLine(told.at, "ended", "Moved away:", words, event.round)
     words = f"{_ending(event)}. It had held them for {held}."
     return LogLine(told.at, "preempted", "Preempted:", words, event.round, hit=True)
 
@@ -153,7 +173,7 @@ def _figures(event: LeaseEvent) -> str:
     own, borrowed = int(event.data["own"]), int(event.data["borrowed"])
     if not borrowed:
         return f"{own} own"
-    price = credits_text(Decimal(event.data["price"]))
+    price = credits_text(Decimal(event.data["price"]), PLACES)
     return f"{own} own, {borrowed} borrowed at {price}"
 
 

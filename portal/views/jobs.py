@@ -143,7 +143,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     charges = job_charges(job.pk)
     sight = sight_read(pool.id, access(request))
     names: dict[int | None, str] = {seen.tenant: seen.name for seen in sight.known.values()}
-    rows = charge_rows(charges, names={**names, None: "the operator"})
+    rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
     shown = rows[-CHARGE_ROWS:]
     log = job_log(story, clock)
     context = job_context(story, clock, posted)

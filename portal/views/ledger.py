@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -30,7 +30,7 @@ from billing.selectors.usage import Addend as UsageAddend
 from portal.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.clocks import Clocks, clocks, pool_now
 from portal.marks.bars import hash_groups
-from portal.marks.figures import credits_text, thousands
+from portal.marks.figures import apportion, credits_text, thousands
 from portal.marks.notes import Addend, Note, Stat, credit_note
 from scheduling.selectors.lines import pool_id_named
 from scheduling.selectors.sight import Sight, sight_read
@@ -54,8 +54,9 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
     facts = pool_of_page(request)
     with site_scope():
         rows = balances(facts.book) if facts else []
+    shown = apportion([row.balance for row in rows])
     context = {
-        "rows": rows,
+        "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
         "total": sum((row.balance for row in rows), ZERO),
         "book": facts.book if facts else "",
         "nav_key": "ledger",
@@ -77,7 +78,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
         sights = _sights(request, page.rows)
-    times = clocks(facts)
+    rows = _rows(page.rows, sights, tenant.pk, clocks(facts))
     context = {
         "tenant": tenant,
         "pool": facts,
@@ -85,8 +86,9 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "balance": abs(summary.balance),
         "net": abs(summary.net),
         "stats": _stats(summary),
-        "rows": [_row(row, sights, tenant.pk, times) for row in page.rows],
-        "sums": {key: sum((getattr(r, key) for r in page.rows), ZERO) for key in SUMMED},
+        "rows": rows,
+        "printed_net": sum((row["net"] for row in rows), ZERO),
+        "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
         "older": page.next_before,
         "paged": _before(request) is not None,
         "nav_key": "ledger",
@@ -95,7 +97,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     return render(request, "portal/ledger.html", context)
 
 
-SUMMED = ("earned", "paid", "net")
+SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid", "net")
 
 
 @signed_in
@@ -185,18 +187,24 @@ def _name(entry: LedgerEntry, sight: Sight | None, tenant: int) -> str:
 
 def _stats(found: AccountSummary) -> list[Stat]:
     limit = "none" if found.credit_limit is None else credits_text(found.credit_limit)
-    net = credit_note("Last 24 h", [("earned", found.earned), ("paid", -found.paid)])
-    coming = credit_note(
-        "Not settled yet", [("earned", found.open_earned), ("paid", -found.open_paid)]
+    net = credit_note(
+        "The last 24 h of pool time, settled or not",
+        [("earned", found.earned), ("paid", -found.paid)],
     )
     return [
         Stat(
-            "Balance, all settled",
+            "Balance, settled hours",
             credits_text(found.balance, signed=True),
             "credits",
             (
-                Addend("set aside for running terms", credits_text(found.reserved)),
+                Addend("set aside for running terms", credits_text(found.set_aside)),
                 Addend("credit limit", limit),
+            ),
+            note=Note(
+                "Balance",
+                words="All transfers since the account opened. What is set aside is the most that"
+                " the terms which run now may still cost; what ended terms cost and no settlement"
+                " has moved is in the next settlement, and not counted here.",
             ),
         ),
         Stat(
@@ -217,22 +225,54 @@ def _stats(found: AccountSummary) -> list[Stat]:
             Addend("paid", credits_text(found.paid)),
             net,
         ),
-        Stat(
-            "Next settlement",
-            credits_text(found.open_net, signed=True),
-            "credits",
-            (
-                Addend("earned", credits_text(found.open_earned, signed=True)),
-                Addend("paid", credits_text(-found.open_paid, signed=True)),
-            ),
-            Addend("when the hour closes", credits_text(found.open_net, signed=True)),
-            coming,
-        ),
+        _next(found),
     ]
+
+
+def _next(found: AccountSummary) -> Stat:
+    """What is charged and not settled, as a figure without a sign."""
+    pays = found.open_net < 0
+    sides = [("charged", found.open_paid), ("earned", found.open_earned)]
+    (first, plus), (second, minus) = sides if pays else sides[::-1]
+    parts = apportion([plus, -minus])
+    figure = credits_text(abs(found.open_net))
+    return Stat(
+        f"Next settlement: {'to pay' if pays else 'to receive'}",
+        figure,
+        "credits",
+        (Addend(first, credits_text(parts[0])), Addend(second, credits_text(parts[1]))),
+        Addend("when the hour closes", figure),
+        Note(
+            "Not settled yet",
+            words="Terms that ended in hours which no settlement has moved. It is no part of the"
+            " balance yet, and is counted in the last 24 h.",
+        ),
+    )
 
 
 def _hours(gpu_h: Decimal) -> str:
     return f"{thousands(gpu_h, 1)} GPU-h"
+
+
+def _rows(
+    rows: Sequence[LedgerRow], sights: dict[str, Sight], tenant: int, times: Clocks
+) -> list[dict[str, Any]]:
+    """Rows whose columns sum to their feet as printed."""
+    columns = [
+        apportion([getattr(row, key) or ZERO for row in rows])
+        for key in ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid")
+    ]
+    return [
+        {
+            **_row(row, sights, tenant, times),
+            "lent": None if row.lent_gpu_h is None else lent,
+            "borrowed": None if row.borrowed_gpu_h is None else borrowed,
+            "earned": earned,
+            "paid": paid,
+            "net": earned - paid,
+        }
+        for row, lent, borrowed, earned, paid in zip(rows, *columns, strict=True)
+    ]
 
 
 def _row(row: LedgerRow, sights: dict[str, Sight], tenant: int, times: Clocks) -> dict[str, Any]:

@@ -147,6 +147,9 @@ def price_row_note(row: PriceRow) -> Note:
     )
 
 
+MOVED = "Moved: the same round granted it other GPUs"
+
+
 def ended_words(code: str) -> str:
     """Why a lease ended, as a sentence."""
     words = ENDINGS.get(code, code.replace("_", " "))

@@ -268,7 +268,7 @@ def _end(row: EndRow) -> dict[str, Any]:
         "row": row,
         "mark": mark_of(row.seen),
         "where": _where(row.places),
-        "why": words.ended_words(row.reason.value),
+        "why": words.MOVED if row.moved else words.ended_words(row.reason.value),
     }
 
 

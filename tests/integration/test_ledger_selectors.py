@@ -17,6 +17,7 @@ from billing.selectors import (
     prices_now,
     transfer_incomes,
 )
+from tenants.models import Budget
 from tests.integration.metering_story import Story, at
 
 pytestmark = pytest.mark.django_db
@@ -61,6 +62,14 @@ class TestAccountSummary:
         later = account_summary(story.tenants["a"].pk, "demo", since=at(120))
         assert plain(later.paid, later.open_paid) == ["0", "3"]
 
+    def test_sets_aside_for_running_terms_alone(self, story: Story) -> None:
+        tenant = story.tenants["a"]
+        Budget.objects.update_or_create(
+            tenant=tenant, book="demo", defaults={"reserved": Decimal("3.250000")}
+        )
+        payer = account_summary(tenant.pk, "demo", since=at(0))
+        assert plain(payer.reserved, payer.open_paid, payer.set_aside) == ["3.25", "3", "0.25"]
+
     def test_of_a_stranger_is_empty(self, story: Story) -> None:
         assert account_summary(999, "demo", since=at(0)).balance == 0
 
@@ -69,7 +78,7 @@ class TestLedgerPage:
     def test_shows_each_transfer_with_all_sides(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(3):
+        with django_assert_num_queries(4):
             page = ledger_page(story.tenants["a"].pk, "demo")
         (row,) = page.rows
         assert plain(row.paid, row.earned) == ["3", "0"]
@@ -80,6 +89,18 @@ class TestLedgerPage:
             ("c", "1.000000"),
         ]
         assert page.next_before is None
+
+    def test_tells_a_lender_what_it_lent_itself(self, story: Story) -> None:
+        sides = {
+            slug: ledger_page(story.tenants[slug].pk, "demo").rows[0] for slug in ("a", "b", "c")
+        }
+        assert sides["a"].borrowed_gpu_h == Decimal("1.000000")
+        assert sides["a"].lent_gpu_h is None
+        assert [sides[slug].borrowed_gpu_h for slug in ("b", "c")] == [None, None]
+        lent = [sides[slug].lent_gpu_h or Decimal(0) for slug in ("b", "c")]
+        assert plain(*lent) == ["0.666667", "0.333333"]
+        summary = account_summary(story.tenants["b"].pk, "demo", since=at(0))
+        assert summary.lent_gpu_h > lent[0]  # it counts the open hour as well
 
     def test_pages_by_key_without_losing_or_repeating(self, story: Story) -> None:
         lease = story.run(100, "a", borrowed=2, price="1.000000")  # pays itself, too

@@ -67,6 +67,28 @@ class TestCredits:
         assert Decimal(shown) == value
 
 
+class TestApportion:
+    @given(st.lists(st.decimals(places=6, min_value=-(10**6), max_value=10**6), max_size=20))
+    def test_prints_parts_that_sum_to_the_printed_total(self, amounts: list[Decimal]) -> None:
+        parts = figures.apportion(amounts)
+        assert sum(parts) == sum(amounts, Decimal(0)).quantize(Decimal("0.01"))
+        unit = Decimal("0.01")
+        assert all(abs(a - b) < unit for a, b in zip(parts, amounts, strict=True))
+
+    def test_is_plain_rounding_where_that_adds_up(self) -> None:
+        parts = figures.apportion([Decimal("792.991"), Decimal("21.157"), Decimal("-0.004")])
+        assert [str(part) for part in parts] == ["792.99", "21.16", "-0.01"]
+
+
+class TestTellingPlaces:
+    @pytest.mark.parametrize(
+        ("values", "places"),
+        [([0.9, 1.1], 2), ([0.998, 1.0], 3), ([0.9996, 0.9999, 1.0], 4), ([1.0, 1.0], 2)],
+    )
+    def test_are_the_fewest_that_tell(self, values: list[float], places: int) -> None:
+        assert figures.telling_places(values) == places
+
+
 class TestTimes:
     @pytest.mark.parametrize(
         ("seconds", "shown"),

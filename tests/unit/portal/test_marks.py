@@ -3,11 +3,22 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from portal.marks import bars, charts, glyphs, nodemap, roundstrip, svg, tenants, timeline
+from portal.marks import (
+    bars,
+    charts,
+    glyphs,
+    nodemap,
+    roundstrip,
+    scale,
+    svg,
+    tenants,
+    timeline,
+)
 from scheduling.domain.reasons import Reason
 
 HOSTILE = "<script>alert('x')</script>\"&"
@@ -191,8 +202,36 @@ class TestTimeline:
         texts = [element.text for element in drawn(timeline.timeline(job(label=HOSTILE))).iter()]
         assert HOSTILE in texts
 
+    def test_writes_no_word_over_another(self) -> None:
+        """Preemptions that lie close share no place; each still has its upright."""
+        cuts = tuple(timeline.Cut(at(20 + minute)) for minute in (1, 3, 5, 60, 61))
+        root = drawn(timeline.timeline(job(cuts=cuts)))
+        assert classes(root).count("cut-line") == len(cuts)
+        spans = []
+        for element in root.iter("text"):
+            if "ba" in element.get("class", "").split():
+                x, wide = float(element.get("x", "0")), scale.text_width(element.text or "")
+                spans.append(
+                    (x - wide, x) if element.get("text-anchor") == "end" else (x, x + wide)
+                )
+        spans.sort()
+        assert len(spans) >= 2
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
     def test_says_so_when_nothing_happened(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestTicks:
+    @pytest.mark.parametrize("spread", [0.0, 0.0004, 0.004, 0.03, 0.5, 40])
+    def test_of_rho_are_written_differently(self, spread: float) -> None:
+        points = [charts.RhoPoint(at(n), 1 + spread * n / 4 - 0.001) for n in range(5)]
+        root = drawn(charts.rho_chart(points, label="x"))
+        levels = [e.text for e in root.iter("text") if e.get("text-anchor") == "end"]
+        numbers = [words for words in levels[:-1] if words and words[0].isdigit()]
+        last = numbers.pop()  # the curve's own figure
+        assert last
+        assert len(set(numbers)) == len(numbers) >= 2
 
 
 class TestReasons:
