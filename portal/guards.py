@@ -28,7 +28,7 @@ class Guards:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         # Postgres refuses NUL in text, so no address with one names anything.
-        query = request.META.get("QUERY_STRING", "")
+        query = request.META["QUERY_STRING"]
         if "\0" in request.path or b"\0" in unquote_to_bytes(query):
             return bad_request(request, SuspiciousOperation("NUL in the address"))
         response = self._get_response(request)
