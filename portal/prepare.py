@@ -1,14 +1,18 @@
 """Bring the database up to date: grants, migrations, then the commands of AFTER_MIGRATE.
 
 A process of its own (`python -m portal.prepare`), run to its end before the portal
-starts: the supervisor itself holds neither Django nor a connection.
+starts: the supervisor itself holds neither Django nor a connection. In production it
+refuses what is unsafe before it changes anything; `--check` stops after the settings.
 """
 
 import os
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 from django.db import connections
+
+from portal.environment import SettingError
 
 # Idempotent management commands, in order; one that does not exist is left out.
 AFTER_MIGRATE = ("seed_demo",)
@@ -19,11 +23,27 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
     import django
 
-    django.setup()
+    try:
+        django.setup()
+    except SettingError as error:
+        sys.exit(f"refused: {error}")
+    if "--check" in sys.argv[1:]:
+        return
+    refuse_unsafe_database()
     migrate()
     after_migrate()
     for line in demo_logins():
         print(LOGINS_MARK + line)
+
+
+def refuse_unsafe_database() -> None:
+    """End here where the roles or the contents of a production's database are unsafe."""
+    from django.conf import settings
+
+    from portal.checks import database_problems, refuse_unsafe
+
+    if settings.PRODUCTION:
+        refuse_unsafe(database_problems())
 
 
 def migrate() -> None:
