@@ -111,9 +111,8 @@ def run(server: Server) -> None:
     print(f"{SINGLES:,} jobs one by one, {CLIENTS} clients, a key each")
     print(f"  {SINGLES / took:,.0f} submissions/s (goal 200), p50 {p50:.1f} ms,"
           f" p99 {p99:.1f} ms (goal 250)")  # fmt: skip
-    print(
-        f"  {each_ms:.1f} ms of the web process each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    )
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    print(f"  {each_ms:.1f} ms of the web process each; {load}")
     client = HTTPConnection("127.0.0.1", server.port)
     alone = sum(
         server.post(client, "jobs", server.spec(f"a{n}"), f"alone-{n}") for n in range(ALONE)
