@@ -264,6 +264,8 @@ class UsageLine(models.Model):
             models.Index(fields=["pool", "hour"], name="usage_by_hour"),
             models.Index(fields=["job", "lease", "term"], name="usage_by_job"),
             models.Index(fields=["tenant", "pool", "hour"], name="usage_by_tenant"),
+            # The usage list pages by key, newest first, inside one tenant.
+            models.Index(fields=["tenant", "-id"], name="usage_page"),
         ]
 
 

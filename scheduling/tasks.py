@@ -14,6 +14,9 @@ from scheduling.engine.failures import round_failed, round_succeeded
 from scheduling.engine.housekeeping import old_rows_drop
 from scheduling.engine.rounds import Outcome, round_run
 from scheduling.models import Job, Pool, PoolFence
+from tenants.idempotency import replies_drop
+from tenants.lockout import attempts_drop
+from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
@@ -70,3 +73,6 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 def housekeeping(**_: Any) -> None:
     """Drop what is kept for a limited time only."""
     old_rows_drop()
+    with site_scope():
+        replies_drop()
+        attempts_drop()

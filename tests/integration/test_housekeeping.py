@@ -1,0 +1,27 @@
+"""The hourly task drops what is kept for a limited time, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from scheduling.models import Intent, Round
+from scheduling.tasks import housekeeping
+from tenants.models import LoginAttempt
+from tests.factories import cluster
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_old_attempts_go_and_history_stays() -> None:
+    lab = cluster({"a": 4})
+    lab.submit("a", 1, 5)
+    lab.rounds(3, every_s=10)
+    old = LoginAttempt.objects.create(username="x", address="127.0.0.1")
+    LoginAttempt.objects.filter(pk=old.pk).update(at=timezone.now() - timedelta(days=1))
+    LoginAttempt.objects.create(username="y", address="127.0.0.1")
+    before = (Round.objects.count(), Intent.objects.count())
+    housekeeping()
+    assert list(LoginAttempt.objects.values_list("username", flat=True)) == ["y"]
+    assert (Round.objects.count(), Intent.objects.count()) == before
