@@ -16,7 +16,7 @@ from scheduling.engine.executors import Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
 from scheduling.policies.base import decide_round
-from tests.factories import Cluster, cluster
+from tests.factories import BEGIN, Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -156,6 +156,48 @@ class TestAMove:
         assert LeaseEvent.objects.filter(job=job, kind="started").count() == 1
         assert not LeaseSlot.objects.filter(planned=True).exists()
         assert not Intent.objects.filter(kind="launch", lease__number=2).exists()
+
+
+class TestAStoppingJob:
+    def test_that_is_not_moved_gets_no_lease(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its process may yet report that it finished: only a move, decided with the end, waits."""
+        lab = cluster({"a": 8}, lease_s=20)
+        job = lab.submit("a", 2, 1000)
+        lab.round()
+        lease = Lease.objects.get(job=job)
+        end = End(lease.pk, job.pk, job.tenant_id, EndReason.NOT_RENEWED)
+        decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(), ends=(end,)))
+        lab.round(after_s=20)
+        lab.submit("a", 1, 1000)  # else the next round would be quiet
+        grant = Grant(1, job.pk, job.tenant_id, "v100", lease.placement, Key(None, None), own=2)
+        decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(grant,), ends=()))
+        result = lab.round(after_s=10)
+        assert result.round
+        assert result.round.superseded == [
+            {"item": "grant", "id": job.pk, "why": "the job no longer waited"}
+        ]
+        assert Lease.objects.get(job=job).state == "stopping"
+
+
+class TestReportsOfOneCall:
+    def test_become_events_in_the_order_of_what_happened(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8})
+        for duration_s in (7, 3, 5):
+            lab.submit("a", 1, duration_s)
+        lab.round()
+        listed = slow.list
+        monkeypatch.setattr(
+            slow,
+            "list",
+            lambda *about: sorted(listed(*about), key=lambda r: r.ended_us or 0, reverse=True),
+        )
+        lab.round(after_s=10)
+        ends = LeaseEvent.objects.filter(kind="ended").order_by("number")
+        assert [(row.at - BEGIN).total_seconds() for row in ends] == [3, 5, 7]
 
 
 class TestALateReport:

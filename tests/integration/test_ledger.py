@@ -30,12 +30,14 @@ from billing.ledger import (
     transfers_post,
 )
 from billing.metering import meter_pool, settle_pool
+from billing.metering.cursor import cursor_lock
 from billing.models import Account, Entry, MeterCursor, Transfer
 from billing.money import to_credits, to_micro
 from scheduling.models import LeaseEvent
 from tenants.models import Budget, Tenant
+from tenants.scopes import engine_scope
 from tests.integration.metering_story import lines_and_shares, swept_at_once
-from tests.integration.test_metering import eventful
+from tests.integration.test_metering import eventful, full_hours
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -278,6 +280,16 @@ class TestAtOnce:
         flip = iter([batch, turned] * 4)
         results = in_threads(lambda: transfers_post(next(flip)), 6)
         assert sorted(results) == [0, 0, 0, 0, 0, 400]
+
+    def test_a_pool_that_another_meters_or_settles_is_left_alone(self, committed_db: str) -> None:
+        story = full_hours()
+        story.meter()
+        pool = story.pool.pk
+        with engine_scope(pool):
+            assert cursor_lock(pool) is not None
+            seen = in_threads(lambda: (meter_pool(pool).busy, settle_pool(pool).busy), 1)
+        assert seen == [(True, True)]
+        assert story.settle().transfers == 2
 
     def test_meters_write_each_line_once(self, committed_db: str) -> None:
         story = eventful()

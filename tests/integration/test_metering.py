@@ -313,6 +313,19 @@ class TestAnHour:
         story.settle()
         assert Transfer.objects.get().hour == at(0)
 
+    def test_stays_open_while_an_event_of_it_was_not_read(self) -> None:
+        story = Story()
+        lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+        story.post_round(5)
+        story.meter()
+        story.end(10, lease)
+        story.looked(65)
+        assert story.settle().until == at(0)
+        story.meter()
+        story.settle()
+        transfer = Transfer.objects.get()
+        assert (transfer.hour, transfer.data["late_lines"]) == (at(0), 0)
+
     def test_pays_a_tenant_that_lends_to_itself_on_both_sides(self) -> None:
         story = Story()
         lease = story.run(0, "a", borrowed=2, price="2.000000")  # own 0: a and b have 4 idle

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from billing.models import Book
 from scheduling.domain.decision import Decision, End, Grant, Key
 from scheduling.domain.reasons import EndReason
 from scheduling.domain.snapshot import Service, Snapshot
@@ -16,6 +17,7 @@ from scheduling.engine.rounds import Outcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
 from scheduling.policies.base import decide_round
 from scheduling.selectors.replay import round_find, round_replay
+from tenants.models import Budget
 from tests.factories import BEGIN, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -138,6 +140,30 @@ class TestARound:
         lab.rounds(3, every_s=10)
         waits.refresh_from_db()
         assert (waits.state, waits.reason_code) == ("running", "")
+
+    def test_tells_of_quotas_once_and_again_when_they_change(self) -> None:
+        lab = cluster({"a": 4, "b": 4}, lease_s=20)
+        lab.submit("a", 2, 100)
+        lab.rounds(3, every_s=20)
+        told = LeaseEvent.objects.filter(kind="entitled")
+        assert (Round.objects.count(), told.count()) == (3, 1)
+        lab.pool.nodes.filter(pk=lab.pool.nodes.earliest("pk").pk).update(state="drained")
+        lab.round(after_s=20)
+        assert told.count() == 2
+
+    def test_reserves_from_the_budget_of_the_pools_own_book(self) -> None:
+        lab = cluster({"a": 4, "b": 4})
+        Book.objects.create(slug="other", currency="credit", clock_domain=Book.ClockDomain.REAL)
+        Budget.objects.create(tenant=lab.tenants["a"], book="other")
+        lab.submit("a", 4, 1000)
+        lab.round()
+        lab.submit("a", 2, 1000)  # it borrows at the price that the first round posted
+        lab.round(after_s=10)
+        reserved = dict(
+            Budget.objects.filter(tenant=lab.tenants["a"]).values_list("book", "reserved")
+        )
+        assert reserved["main"] > 0
+        assert reserved["other"] == 0
 
     def test_numbers_events_without_gaps(self) -> None:
         lab = cluster({"a": 4, "b": 4}, lease_s=20)

@@ -271,6 +271,37 @@ class TestRenewal:
         assert decision.skips[0].reason is Reason.NO_FREE_GPUS
 
 
+class TestBigGangsTurn:
+    @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
+    def test_comes_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
+        """Passed over just two leases ago, it waits on; a micro-second more, and it is next."""
+        at_us = 3 * HOUR_US
+        since_us = at_us - 2 * HOUR_US - waited_us
+        jobs = [job(1, 8), job(2, 4, tenant=2)]
+        held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]
+        round_ = snapshot(
+            [*jobs, job(3, 4)], held, nodes={1: 8}, quotas=TWO, at_us=at_us,
+            options={"reserve_after_leases": 2}, memory={"passed": {"1": since_us}},
+        )  # fmt: skip
+        decision = decide_round(round_)
+        assert picked(decision) == ([] if held_back else [2])
+        assert ("reserved" in decision.memory) is held_back
+
+
+class TestARefusedRenewal:
+    def test_leaves_its_gpus_to_the_gang_that_fits_them_best(self) -> None:
+        """Job 1 may not borrow at this price; job 2 goes to its node, not to the larger one."""
+        jobs = [job(1, 4, terms=1, max_price_micro=0), job(2, 4), job(3, 4)]
+        held = [lease(1, 1, (1, 4)), lease(2, 3, (3, 4), expires_us=AT_US + 1)]
+        round_ = snapshot(
+            jobs, held, nodes={1: 4, 2: 8, 3: 4}, quotas=TWO[:1], price_micro=5,
+            options={"lease_bonus": 100.0},
+        )  # fmt: skip
+        decision = decide_round(round_)
+        assert [end.reason for end in decision.ends] == [EndReason.PRICE_ABOVE_MAX]
+        assert [grant.placement for grant in decision.grants] == [((1, 4),)]
+
+
 class TestFairnessWindow:
     def test_a_tenant_that_once_had_more_is_even_again_after_the_window(self) -> None:
         """Tenant 1 had the whole pool for 5 h; then tenant 2 comes. From 7 h to 10 h, a window of

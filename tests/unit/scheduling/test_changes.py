@@ -73,6 +73,13 @@ CASES = [
         [Hold(7, 4, 60, None)],
         [(100, K.HOLD)],
     ),
+    (
+        "a start is said to be later than the round: it counts from the round",
+        [known(7)],
+        [facts(7)],
+        [Hold(7, 4, 230, None)],
+        [(200, K.HOLD)],
+    ),
     ("a job was over before anybody looked", [], [facts(7, 10, 90)], [Hold(7, 4, 20, 90)], []),
 ]
 

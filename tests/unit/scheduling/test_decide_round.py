@@ -239,6 +239,12 @@ class TestSharesAndPrices:
         deserved = second.fair_gpu_us + 4 * HOUR_US
         assert second.rho_after == 6 * HOUR_US / deserved
 
+    def test_rho_after_counts_what_the_tenant_could_use_of_its_quota(self) -> None:
+        round_ = snapshot([job(1, 1)], nodes={1: 8}, quotas=[BORROWER])
+        (share,) = decide_round(round_).shares
+        assert (share.quota, share.deserved) == (4, 1)
+        assert share.rho_after == HOUR_US / (share.fair_gpu_us + HOUR_US)
+
     def test_prices_follow_from_the_use_after_the_round(self) -> None:
         decision = decide_round(snapshot([job(1, 4)], nodes={1: 8}, price_micro=77))
         (price,) = decision.prices
