@@ -1,0 +1,47 @@
+"""What is going to happen, in order of (instant, sequence): the simulator's only clock."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from heapq import heappop, heappush
+
+
+class Kind(IntEnum):
+    """What happens at an event's instant."""
+
+    ARRIVE = 0  # job `key` is submitted
+    END = 1  # lease `key` has done its job's work, unless that end was put off meanwhile
+    DUE = 2  # lease `key` expires, unless it was renewed or is over
+    CANCEL = 3  # job `key` is taken back
+    NODE = 4  # node `key` is lost or returns
+
+
+class Events:
+    """A heap of (instant in us, sequence, kind, key). Equal instants keep their push order."""
+
+    __slots__ = ("_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Kind, int]] = []
+        self._sequence = 0
+
+    def __bool__(self) -> bool:
+        """Whether anything is still to come."""
+        return bool(self._heap)
+
+    def push(self, at_us: int, kind: Kind, key: int) -> None:
+        """Let something happen at an instant."""
+        self._sequence += 1
+        heappush(self._heap, (at_us, self._sequence, kind, key))
+
+    @property
+    def next_us(self) -> int | None:
+        """The instant of the earliest event; None when nothing is to come."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop_until(self, at_us: int) -> tuple[int, Kind, int] | None:
+        """Take the earliest event up to and at `at_us`; None when there is none."""
+        if not self._heap or self._heap[0][0] > at_us:
+            return None
+        instant_us, _, kind, key = heappop(self._heap)
+        return instant_us, kind, key

@@ -1,0 +1,156 @@
+"""The simulator: an event clock around the production core, `policies.base.decide_round`.
+
+With a grid (`round_us` > 0) a round takes place at whole multiples of it, as in a live pool;
+instants at which nothing changed, nothing waits and no lease is due are skipped, by the live
+engine's own rule. More is never skipped: while a job waits, the keys of policies drift with
+time. With `round_us` 0 a round takes place at every event, which is reaction without delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from scheduling.domain.leases import Lease
+from scheduling.policies.base import decide_round
+from scheduling.simulation.books import Books, JobRow
+from scheduling.simulation.workloads import Cluster, SimJob
+from scheduling.simulation.world import Rules, World
+
+# Nothing held, nothing to come and so many rounds without a grant: what waits waits for ever.
+# One round posts the price of an empty pool, the next one may grant at it.
+STUCK_ROUNDS = 3
+
+
+class ConservationError(Exception):
+    """A run's sums do not add up; the message names which."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run. `stranded`: jobs that are not over. `decide_s`: if timed.
+
+    `open`: leases that still hold, where the run was cut off.
+    """
+
+    books: Books
+    rounds: int
+    end_us: int
+    stranded: tuple[int, ...] = ()
+    open: tuple[Lease, ...] = ()
+    decide_s: list[float] = field(default_factory=list)
+
+
+def simulate(
+    cluster: Cluster,
+    jobs: tuple[SimJob, ...],
+    rules: Rules,
+    *,
+    start_us: int = 0,
+    until_us: int | None = None,
+    skip: bool = True,
+    timer: Callable[[], float] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run a pool until every job is over, or until `until_us`.
+
+    `skip` off ticks every instant of the grid, to prove that skipping changes nothing. `timer`
+    gives seconds; `progress` is told how many jobs are over.
+
+    Raises:
+        ConservationError: GPU-time, credits or jobs were lost or made.
+        InvariantViolation: the policy broke an invariant.
+    """
+    world = World(cluster, jobs, rules, start_us=start_us)
+    outcome = Outcome(world.books, 0, start_us)
+    last_us: int | None = None
+    idle_rounds = 0
+    while idle_rounds < STUCK_ROUNDS:
+        at_us = _next_instant(world, last_us, skip=skip)
+        if at_us is None or (until_us is not None and at_us > until_us):
+            break
+        last_us = at_us
+        world.advance(at_us)
+        if skip and world.is_quiet:
+            continue
+        granted = _round(world, outcome, timer)
+        is_stuck = not granted and not world.leases and not world.events
+        idle_rounds = idle_rounds + 1 if is_stuck else 0
+        if progress is not None:
+            progress(len(world.books.jobs))
+    return _closed(world, outcome, jobs, until_us)
+
+
+def _next_instant(world: World, last_us: int | None, *, skip: bool) -> int | None:
+    """When the next round may be due; None when nothing is to come."""
+    next_us, round_us = world.events.next_us, world.rules.round_us
+    if last_us is None:  # the quotas, before anything happens
+        return -(-world.at_us // round_us) * round_us if round_us else world.at_us
+    if not round_us:
+        if next_us is None and world.waiting:
+            return last_us + 1  # stuck: let it be seen
+        return next_us
+    if not skip or world.changes or world.waiting:
+        return last_us + round_us if next_us is not None or world.waiting else None
+    if next_us is None:
+        return None
+    return -(-next_us // round_us) * round_us
+
+
+def _round(world: World, outcome: Outcome, timer: Callable[[], float] | None) -> int:
+    snapshot = world.snapshot()
+    began = timer() if timer is not None else 0.0
+    decision = decide_round(snapshot)
+    if timer is not None:
+        outcome.decide_s.append(timer() - began)
+    world.apply(decision)
+    outcome.rounds += 1
+    return len(decision.grants)
+
+
+def _closed(
+    world: World, outcome: Outcome, jobs: tuple[SimJob, ...], until_us: int | None
+) -> Outcome:
+    cluster = world.cluster
+    outcome.end_us = world.at_us if until_us is None else until_us
+    outcome.stranded = tuple(world.runs)
+    outcome.open = tuple(world.leases.values())
+    world.books.rest(world.at_us)
+    if until_us is None:
+        check_conservation(outcome, cluster, jobs)
+    return outcome
+
+
+def check_conservation(outcome: Outcome, cluster: Cluster, jobs: tuple[SimJob, ...]) -> None:
+    """GPU-time allocated = used + overhead; charges = incomes; every job is accounted for.
+
+    Raises:
+        ConservationError: one of them does not hold.
+    """
+    books = outcome.books
+    over = sorted([row.job for row in books.jobs] + list(outcome.stranded))
+    if over != sorted(job.id for job in jobs):
+        raise ConservationError(f"{len(over)} jobs are accounted for, there are {len(jobs)}")
+    if sum(books.charged.values()) != sum(books.earned.values()):
+        raise ConservationError("charges are not incomes")
+    by_id = {job.id: job for job in jobs}
+    allocated = sum((row.end_us - row.start_us) * by_id[row.job].gpus for row in books.leases)
+    held = sum((row.ends_us - row.starts_us) * (row.own + row.borrowed) for row in books.terms)
+    if allocated != held:
+        raise ConservationError(f"leases held {allocated} GPU-us, their terms {held}")
+    worked: dict[int, int] = {}
+    for lease in books.leases:
+        useful_us = lease.end_us - lease.start_us - lease.overhead_us
+        worked[lease.job] = worked.get(lease.job, 0) + useful_us
+    for row in books.jobs:
+        _check_job(row, by_id[row.job], None if cluster.speeds else worked.get(row.job, 0))
+
+
+def _check_job(row: JobRow, job: SimJob, worked_us: int | None) -> None:
+    """`worked_us`: held less overhead; None where GPU types differ in speed."""
+    if row.state != "cancelled" and row.useful_us != job.duration_us:
+        raise ConservationError(f"job {row.job} ended without all of its work")
+    if worked_us is not None and worked_us != row.useful_us:
+        raise ConservationError(f"job {row.job} held {worked_us} us, used {row.useful_us}")
+    if row.end_us < job.submitted_us:
+        raise ConservationError(f"job {row.job} ended before it was submitted")

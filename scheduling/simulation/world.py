@@ -1,0 +1,374 @@
+"""The world of a simulated pool: what is there, what runs, and what a round may look at.
+
+It stands in for the rows of a live pool and its virtual executor, with the same rules: a job
+starts at the instant of the round that grants it, ends exactly when its work is done, and is
+cancelled at the first round after its user took it back. `snapshot` gives what
+`scheduling.engine.snapshots` would read, `apply` does what `scheduling.engine.apply` and the
+executor would do (tests/simulation/test_live_equals_simulated.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from scheduling.domain.cluster import Node
+from scheduling.domain.decision import Decision, Grant, Renew
+from scheduling.domain.entitlements import Entitlement, Tenant, effective_quotas
+from scheduling.domain.jobs import Job
+from scheduling.domain.leases import Lease
+from scheduling.domain.reasons import EndReason
+from scheduling.domain.snapshot import (
+    SCHEMA_VERSION,
+    Change,
+    ChangeKind,
+    PoolPrice,
+    Service,
+    Snapshot,
+)
+from scheduling.domain.values import SECOND_US
+from scheduling.policies.registry import policy as policy_named
+from scheduling.simulation.books import Books, JobRow, LeaseRow, term_data
+from scheduling.simulation.events import Events, Kind
+from scheduling.simulation.workloads import Cluster, SimJob
+
+ESTIMATED = ("sjf", "srtf")
+PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a pool is run. `round_us` 0: a round at every event.
+
+    `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4).
+    """
+
+    policy: str = "ltgf"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    round_us: int = 0
+    lease_us: int = 900 * SECOND_US
+    seed: int = 0
+    cold_us: int = 0
+    checkpoint_us: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job that has arrived and is not over: its work and its present lease."""
+
+    job: SimJob
+    done_us: int = 0
+    started_us: int | None = None  # of its first lease
+    leases: int = 0
+    lease: int = 0  # 0: it waits
+    ends_us: int = 0
+    overhead_us: int = 0  # of the present lease, so far
+    speed_milli: int = 1000
+
+
+class World:
+    """The state of one pool between rounds."""
+
+    def __init__(
+        self, cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, *, start_us: int = 0
+    ) -> None:
+        self.cluster, self.rules = cluster, rules
+        self.policy = policy_named(rules.policy)
+        self.events, self.books = Events(), Books()
+        self.at_us, self.number, self.next_lease = start_us, 1, 1
+        self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
+        self.service = Service(at_us=start_us)
+        # The snapshot has no field for estimates: policies that want them read their memory.
+        self.memory: dict[str, Any] = {"estimates": {}} if rules.policy in ESTIMATED else {}
+        self.prices = self._first_prices()
+        self.sim_jobs = {job.id: job for job in jobs}
+        self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
+        self.runs: dict[int, _Run] = {}
+        self.leases: dict[int, Lease] = {}  # in order of ids
+        self.changes: list[Change] = []
+        self.waiting = 0
+        self._cancelled: list[int] = []
+        self._quotas: tuple[Entitlement, ...] | None = None
+        self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
+        for job in sorted(jobs, key=lambda job: job.id):
+            self.events.push(job.submitted_us, Kind.ARRIVE, job.id)
+            if job.cancel_us is not None:
+                self.events.push(max(job.cancel_us, job.submitted_us), Kind.CANCEL, job.id)
+        for index, change in enumerate(self._node_changes):
+            self.events.push(max(change.at_us, start_us), Kind.NODE, index)
+
+    def _first_prices(self) -> tuple[PoolPrice, ...]:
+        types = sorted({node.gpu_type for node in self.cluster.nodes})
+        settings = self.cluster.prices
+        return tuple(
+            PoolPrice(name, 0, 0, 0, *settings.get(name, (PRICE_BASE, THETA_MILLI)))
+            for name in types
+        )
+
+    # What happens between rounds.
+
+    def advance(self, at_us: int) -> None:
+        """Let everything happen that comes up to `at_us`, in its order."""
+        self.at_us = at_us
+        while (event := self.events.pop_until(at_us)) is not None:
+            instant_us, kind, key = event
+            if kind is Kind.ARRIVE:
+                self._arrive(self.sim_jobs[key])
+            elif kind is Kind.END:
+                lease = self.leases.get(key)
+                if lease is not None and self.runs[lease.job].ends_us == instant_us:
+                    self._finish(lease, instant_us)
+            elif kind is Kind.NODE:
+                self._node(key, instant_us)
+            elif kind is Kind.CANCEL:
+                self._cancel_ask(key, instant_us)
+        for job_id in self._cancelled:
+            if job_id in self.runs:
+                self._cancel(job_id, at_us)
+        self._cancelled.clear()
+
+    def _arrive(self, sim: SimJob) -> None:
+        self.jobs[sim.id] = Job(
+            sim.id, sim.tenant, sim.gpus, sim.submitted_us, sim.gpu_types, sim.weight, 0,
+            sim.max_price_micro, sim.deadline_us,
+        )  # fmt: skip
+        self.runs[sim.id] = _Run(sim)
+        self.waiting += 1
+        self.changes.append(
+            Change(
+                sim.submitted_us,
+                ChangeKind.ACTIVE,
+                sim.tenant,
+                sim.id,
+                sim.gpus,
+                sim.gpu_types,
+                sim.weight,
+            )
+        )
+        if sim.estimate_us is not None and "estimates" in self.memory:
+            self.memory["estimates"][str(sim.id)] = sim.estimate_us
+
+    def _finish(self, lease: Lease, at_us: int) -> None:
+        failed = self.sim_jobs[lease.job].failed
+        reason = EndReason.FAILED if failed else EndReason.FINISHED
+        self._release(lease, at_us, reason)
+        self._gone(lease.job, at_us, "failed" if failed else "succeeded")
+
+    def _cancel_ask(self, job_id: int, at_us: int) -> None:
+        """One that waits is over at once; one that runs ends at the next round."""
+        run = self.runs.get(job_id)
+        if run is None:
+            return
+        if run.lease:
+            self._cancelled.append(job_id)
+        else:
+            self._gone(job_id, at_us, "cancelled")
+
+    def _cancel(self, job_id: int, at_us: int) -> None:
+        run = self.runs[job_id]
+        if run.lease:
+            self._release(self.leases[run.lease], at_us, EndReason.CANCELLED)
+        self._gone(job_id, at_us, "cancelled")
+
+    def _gone(self, job_id: int, at_us: int, state: str) -> None:
+        run = self.runs.pop(job_id)
+        job = self.jobs.pop(job_id)
+        self.waiting -= 1
+        self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
+        self.books.jobs.append(
+            JobRow(job_id, state, run.started_us, at_us, run.leases, run.done_us)
+        )
+        if "estimates" in self.memory:
+            self.memory["estimates"].pop(str(job_id), None)
+
+    def _node(self, index: int, at_us: int) -> None:
+        change = self._node_changes[index]
+        self.nodes[change.node] = replace(self.nodes[change.node], gpus=change.gpus)
+        self._quotas = None
+        lost = [
+            lease
+            for lease in self.leases.values()
+            if any(node == change.node and change.gpus < gpus for node, gpus in lease.placement)
+        ]
+        for lease in lost:
+            self._release(lease, at_us, EndReason.NODE_LOST)
+
+    def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
+        """End a lease; its job keeps what it has done and waits, until told otherwise."""
+        run = self.runs[lease.job]
+        held_us = at_us - lease.started_us
+        if reason is EndReason.NODE_LOST:  # what it did since its last checkpoint is lost
+            term_us = lease.expires_us - self.rules.lease_us
+            run.overhead_us += at_us - max(term_us, lease.started_us)
+        overhead_us = min(run.overhead_us, held_us)
+        if reason in (EndReason.FINISHED, EndReason.FAILED):
+            run.done_us = run.job.duration_us
+        else:
+            run.done_us += (held_us - overhead_us) * run.speed_milli // 1000
+        self.books.leases.append(
+            LeaseRow(
+                lease.id,
+                lease.job,
+                run.leases,
+                lease.gpu_type,
+                lease.placement,
+                lease.started_us,
+                at_us,
+                reason.value,
+                overhead_us,
+            )
+        )
+        run.lease = run.overhead_us = 0
+        del self.leases[lease.id]
+        self.waiting += 1
+        self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
+        who = (lease.id, lease.job, lease.tenant, lease.term)
+        self.books.event("ended", at_us, who, {"started": True})
+
+    # What a round looks at, and what it changes.
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
+        if self.changes or self.waiting or self._quotas is None:
+            return False
+        return not any(lease.expires_us <= self.at_us for lease in self.leases.values())
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
+        quotas = self._entitle()
+        tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
+        changes = sorted(self.changes, key=lambda change: (change.at_us, change.job))
+        return Snapshot(
+            schema=SCHEMA_VERSION,
+            pool=1,
+            number=self.number,
+            at_us=self.at_us,
+            round_us=self.rules.round_us,
+            lease_us=self.rules.lease_us,
+            policy=self.policy.name,
+            policy_version=self.policy.version,
+            options=dict(self.rules.options),
+            seed=self.rules.seed,
+            nodes=tuple(self.nodes.values()),
+            tenants=tuple(Tenant(tenant) for tenant in sorted(tenants)),
+            entitlements=quotas,
+            jobs=tuple(self.jobs.values()),
+            leases=tuple(self.leases.values()),
+            prices=self.prices,
+            changes=tuple(changes),
+            service=self.service,
+            memory=self.memory,
+        )
+
+    def _entitle(self) -> tuple[Entitlement, ...]:
+        """Scale quotas to live capacity; told to the sums and the books when they change."""
+        if self._quotas is not None:
+            return self._quotas
+        capacity: dict[str, int] = {}
+        for node in self.nodes.values():
+            capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+        quotas: list[Entitlement] = []
+        for gpu_type in sorted(capacity):
+            rows = [row for row in self.cluster.quotas if row.gpu_type == gpu_type]
+            gpus = effective_quotas([row.gpus for row in rows], capacity[gpu_type])
+            now = [replace(row, gpus=count) for row, count in zip(rows, gpus, strict=True)]
+            lendable = {
+                row.tenant: (
+                    row.gpus,
+                    limit if (limit := row.lendable(row.gpus)) < row.gpus else None,
+                )
+                for row in now
+            }
+            self.books.entitle(self.at_us, gpu_type, capacity[gpu_type], lendable)
+            quotas += now
+        quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
+        self._tell_quotas(quotas)
+        self._quotas = tuple(quotas)
+        return self._quotas
+
+    def _tell_quotas(self, quotas: list[Entitlement]) -> None:
+        known = {(claim.tenant, claim.gpu_type): claim.quota for claim in self.service.claims}
+        # The very first quotas count from the start of accounting, later ones from this round.
+        instant_us = self.at_us if self.service.claims else self.service.at_us
+        self.changes += [
+            Change(
+                instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=(row.gpu_type,)
+            )
+            for row in quotas
+            if known.get((row.tenant, row.gpu_type), 0) != row.gpus
+        ]
+
+    def apply(self, decision: Decision) -> None:
+        """Do what a round decided: renew, end, grant; its grants start at its instant."""
+        self.service, self.memory, self.prices = (
+            decision.service, decision.memory, decision.prices,
+        )  # fmt: skip
+        self.changes.clear()
+        self.number += 1
+        for renewal in decision.renewals:
+            self._renew(renewal)
+        for end in decision.ends:
+            lease = self.leases[end.lease]
+            self.runs[lease.job].overhead_us += self.rules.checkpoint_us
+            self._release(lease, self.at_us, end.reason)
+        for grant in decision.grants:
+            self._grant(grant)
+        self.books.rest(self.at_us)
+
+    def _renew(self, row: Renew) -> None:
+        old = self.leases[row.lease]
+        until_us = self.at_us + self.rules.lease_us
+        self.leases[old.id] = Lease(
+            old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
+            old.term + 1, row.own, row.borrowed, row.price_micro,
+        )  # fmt: skip
+        self._one_more_term(row.job)
+        who = (old.id, old.job, old.tenant, old.term + 1)
+        data = term_data(row.gpu_type, row.own, row.borrowed, row.price_micro)
+        self.books.event("renewed", self.at_us, who, data)
+        self.events.push(until_us, Kind.DUE, old.id)
+        run = self.runs[row.job]
+        if self.rules.checkpoint_us:
+            run.overhead_us += self.rules.checkpoint_us
+            run.ends_us += self.rules.checkpoint_us
+            self.events.push(run.ends_us, Kind.END, old.id)
+
+    def _grant(self, grant: Grant) -> None:
+        lease_id, self.next_lease = self.next_lease, self.next_lease + 1
+        until_us = self.at_us + self.rules.lease_us
+        self.leases[lease_id] = Lease(
+            lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
+            until_us, 1, grant.own, grant.borrowed, grant.price_micro,
+        )  # fmt: skip
+        self._one_more_term(grant.job)
+        gpus = grant.own + grant.borrowed
+        self.waiting -= 1
+        self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
+        who = (lease_id, grant.job, grant.tenant, 1)
+        data = term_data(grant.gpu_type, grant.own, grant.borrowed, grant.price_micro)
+        self.books.event("granted", self.at_us, who, data)
+        self.books.event("started", self.at_us, who, {})
+        self._start(self.runs[grant.job], grant, lease_id)
+        self.events.push(until_us, Kind.DUE, lease_id)
+
+    def _start(self, run: _Run, grant: Grant, lease_id: int) -> None:
+        run.overhead_us = self.rules.cold_us if run.leases else 0
+        run.leases += 1
+        run.lease = lease_id
+        run.speed_milli = self.cluster.speeds.get(grant.gpu_type, 1000)
+        if run.started_us is None:
+            run.started_us = self.at_us
+        left_us = run.job.duration_us - run.done_us
+        run.ends_us = self.at_us + run.overhead_us - (-left_us * 1000 // run.speed_milli)
+        self.events.push(run.ends_us, Kind.END, lease_id)
+
+    def _one_more_term(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        self.jobs[job_id] = Job(
+            job.id, job.tenant, job.gpus, job.submitted_us, job.gpu_types, job.weight,
+            job.terms + 1, job.max_price_micro, job.deadline_us,
+        )  # fmt: skip

@@ -1,0 +1,164 @@
+"""The simulator's own promises: exact instants, skipping, determinism, conservation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from scheduling.domain.cluster import Node
+from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.values import SECOND_US
+from scheduling.policies.registry import POLICIES
+from scheduling.simulation.simulator import (
+    ConservationError,
+    Outcome,
+    check_conservation,
+    simulate,
+)
+from scheduling.simulation.workloads import (
+    Cluster,
+    NodeChange,
+    SimJob,
+    churn_read,
+    nodes_make,
+    quotas_by_demand,
+    synthetic,
+)
+from scheduling.simulation.world import Rules
+
+MINUTE_US = 60 * SECOND_US
+WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1)
+NODES = nodes_make({"v100": 4}, 8)
+CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
+GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
+
+
+def one_job(cancel_us: int | None = None) -> tuple[SimJob, ...]:
+    return (SimJob(1, 1, 2, 0, 100 * SECOND_US, cancel_us=cancel_us),)
+
+
+def small(gpus: int = 2, **fields: object) -> Cluster:
+    cluster = Cluster((Node(1, "v100", gpus),), (Entitlement(1, "v100", gpus),))
+    return replace(cluster, **fields)  # type: ignore[arg-type]  # the test names the fields
+
+
+def ends(outcome: Outcome) -> dict[int, int]:
+    return {row.job: row.end_us // SECOND_US for row in outcome.books.jobs}
+
+
+class TestInstants:
+    def test_a_job_starts_at_the_round_and_ends_exactly(self) -> None:
+        jobs = (replace(one_job()[0], submitted_us=13 * SECOND_US),)
+        row = simulate(small(), jobs, GRID).books.leases[0]
+        assert (row.start_us, row.end_us) == (20 * SECOND_US, 120 * SECOND_US)
+
+    def test_without_a_grid_it_starts_when_it_arrives(self) -> None:
+        jobs = (replace(one_job()[0], submitted_us=13 * SECOND_US),)
+        assert ends(simulate(small(), jobs, replace(GRID, round_us=0))) == {1: 113}
+
+    def test_a_gpu_type_of_twice_the_speed_takes_half_the_time(self) -> None:
+        assert ends(simulate(small(speeds={"v100": 2000}), one_job(), GRID)) == {1: 50}
+
+    def test_checkpoints_cost_at_each_expiry_and_cold_starts_when_resumed(self) -> None:
+        jobs = (one_job()[0], replace(one_job()[0], id=2))
+        rules = Rules(
+            "srtf", lease_us=40 * SECOND_US, checkpoint_us=SECOND_US, cold_us=5 * SECOND_US
+        )
+        alone = simulate(small(), jobs[:1], rules)
+        assert ends(alone) == {1: 102}  # two renewals
+        assert alone.books.leases[0].overhead_us == 2 * SECOND_US
+        shared = simulate(small(), jobs, replace(rules, policy="ltgf", round_us=10 * SECOND_US))
+        assert all(row.overhead_us >= SECOND_US for row in shared.books.leases[:-1])
+        assert max(row.number for row in shared.books.leases) > 1
+
+    def test_a_waiting_job_is_cancelled_at_once_a_running_one_at_the_next_round(self) -> None:
+        jobs = (
+            one_job(cancel_us=33 * SECOND_US)[0],
+            replace(one_job(cancel_us=12 * SECOND_US)[0], id=2),
+        )
+        assert ends(simulate(small(), jobs, GRID)) == {1: 40, 2: 12}
+
+    def test_a_lost_node_gives_its_jobs_back_without_what_they_did_since_the_checkpoint(
+        self,
+    ) -> None:
+        changes = (
+            NodeChange(50 * SECOND_US, 1, 0),
+            NodeChange(80 * SECOND_US, 1, 2),
+        )
+        rules = replace(GRID, lease_us=20 * SECOND_US)
+        outcome = simulate(small(changes=changes), one_job(), rules)
+        assert [row.reason for row in outcome.books.leases] == ["node_lost", "finished"]
+        assert outcome.books.leases[0].overhead_us == 10 * SECOND_US
+        assert ends(outcome) == {1: 80 + 60}
+
+    def test_a_gang_that_never_fits_is_told_of_and_ends_nothing(self) -> None:
+        jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
+        outcome = simulate(small(), jobs, GRID)
+        assert (ends(outcome), outcome.stranded) == ({1: 100}, (2,))
+
+
+class TestSkipping:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_gives_what_ticking_every_round_gives(self, policy: str) -> None:
+        rules = replace(GRID, policy=policy)
+        every = simulate(CLUSTER, WORK.jobs, rules, skip=False)
+        some = simulate(CLUSTER, WORK.jobs, rules)
+        assert some.books.sha256() == every.books.sha256()
+        assert some.rounds < every.rounds
+
+
+class TestEveryRun:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    @pytest.mark.parametrize("round_s", [0, 10])
+    def test_is_deterministic_and_conserves(self, policy: str, round_s: int) -> None:
+        churn = ["time,active,total", *(f"{i},{9 - (i % 60) // 20},9" for i in range(300))]
+        cluster = replace(CLUSTER, changes=churn_read(churn, NODES, seed=3))
+        rules = replace(
+            GRID, policy=policy, round_us=round_s * SECOND_US, cold_us=30 * SECOND_US,
+            checkpoint_us=2 * SECOND_US,
+        )  # fmt: skip
+        first = simulate(cluster, WORK.jobs, rules)
+        assert simulate(cluster, WORK.jobs, rules).books.sha256() == first.books.sha256()
+        assert not first.stranded
+        states = {row.state for row in first.books.jobs}
+        assert states == {"succeeded", "failed", "cancelled"}
+        assert any(row.reason == "node_lost" for row in first.books.leases)
+
+    def test_of_another_seed_gives_another_hash(self) -> None:
+        other = synthetic(seed=8, jobs=120, tenants=4, hours=3)
+        found = {simulate(CLUSTER, jobs, GRID).books.sha256() for jobs in (WORK.jobs, other.jobs)}
+        assert len(found) == 2
+
+    def test_charges_what_is_borrowed_to_those_who_lend(self) -> None:
+        books = simulate(CLUSTER, WORK.jobs, GRID).books
+        assert sum(books.charged.values()) == sum(books.earned.values()) > 0
+
+
+class TestConservation:
+    """Planted losses are found."""
+
+    @staticmethod
+    def lose_job(outcome: Outcome) -> None:
+        outcome.books.jobs.pop()
+
+    @staticmethod
+    def lose_term(outcome: Outcome) -> None:
+        outcome.books.terms.pop()
+
+    @staticmethod
+    def lose_work(outcome: Outcome) -> None:
+        row = outcome.books.leases[0]
+        outcome.books.leases[0] = row._replace(overhead_us=row.overhead_us + 1)
+
+    @staticmethod
+    def lose_income(outcome: Outcome) -> None:
+        outcome.books.earned[1] = outcome.books.earned.get(1, 0) - 1
+
+    @pytest.mark.parametrize("lose", [lose_job, lose_term, lose_work, lose_income])
+    def test_is_checked(self, lose: Callable[[Outcome], None]) -> None:
+        outcome = simulate(CLUSTER, WORK.jobs, GRID)
+        lose(outcome)
+        with pytest.raises(ConservationError):
+            check_conservation(outcome, CLUSTER, WORK.jobs)
