@@ -266,9 +266,12 @@ def _books(pools: list[PoolVitals], books: list[BookVitals]) -> Iterator[Metric]
     unsettled = _gauge("unsettled_credits", "Charged, and in no transfer yet.", "pool")
     settled = _gauge("settlement_age_seconds", "Pool time since the last settled hour.", "pool")
     by_id = {pool.id: pool for pool in pools}
+    # A meter that never ran has no row of its own: all of its events wait.
+    metered = {book.pool: book.event_number for book in books}
+    for pool in pools:
+        lag.add_metric([pool.name], pool.events - metered.get(pool.id, 0))
     for book in books:
         pool = by_id[book.pool]
-        lag.add_metric([pool.name], pool.events - book.event_number)
         charged.add_metric([pool.name], float(book.charged))
         unsettled.add_metric([pool.name], float(book.unsettled))
         if book.settled_until is not None:
