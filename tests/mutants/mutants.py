@@ -1,0 +1,260 @@
+"""Errors that the suite must see: one change each of the code that decides, writes and charges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Names the folder of the servers that tests of a mutant may use.
+FOLDER = "EVENSHARE_MUTANTS_FOLDER"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` stands once in `file`; with `new` in its place, one of `tests` must fail."""
+
+    id: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    database: bool = False
+
+
+def pure(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    """A mutant that tests without a database see."""
+    return Mutant(id_, file, old, new, tests)
+
+
+def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    """A mutant that shows in the database."""
+    return Mutant(id_, file, old, new, tests, database=True)
+
+
+GPU_TIME = "scheduling/fairness/gpu_time.py"
+LTGF = "scheduling/policies/ltgf.py"
+ADMISSION = "scheduling/policies/admission.py"
+LTGF_TESTS = "tests/papers/test_ltgf.py"
+ROUND_TESTS = "tests/unit/scheduling/test_decide_round.py"
+ADMISSION_TESTS = "tests/unit/scheduling/test_admission.py"
+MONEY_TESTS = "tests/unit/billing/test_money.py"
+HANDOVER_TESTS = "tests/integration/test_handover.py"
+FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
+
+MUTANTS = (
+    # Fairness
+    pure(
+        "received_is_what_was_asked_for",
+        GPU_TIME,
+        "self.alloc += self.held * span_us",
+        "self.alloc += self.demand * span_us",
+        f"{LTGF_TESTS}::TestGoldenCase1",
+    ),
+    pure(
+        "deserved_whatever_the_demand",
+        GPU_TIME,
+        "share = min(self.demand, self.quota)  # (8)",
+        "share = self.quota",
+        f"{LTGF_TESTS}::TestGoldenCases",
+    ),
+    pure(
+        "rho_after_by_quota",
+        "scheduling/policies/base.py",
+        "fair_after = fair + share * lease_us",
+        "fair_after = fair + claim.quota * lease_us",
+        f"{ROUND_TESTS}::TestSharesAndPrices",
+    ),
+    pure(
+        "changes_after_the_round",
+        "scheduling/engine/changes.py",
+        "clock_us = min(max(instant_us, clock_us), at_us)",
+        "clock_us = max(instant_us, clock_us)",
+        "tests/unit/scheduling/test_changes.py",
+    ),
+    # The order of picks, and where gangs go
+    pure(
+        "richest_tenant_first",
+        "scheduling/policies/ltgf_queues.py",
+        "return self.alloc / self.fair, 0.0",
+        "return -self.alloc / self.fair, 0.0",
+        f"{LTGF_TESTS}::TestTwoPhases",
+    ),
+    pure(
+        "a_pick_is_not_charged_within_the_round",
+        LTGF,
+        "claim.alloc += job.gpus * self.lease_us",
+        "claim.alloc += 0",
+        f"{LTGF_TESTS}::TestTwoPhases",
+    ),
+    pure(
+        "a_refused_renewal_keeps_its_gpus",
+        LTGF,
+        "room.drop(lease.placement)",
+        "room.reach.has(lease.placement)",
+        f"{LTGF_TESTS}::TestARefusedRenewal",
+    ),
+    pure(
+        "a_gang_is_reserved_for_too_early",
+        "scheduling/policies/reservation.py",
+        "if since_us < late_us:",
+        "if since_us <= late_us:",
+        f"{LTGF_TESTS}::TestBigGangsTurn",
+    ),
+    pure(
+        "placed_on_the_emptiest_node",
+        "scheduling/placement/consolidated.py",
+        "for count in range(gpus, self.size + 1):",
+        "for count in range(self.size, gpus - 1, -1):",
+        "tests/unit/scheduling/test_consolidated.py::TestFind::test_places",
+    ),
+    # Own and borrowed, limits, prices
+    pure(
+        "quota_is_filled_in_pick_order",
+        "scheduling/policies/terms.py",
+        "key=lambda r: (leases[r.lease].started_us, r.lease)",
+        "key=lambda r: r.order",
+        f"{ROUND_TESTS}::TestOwnAndBorrowed",
+    ),
+    pure(
+        "quota_is_used_twice",
+        ADMISSION,
+        "        account.left -= own\n",
+        "",
+        f"{ROUND_TESTS}::TestOwnAndBorrowed",
+    ),
+    pure(
+        "the_worst_case_is_rounded_down",
+        ADMISSION,
+        "return -(-borrowed * price_micro * lease_us // HOUR_US)",
+        "return borrowed * price_micro * lease_us // HOUR_US",
+        ADMISSION_TESTS,
+    ),
+    pure(
+        "a_price_at_the_maximum_is_refused",
+        ADMISSION,
+        "price > job.max_price_micro",
+        "price >= job.max_price_micro",
+        ADMISSION_TESTS,
+    ),
+    pure(
+        "an_empty_pool_has_a_price",
+        "billing/pricing.py",
+        "_CONTEXT.subtract(power, Decimal(1))",
+        "power",
+        "tests/unit/scheduling/test_posted_prices.py",
+        "tests/papers/test_posted_price_payments.py",
+    ),
+    # Charges and their split
+    pure(
+        "ties_are_rounded_to_the_odd_one",
+        "billing/money.py",
+        "above_half == 0 and quotient % 2 == 1",
+        "above_half == 0 and quotient % 2 == 0",
+        f"{MONEY_TESTS}::TestCharge",
+    ),
+    pure(
+        "what_is_left_goes_to_the_smallest_remainder",
+        "billing/money.py",
+        "remainders = [-(total * weight % weight_sum) for weight in weights]",
+        "remainders = [total * weight % weight_sum for weight in weights]",
+        "tests/unit/billing/test_revenue.py::TestSplit",
+        f"{MONEY_TESTS}::TestLargestRemainder",
+        "tests/papers/test_posted_price_payments.py",
+    ),
+    pure(
+        "quota_in_use_earns_too",
+        "billing/revenue/idle.py",
+        "idle = max(gpus - self.own.get(tenant, 0), 0)",
+        "idle = gpus",
+        "tests/papers/test_posted_price_payments.py",
+    ),
+    pure(
+        "integrals_start_anew_after_json",
+        "billing/revenue/idle.py",
+        "sums._since_us[int(key)] = since_us",
+        "sums._since_us[int(key)] = sums.now_us",
+        "tests/unit/billing/test_revenue.py::TestIdleSums",
+    ),
+    # One writer
+    stored(
+        "a_stale_token_locks",
+        "scheduling/engine/fence.py",
+        "if fence.token != token:",
+        "if fence.token < token:",
+        f"{FENCE_TESTS}::test_locks_at_its_own_token_only",
+    ),
+    stored(
+        "a_held_pool_is_taken",
+        "scheduling/engine/fence.py",
+        "WHERE pool_id = %s AND until < clock_timestamp()",
+        "WHERE pool_id = %s",
+        f"{FENCE_TESTS}::test_is_held_by_one_until_released",
+    ),
+    stored(
+        "quotas_are_told_each_round",
+        "scheduling/engine/apply.py",
+        "if told != now:",
+        "if not told and not now:",
+        "tests/integration/test_rounds.py::TestARound"
+        "::test_tells_of_quotas_once_and_again_when_they_change",
+    ),
+    stored(
+        "a_stopping_job_is_granted",
+        "scheduling/engine/grants.py",
+        "(state = 'stopping' AND id = ANY(%s))",
+        "(state = 'stopping' OR id = ANY(%s))",
+        f"{HANDOVER_TESTS}::TestAStoppingJob",
+    ),
+    stored(
+        "reports_are_taken_as_they_come",
+        "scheduling/engine/observe.py",
+        "for report in sorted(reports, key=_moment):",
+        "for report in reports:",
+        f"{HANDOVER_TESTS}::TestReportsOfOneCall",
+    ),
+    stored(
+        "a_moved_job_waits_again",
+        "scheduling/engine/observe.py",
+        "elif successor is None:",
+        "else:",
+        f"{HANDOVER_TESTS}::TestAMove",
+    ),
+    stored(
+        "pool_time_follows_the_wall_back",
+        "scheduling/engine/clock.py",
+        "if gap < timedelta(0) or (gap > GAP and clock.scale > 1):",
+        "if gap > GAP and clock.scale > 1:",
+        "tests/integration/test_clock.py::TestAnyClock::test_never_goes_back_with_the_wall",
+    ),
+    # Settlements
+    stored(
+        "late_usage_goes_to_an_hour_that_is_settled",
+        "billing/metering/lines.py",
+        "return hour if cursor.settled_until is None else max(hour, cursor.settled_until)",
+        "return hour",
+        "tests/integration/test_metering.py::TestAnHour"
+        "::test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next",
+    ),
+    stored(
+        "an_hour_is_settled_before_its_events_are_read",
+        "billing/metering/settle.py",
+        "and cursor.event_number >= fence.next_event - 1",
+        "and cursor.event_number >= 0",
+        "tests/integration/test_metering.py::TestAnHour"
+        "::test_stays_open_while_an_event_of_it_was_not_read",
+    ),
+    # People
+    stored(
+        "a_key_finds_whatever_was_asked",
+        "tenants/idempotency.py",
+        "if known.digest != request.digest:",
+        "if known.digest is None:",
+        "tests/functional/test_api_services.py::TestAKey::test_refuses_another_body",
+    ),
+    stored(
+        "a_tenant_is_there_for_everybody",
+        "portal/access.py",
+        "if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):",
+        "if tenant is None:",
+        "tests/functional/test_jobs.py::TestWhoMaySeeThem",
+    ),
+)
