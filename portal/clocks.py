@@ -47,8 +47,12 @@ def pool_now(facts: PoolFacts) -> PoolNow:
 
 
 def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = ()) -> Clocks:
-    """Return the clocks of a page from its pool's facts and the rounds that it shows."""
-    anchors = set(rounds)
+    """Return the clocks of a page from its pool's facts and the rounds that it shows.
+
+    Since it was last set, the pool's clock itself says what the wall showed.
+    """
+    own = facts.clock
+    anchors = {*rounds, (own.anchor_pool, own.anchor_wall, own.scale)}
     if facts.at is not None and facts.wall_at is not None:
         anchors.add((facts.at, facts.wall_at, facts.clock.scale))
     return Clocks(pool_now(facts), tuple(sorted(anchors)))

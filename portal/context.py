@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
@@ -30,6 +31,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "login_url": reverse("login"),
         "logout_url": reverse("logout"),
         "home_url": reverse("front"),
+        "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
         "request_id": request_id_of(request),
     }
 

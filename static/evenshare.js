@@ -14,8 +14,8 @@
       scroll positions of inner scrollers and open <details> (with ids) are kept. An element
       with an id and data-flash="value" flashes once when its value differs from before, or
       when it is new.
-   5. Server gone: when polls fail for 5 s the line says "stale since 14:06 UTC" (the last
-      answer), the countdown and the lease bars stop; the first answer brings all of it back.
+   5. Server gone: when polls fail for 5 s the line says "stale since 14:06 UTC, wall clock"
+      (the last answer), the countdown and the lease bars stop; the first answer brings all of it back.
       An answer that is not our fragment (a login page after the session ended) counts as failed.
 
    What ticks
@@ -118,7 +118,7 @@
     if (!shown || document.hidden || Date.now() - lastAnswer < STALE_AFTER_MS) return;
     if (!stale) say("The server does not answer since " + hhmm(lastAnswer) + ". What you see may be out of date.");
     stale = true;
-    put(shown.querySelector(".since"), "since " + hhmm(lastAnswer));
+    put(shown.querySelector(".since"), "since " + hhmm(lastAnswer) + ", wall clock");
     shown.classList.add("stale");
   }
   function roundShown(shown) {

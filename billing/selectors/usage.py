@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.db.models import OuterRef, Subquery
+
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from scheduling.domain.instants import to_us
+from scheduling.models import LeaseTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,17 @@ class TermCharge:
 
 @dataclass(frozen=True, slots=True)
 class Addend:
-    """One lender's part of one line: the lender's income of an hour is the sum of these."""
+    """One lender's part of one line: the lender's income of an hour is the sum of these.
+
+    `round` granted or renewed the term; None where it is not known.
+    """
 
     job_id: int
     job: str
+    job_uid: uuid.UUID
     lease_id: int
+    lease_number: int
+    round: int | None
     term: int
     ends_at: datetime
     gpus: int
@@ -98,6 +107,7 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     """Return who earned what in a usage transfer, largest first. Two queries: lines, shares."""
     if transfer.pool_id is None or transfer.tenant_id is None or transfer.hour is None:
         return []  # not a settlement of usage
+    terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
     lines = {
         line.pk: line
         for line in UsageLine.objects.filter(
@@ -105,7 +115,9 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
             tenant_id=transfer.tenant_id,
             hour=transfer.hour,
             amount__gt=0,
-        ).select_related("job")
+        )
+        .select_related("job", "lease")
+        .annotate(round=Subquery(terms.values("round")[:1]))
     }
     by_lender: dict[tuple[int | None, str], list[Addend]] = defaultdict(list)
     for key, shares in _shares(lines).items():
@@ -115,7 +127,10 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                 Addend(
                     job_id=line.job_id,
                     job=line.job.name,
+                    job_uid=line.job.uid,
                     lease_id=line.lease_id,
+                    lease_number=line.lease.number,
+                    round=line.round,
                     term=line.term,
                     ends_at=line.ends_at,
                     gpus=line.gpus,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from portal.marks.figures import ratio, telling_places, thousands
+from portal.marks.labels import Place, Point
+from portal.marks.labels import label as label_at
 from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
 from portal.marks.svg import Markup, join, move, path, rect, tag, text
 
@@ -65,38 +67,34 @@ def use_chart(
     )
     parts += [path(move(use), class_="ln"), path(move(quota), class_="q")]
     parts.append(_time_axis(points[0].at, now, x, left, width))
-    parts.append(_quota_label(spans, y, left))
-    parts.append(_now_label(points[-1], y, left, width, note))
+    parts.append(_quota_label(spans, use, y, left, width))
+    parts.append(_now_label(points[-1], [use, quota], y, width))
+    if note:
+        parts.append(text((left + width) / 2, BASE - 12, note, class_="halo-own", anchor="middle"))
     return _chart(parts, label, width)
 
 
-def _quota_label(spans: Sequence[Span], y: Scale, left: float) -> Markup:
-    """Above the line over the longest stretch within quota, else below the line."""
+def _quota_label(
+    spans: Sequence[Span], curve: Sequence[Point], y: Scale, left: float, width: float
+) -> Markup:
+    """Above or below its line, where the curve of use leaves room."""
     words = f"quota {thousands(spans[-1][2].quota)}"
     level = y(spans[-1][2].quota)
-    best, start, end = (0.0, 0.0), 0.0, 0.0
-    for begin, stop, point in spans:
-        if point.use > point.quota:
-            start = end = stop
-            continue
-        start, end = (start if end == begin else begin), stop
-        best = max(best, (start, end), key=lambda stretch: stretch[1] - stretch[0])
-    if best[1] - best[0] > text_width(words):
-        return text((best[0] + best[1]) / 2, level - 6, words, class_="b halo", anchor="middle")
-    return text(left + 6, level + 16, words, class_="b halo-own")
+    steps = range(round(left) + 6, max(round(width - text_width(words)), round(left) + 7), 12)
+    below: list[Place] = [(x, level + 16, "start") for x in steps]
+    above: list[Place] = [(x, level - 6, "start") for x in steps]
+    return label_at(words, [*below, *above], [curve], css="b halo-own")
 
 
-def _now_label(last: UsePoint, y: Scale, left: float, width: float, note: str) -> Markup:
+def _now_label(last: UsePoint, curves: Sequence[Sequence[Point]], y: Scale, width: float) -> Markup:
     over = last.use - last.quota
-    parts: list[Markup] = []
+    words, css = f"{thousands(last.use)} in use", "b halo"
     if over > 0:
         words, css = f"{thousands(over)} borrowed", "ac halo"
-    else:
-        words, css = f"{thousands(last.use)} in use", "b halo"
-    parts.append(text(width - 6, max(y(last.use) - 8, 12), words, class_=css, anchor="end"))
-    if note:
-        parts.append(text((left + width) / 2, BASE - 12, note, class_="halo-own", anchor="middle"))
-    return join(parts)
+    level = max(y(last.use) - 8, 12)
+    ups = range(round(level), 11, -6)
+    places: list[Place] = [(width - 6, up, "end") for up in (level, *ups)]
+    return label_at(words, places, curves, css=css)
 
 
 def rho_chart(
@@ -108,7 +106,7 @@ def rho_chart(
         return _blank(label, width)
     values = [rho for _, rho in known] + [deserved]
     room = max(max(values) - min(values), 0.04) * 0.12
-    levels = ticks(min(values) - room, max(values) + room, 4)
+    levels = ticks(max(min(values) - room, 0), max(values) + room, 4)
     places = tick_places(levels, 2)
     left = 12 + 7 * (places + 2)
     start, end = points[0].at, points[-1].at
@@ -124,13 +122,19 @@ def rho_chart(
         path(move([(x(at.timestamp()), y(rho)) for at, rho in run]), class_="la")
         for run in _runs(points)
     )
+    curves = [[(x(at.timestamp()), y(rho)) for at, rho in run] for run in _runs(points)]
     last_x, last_y = x(known[-1][0].timestamp()), y(known[-1][1])
     parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
     now = ratio(known[-1][1], telling_places([known[-1][1], deserved]))
-    above = last_y - 9 if last_y - 9 > 12 else last_y + 18
-    parts.append(text(last_x - 2, above, now, class_="ac halo", anchor="end"))
+    ups = [last_y - up for up in range(9, 60, 6) if last_y - up > 12]
+    downs = [last_y + down for down in range(18, 60, 6) if last_y + down < BASE]
+    ends: list[Place] = [(last_x - 2, level, "end") for level in (*ups, *downs)]
+    parts.append(label_at(now, ends, curves, css="ac halo"))
     words = f"{ratio(deserved)}: deserved"
-    parts.append(text(left + 6, min(line + 16, BASE - 4), words, class_="b halo"))
+    steps = range(left + 6, max(round(width - text_width(words)), left + 7), 12)
+    under: list[Place] = [(at, min(line + 16, BASE - 4), "start") for at in steps]
+    over: list[Place] = [(at, line - 6, "start") for at in steps]
+    parts.append(label_at(words, [*under, *over], curves, css="b halo"))
     parts.append(_time_axis(start, end, x, left, width))
     return _chart(parts, label, width)
 

@@ -124,6 +124,11 @@ class Instant:
         return clock(self.pool)
 
     @property
+    def seconds(self) -> str:
+        """ "14:06:00", pool time."""
+        return f"{self.pool.astimezone(UTC):%H:%M:%S}"
+
+    @property
     def title(self) -> str:
         """Both clocks and the scale, for the hover note."""
         parts = [f"pool time {utc(self.pool)}"]

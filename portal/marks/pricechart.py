@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from portal.marks.figures import credits_text
+from portal.marks.labels import Place, Point, label
 from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
 from portal.marks.svg import Markup, move, path, rect, tag, text
 
@@ -49,21 +50,28 @@ def price_chart(
         for at in (step.at, end)
     ]
     parts += [path(move(line), class_="la"), *_time_axis(steps[0].at, now, x, width)]
-    parts += _labels(steps, values, x, y, width)
+    parts += _labels(steps, values, line, x, y)
     return _chart(parts, label, width)
 
 
 def _labels(
-    steps: Sequence[PriceStep], values: Sequence[float], x: Scale, y: Scale, width: int
+    steps: Sequence[PriceStep],
+    values: Sequence[float],
+    line: Sequence[Point],
+    x: Scale,
+    y: Scale,
 ) -> list[Markup]:
     """Now at the end of the line; the extremes where they happened, if there is room."""
     last = len(steps) - 1
     now = f"{credits_text(steps[last].price, 4)} now"
-    end_x, end_y = width - 4, y(values[last])
-    above = end_y - 10 if end_y - 10 > TOP - 12 else end_y + 20
+    end_x, end_y = x.end, y(values[last])
+    offs = (-10, -18, -26, -34, 20, 28, 36, 44)
+    places: list[Place] = [
+        (end_x - 2, end_y + off, "end") for off in offs if TOP - 12 < end_y + off < BASE
+    ]
     labels = [
         tag("circle", cx=end_x, cy=end_y, r=4, class_="dot"),
-        text(end_x - 2, above, now, class_="ac halo", anchor="end"),
+        label(now, places, [line], css="ac halo"),
     ]
     free = end_x - text_width(now) - 12
     for place, name, shift in (

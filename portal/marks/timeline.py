@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from portal.marks.figures import clock, thousands
+from portal.marks.labels import Place, label
 from portal.marks.scale import Scale, text_width, tick_words, time_ticks
 from portal.marks.svg import Markup, join, move, path, rect, tag, text
 
@@ -229,11 +230,13 @@ def _prices(job: JobTimeline, x: Scale) -> Markup:
     parts.append(path(move(line), class_="la"))
     last_x, last_y = line[-1]
     parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
-    words = thousands(job.prices[-1].price, 2)
-    parts.append(text(last_x, last_y + 18, words, class_="ac halo", anchor="middle"))
+    words = thousands(job.prices[-1].price, 4)
+    beside: list[Place] = [(last_x - 8, last_y + off, "end") for off in (18, -10, 26, -20)]
+    beside += [(last_x + 8, last_y + 5, "start")] if last_x < WIDTH - 64 else []
+    parts.append(label(words, beside, [line], css="ac halo"))
     if job.max_price is not None:
         level = y(float(job.max_price))
-        most = f"your max {thousands(job.max_price, 2)}"
+        most = f"your max {thousands(job.max_price, 4)}"
         parts.append(path(f"M{LEFT} {level:.1f}H{WIDTH - RIGHT}", class_="limit"))
         clear = last_x - 8 if last_x > WIDTH - RIGHT - text_width(most) else WIDTH - RIGHT
         parts.append(text(clear, level - 6, most, class_="wa halo", anchor="end"))

@@ -29,7 +29,6 @@ from scheduling.selectors.sight import Sight
 SHOWN = 10
 NAMED = 3
 CHART_WIDTH = 340
-PRICE_PLACES = 4  # enough for GPUs x price to give what is printed beside it
 MODES = {
     Mode.RESERVE: "It is kept, not lent.",
     Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
@@ -92,7 +91,7 @@ def board_context(board: Board) -> dict[str, Any]:
     """Return what templates/portal/dashboard.html reads."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
     hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
-    costs = apportion(hourly, PRICE_PLACES)  # so that the column sums to its foot as printed
+    costs = apportion(hourly)  # so that the column sums to its foot as printed
     return {
         "subject": "You" if board.you else board.name,
         "have_word": "have" if board.you else "has",
@@ -221,8 +220,8 @@ def _owe(board: Board, who: str) -> Stat:
     """What the last day comes to, as a figure without a sign: the words say who owes."""
     money = board.money
     owes = money.net < 0
-    borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 1)} GPU-h", money.paid)
-    lent = (f"by lending {thousands(money.lent_gpu_h, 1)} GPU-h", money.earned)
+    borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 2)} GPU-h", money.paid)
+    lent = (f"by lending {thousands(money.lent_gpu_h, 2)} GPU-h", money.earned)
     first, second = (borrowed, lent) if owes else (lent, borrowed)
     parts = apportion([first[1], -second[1]])
     lines = (
@@ -277,7 +276,6 @@ def hourly_note(board: Board) -> Note | None:
             )
             for price, gpus in sorted(by_price.items())
         ],
-        places=PRICE_PLACES,
         total="an hour",
         links=board.links,
     )

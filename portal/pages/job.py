@@ -31,7 +31,7 @@ STATE_MARKS: dict[str, tuple[str, str]] = {
 ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
 
 WORDED_CUTS = 3
-PLACES = 4  # of GPU-hours, prices and charges: what they multiply to is what is printed
+PLACES = 4  # of GPU-hours and charges
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,8 @@ def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: C
     prices = sorted({charge.price for charge in group})
     price = "own quota"
     if first.borrowed_gpus:
-        ends = (credits_text(prices[0], PLACES), credits_text(prices[-1], PLACES))
+        # All its places: with fewer, the product is not what was charged.
+        ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
         price = "\N{EN DASH}".join(dict.fromkeys(ends))
     return ChargeRow(
         terms=f"Lease {first.lease_number}, {number}",

@@ -204,11 +204,10 @@ def price(
 def tenant(mark: TenantMark, href: str = "", words: str = "") -> SafeString:
     """`{% tenant mark %}`: swatch and name; `href` makes the name a link."""
     name = words or mark.name
+    shown = format_html('<span class="nm" title="{}">{}</span>', name, name)
     if href:
-        return format_html(
-            '<span class="key">{}<a href="{}">{}</a></span>', swatch(mark), href, name
-        )
-    return format_html('<span class="key">{}{}</span>', swatch(mark), name)
+        shown = format_html('<a class="nm" href="{}" title="{}">{}</a>', href, name, name)
+    return format_html('<span class="key">{}{}</span>', swatch(mark), shown)
 
 
 @register.simple_tag
@@ -245,13 +244,14 @@ def icon(kind: str) -> Markup:
 def when(at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
-    `style` "clock" writes 14:06 instead, "both" writes 14:06:00, 3 s ago.
+    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago.
     """
     if at is None:
         return format_html('<span class="mut">{}</span>', figures.NONE)
-    if style == "clock":
+    if style in {"clock", "seconds"}:
+        words = at.clock if style == "clock" else at.seconds
         return format_html(
-            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, at.clock
+            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, words
         )
     element = format_html(
         '<time datetime="{}" title="{}" data-ago="{}" data-scale="{}">{}</time>',

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from billing.selectors.totals import Moved, book_moved
 from portal.access import access, pool_of_page
 from portal.context import replay_command
-from portal.marks.figures import credits_text, gpu_hours, ratio, thousands
+from portal.marks.figures import apportion, credits_text, gpu_hours, ratio, thousands
 from portal.marks.notes import Addend, Link, Note, Stat
 from portal.views.session import DEMO_PEOPLE
 from scheduling.selectors.lines import PoolFacts, PoolSoFar, pool_so_far
@@ -70,9 +70,9 @@ DOORS = (
 
 @require_safe
 def front(request: HttpRequest) -> HttpResponse:
-    """Visitors see the front door; people are sent to their own first page."""
+    """Visitors see the front door; people are sent to their own first page, but for the tour."""
     who = access(request)
-    if who.user_id is not None:
+    if who.user_id is not None and ("tour" not in request.GET or settings.PRODUCTION):
         return redirect(_home(request, who))
     if settings.PRODUCTION:
         return redirect("login")
@@ -102,6 +102,7 @@ def _home(request: HttpRequest, who: Access) -> str:
 
 
 def _stats(pool: PoolFacts, so_far: PoolSoFar, moved: Moved) -> list[Stat]:
+    to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
     renewals = so_far.terms - so_far.leases
     return [
         Stat(
@@ -146,8 +147,8 @@ def _stats(pool: PoolFacts, so_far: PoolSoFar, moved: Moved) -> list[Stat]:
             credits_text(moved.total),
             "credits",
             (
-                Addend("to tenants that lent", credits_text(moved.to_tenants)),
-                Addend("to the operator", credits_text(moved.to_operator)),
+                Addend("to tenants that lent", credits_text(to_tenants)),
+                Addend("to the operator", credits_text(to_operator)),
             ),
             Addend("paid by borrowers", credits_text(moved.total)),
             Note(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -31,7 +31,7 @@ from portal.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.clocks import Clocks, clocks, pool_now
 from portal.marks.bars import hash_groups
 from portal.marks.figures import apportion, credits_text, thousands
-from portal.marks.notes import Addend, Note, Stat, credit_note
+from portal.marks.notes import Addend, Instant, Note, Stat, credit_note
 from scheduling.selectors.lines import pool_id_named
 from scheduling.selectors.sight import Sight, sight_read
 from tenants.permissions import SITE_ACTIONS, Action
@@ -113,16 +113,18 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
             raise Http404
         incomes = transfer_incomes(found)
         sights = _sights(request, [row])
+    times = clocks(facts)
     context = {
         "tenant": tenant,
         "row": row,
         "transfer": found,
         "body": hash_groups(found.body_sha256),
-        "effective": clocks(facts).instant(found.effective_at),
-        "until": row.hour + timedelta(hours=1) if row.hour else None,
+        "effective": times.instant(found.effective_at),
+        "since": times.instant(row.hour),
+        "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
         "entries": entries_seen(row, sights.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
-        "behind": _behind(found, incomes, tenant.pk),
+        "behind": _behind(found, incomes, tenant.pk, times),
         "nav_key": "ledger",
     }
     return render(request, "portal/transfer.html", context)
@@ -251,7 +253,7 @@ def _next(found: AccountSummary) -> Stat:
 
 
 def _hours(gpu_h: Decimal) -> str:
-    return f"{thousands(gpu_h, 1)} GPU-h"
+    return f"{thousands(gpu_h, 2)} GPU-h"
 
 
 def _rows(
@@ -289,7 +291,7 @@ def _row(row: LedgerRow, sights: dict[str, Sight], tenant: int, times: Clocks) -
         "row": row,
         "what": what,
         "at": times.instant(row.hour or row.effective_at),
-        "until": row.hour + timedelta(hours=1) if row.hour else None,
+        "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
         "note": _entries_note(sides),
     }
 
@@ -303,15 +305,20 @@ def _entries_note(sides: Sequence[Side]) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it."""
+    """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it.
 
-    ends_at: datetime
+    `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
+    """
+
+    ends_at: Instant | None
     lease: int
     term: int
+    round: int | None
     gpus: int
     price: Decimal
     charge: Decimal
     job: str = ""
+    uid: uuid.UUID | None = None
     share: Decimal | None = None
     idle_gpu_h: Decimal | None = None
 
@@ -327,18 +334,21 @@ class Behind:
     left_out: int
 
 
-def _behind(found: Transfer, incomes: Sequence[LenderIncome], tenant: int) -> Behind:
+def _behind(found: Transfer, incomes: Sequence[LenderIncome], tenant: int, times: Clocks) -> Behind:
     paid: dict[tuple[int, int], Line] = {}
     if found.tenant_id == tenant:
-        for addend in (addend for income in incomes for addend in income.addends):
-            paid[addend.lease_id, addend.term] = _line(addend, job=addend.job)
+        every = [addend for income in incomes for addend in income.addends]
+        for addend in sorted(every, key=lambda addend: (addend.ends_at, addend.lease_id)):
+            paid[addend.lease_id, addend.term] = _line(
+                addend, times, job=addend.job, uid=addend.job_uid
+            )
     earned = [
-        _line(addend, share=addend.share.amount, idle_gpu_h=addend.share.weight_gpu_h)
+        _line(addend, times, share=addend.share.amount, idle_gpu_h=addend.share.weight_gpu_h)
         for income in incomes
         if income.tenant_id == tenant
         for addend in income.addends
     ]
-    lines = sorted(paid.values(), key=lambda line: (line.ends_at, line.lease))
+    lines = list(paid.values())
     return Behind(
         paid=tuple(lines[:LINES]),
         earned=tuple(earned[:LINES]),
@@ -348,11 +358,12 @@ def _behind(found: Transfer, incomes: Sequence[LenderIncome], tenant: int) -> Be
     )
 
 
-def _line(addend: UsageAddend, **more: Any) -> Line:
+def _line(addend: UsageAddend, times: Clocks, **more: Any) -> Line:
     return Line(
-        ends_at=addend.ends_at,
-        lease=addend.lease_id,
+        ends_at=times.instant(addend.ends_at),
+        lease=addend.lease_number,
         term=addend.term,
+        round=addend.round,
         gpus=addend.gpus,
         price=addend.price,
         charge=addend.charge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors import PricePoint, price_history, prices_now
 from portal.access import pool_or_404, signed_in
-from portal.clocks import pool_now
+from portal.clocks import Clocks, clocks
 from portal.marks.figures import credits_text, thousands
 from portal.marks.notes import Addend, Note
 from portal.marks.pricechart import PriceStep, price_chart
@@ -28,7 +28,8 @@ HOUR = timedelta(hours=1)
 def prices(request: HttpRequest, name: str) -> HttpResponseBase:
     """Present prices and those of the last 24 hours of pool time."""
     facts = pool_or_404(request, name)
-    now = pool_now(facts).pool_at
+    times = clocks(facts)
+    now = times.now.pool_at
     with site_scope():
         present = prices_now(facts.id)
         board = [
@@ -37,7 +38,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
         ]
     context = {
         "pool": facts,
-        "board": [_type(point, history, now) for point, history in board],
+        "board": [_type(point, history, times) for point, history in board],
         "headline": _headline(present),
         "nav_key": "pool",
         "live": True,
@@ -48,13 +49,14 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
 def _headline(present: Sequence[PricePoint]) -> str:
     if not present:
         return "No price has been posted yet."
-    parts = [f"{credits_text(point.price)} credits for {point.gpu_type}" for point in present]
+    parts = [f"{credits_text(point.price, 4)} credits for {point.gpu_type}" for point in present]
     if len(parts) == 1:
-        return f"A borrowed GPU costs {credits_text(present[0].price)} credits an hour."
+        return f"A borrowed GPU costs {credits_text(present[0].price, 4)} credits an hour."
     return f"An hour of a borrowed GPU costs {', '.join(parts)}."
 
 
-def _type(point: PricePoint, history: Sequence[PricePoint], now: datetime) -> dict[str, Any]:
+def _type(point: PricePoint, history: Sequence[PricePoint], times: Clocks) -> dict[str, Any]:
+    now = times.now.pool_at
     steps = [PriceStep(row.posted_at, row.price) for row in history]
     before = [row for row in history if row.posted_at <= now - HOUR]
     return {
@@ -64,9 +66,9 @@ def _type(point: PricePoint, history: Sequence[PricePoint], now: datetime) -> di
         "svg": price_chart(
             steps,
             now,
-            label=f"Price of {point.gpu_type} over 24 hours, now {credits_text(point.price)}",
+            label=f"Price of {point.gpu_type} over 24 hours, now {credits_text(point.price, 4)}",
         ),
-        "hours": _hours(history),
+        "hours": _hours(history, times),
     }
 
 
@@ -82,7 +84,7 @@ def _note(point: PricePoint) -> Note:
     )
 
 
-def _hours(history: Sequence[PricePoint]) -> list[dict[str, Any]]:
+def _hours(history: Sequence[PricePoint], times: Clocks) -> list[dict[str, Any]]:
     """The last price of each hour, newest first, with the cheapest and the dearest marked."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
     amounts = [row.price for row in by_hour.values()]
@@ -93,7 +95,7 @@ def _hours(history: Sequence[PricePoint]) -> list[dict[str, Any]]:
     }
     return [
         {
-            "hour": hour,
+            "hour": times.instant(hour),
             "point": row,
             "mark": marks.get(row.price, ""),
             "posted_by": row.valid_from_round - 1,

@@ -8,7 +8,7 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Why a job was not granted in a round. Names are part of the API."""
 
-    LEASE_TURN = "lease_turn"  # others were served first, mostly tenants that had received less
+    LEASE_TURN = "lease_turn"  # others were served first, and what they left did not fit
     TENANT_PASSED_OVER = "tenant_passed_over"  # its tenant's first job did not fit (line 17)
     NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in all than the gang needs
     FRAGMENTED = "fragmented"  # enough free GPUs, but spread so that the gang does not fit

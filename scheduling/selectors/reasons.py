@@ -40,12 +40,13 @@ class Why:
 WORDINGS: dict[Reason, Wording] = {
     Reason.LEASE_TURN: Wording(
         "lease turn",
-        # "Mostly": a smaller job of a tenant with more may have fitted what was left.
-        "There was room for its {needed} GPUs when the round began. Others were served first,"
-        " mostly tenants that had received less: its own had {own_rho} \N{MULTIPLICATION SIGN} the"
-        " GPU-time it deserves. What was left did not fit.",
-        "There was room for it when the round began. Others were served first, mostly tenants"
-        " that had received less, and what was left did not fit.",
+        # Not "others had received less": a smaller job of a tenant with more may have fitted
+        # what was left.
+        "There was room for its {needed} GPUs when the round began. Tenants that have received"
+        " less come first, and its own has received {own_rho} \N{MULTIPLICATION SIGN} the GPU-time"
+        " it deserves: at its turn, what was left did not fit. Smaller jobs may still have.",
+        "There was room for it when the round began. Others were served first, and at its turn"
+        " what was left did not fit.",
         "Its turn comes as leases end; each round decides anew.",
         "turn",
     ),

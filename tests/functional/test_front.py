@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from portal.demo import demo_seed
 from scheduling.engine.clock import wall_now
-from scheduling.models import Pool, PoolClock, PoolFence
+from scheduling.models import PoolClock, PoolFence
 from tests.functional.visitors import town
 
 
@@ -104,7 +104,7 @@ class TestTheRoundLine:
 
     def test_says_that_rounds_are_late(self, client: Client) -> None:
         demo_seed()
-        clock = PoolClock.objects.get()
+        clock = PoolClock.objects.get(pool__name="philly")
         PoolFence.objects.update(last_checked_at=clock.anchor_pool - timedelta(hours=1))
         assert b'data-state="late"' in client.get("/pools/philly/line/").content
 
@@ -112,14 +112,14 @@ class TestTheRoundLine:
         demo_seed()
         PoolClock.objects.update(paused=True, pause_reason="unwatched")
         assert b'data-state="paused"' in client.get("/pools/philly/line/").content
-        assert not PoolClock.objects.get().paused
+        assert not PoolClock.objects.get(pool__name="philly").paused
         assert b'data-state="paused"' not in client.get("/pools/philly/line/").content
 
     def test_wakes_no_pool_that_somebody_paused(self, client: Client) -> None:
         demo_seed()
         PoolClock.objects.update(paused=True, pause_reason="maintenance", anchor_wall=wall_now())
         client.get("/pools/philly/line/")
-        assert PoolClock.objects.get(pool=Pool.objects.get()).paused
+        assert PoolClock.objects.get(pool__name="philly").paused
 
 
 @pytest.mark.django_db

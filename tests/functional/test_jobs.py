@@ -200,7 +200,7 @@ class TestTheReasons:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})
         assert "2.12" in told.sentence
         assert "2.86" not in told.sentence
-        assert "received less" in told.sentence
+        assert "did not fit" in told.sentence
 
     @pytest.mark.parametrize("reason", list(EndReason))
     def test_of_an_end_have_words(self, reason: EndReason) -> None:

@@ -12,6 +12,7 @@ from portal.marks import (
     bars,
     charts,
     glyphs,
+    labels,
     nodemap,
     roundstrip,
     scale,
@@ -220,6 +221,23 @@ class TestTimeline:
 
     def test_says_so_when_nothing_happened(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestLabels:
+    def test_stand_where_no_curve_runs(self) -> None:
+        curve = [(0.0, 50.0), (100.0, 50.0), (100.0, 10.0), (300.0, 10.0)]
+        on, clear = (200.0, 14.0, "end"), (200.0, 60.0, "end")
+        assert labels.crossed("12 borrowed", on, [curve])
+        assert not labels.crossed("12 borrowed", clear, [curve])
+        element = drawn(labels.label("12 borrowed", [on, clear], [curve], css="b"))
+        assert element.get("y") == "60"
+
+    def test_see_an_upright_stroke(self) -> None:
+        assert labels.crossed("quota 43", (10, 50, "start"), [[(20, 0), (20, 100)]])
+
+    def test_stand_somewhere_even_if_curves_are_everywhere(self) -> None:
+        curves = [[(0.0, y), (400.0, y)] for y in range(0, 240, 4)]
+        drawn(labels.label("x", [(10, 10, "start"), (10, 30, "start")], curves, css="b"))
 
 
 class TestTicks:
