@@ -1,0 +1,129 @@
+"""A workload on a cluster, in one pool or with each tenant alone on its nodes; run by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from scheduling.domain.cluster import Node
+from scheduling.domain.entitlements import Entitlement
+from scheduling.simulation.books import Books, JobRow, LeaseRow
+from scheduling.simulation.figures import figures_of
+from scheduling.simulation.report import Result
+from scheduling.simulation.simulator import Outcome, simulate
+from scheduling.simulation.workloads import (
+    ONE_TYPE,
+    Cluster,
+    Workload,
+    nodes_make,
+    quotas_by_demand,
+)
+from scheduling.simulation.world import Rules
+
+
+class ScenarioError(ValueError):
+    """The workload and the cluster do not go together; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`partitions`: tenant -> its nodes; empty: one pool for all, quotas by demand."""
+
+    workload: Workload
+    cluster: Cluster
+    partitions: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def make(
+        cls,
+        workload: Workload,
+        nodes: tuple[Node, ...],
+        speeds: Mapping[str, int],
+        partitions: Mapping[str, int],
+        gpus_per_node: int,
+    ) -> Scenario:
+        """Put a workload on nodes, or on partitions by tenants' names.
+
+        Raises:
+            ScenarioError: there are no nodes, or a tenant has none.
+        """
+        if not partitions:
+            if not nodes:
+                raise ScenarioError("needs --nodes, --gpu-types or --partitions")
+            quotas = quotas_by_demand(workload.jobs, nodes)
+            return cls(workload, Cluster(nodes, quotas, speeds=speeds))
+        missing = sorted(set(workload.tenants.values()) - set(partitions))
+        if missing:
+            raise ScenarioError(f"no nodes for tenants {', '.join(missing)}")
+        counts = {tenant: partitions[name] for tenant, name in sorted(workload.tenants.items())}
+        rest = nodes_make({ONE_TYPE: sum(counts.values())}, gpus_per_node)
+        alone: dict[int, tuple[Node, ...]] = {}
+        first = 0
+        for tenant, count in counts.items():
+            alone[tenant] = rest[first : first + count]
+            first += count
+        quotas = tuple(
+            Entitlement(tenant, ONE_TYPE, count * gpus_per_node) for tenant, count in counts.items()
+        )
+        return cls(workload, Cluster(rest, quotas), alone)
+
+
+def run_policy(
+    scenario: Scenario,
+    rules: Rules,
+    *,
+    timer: Callable[[], float] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run a scenario under one policy; partitions are pools of their own, told of as one."""
+    jobs = scenario.workload.jobs
+    if not scenario.partitions:
+        return simulate(scenario.cluster, jobs, rules, timer=timer, progress=progress)
+    whole = Outcome(Books(), 0, 0)
+    for tenant, nodes in scenario.partitions.items():
+        mine = {node.id for node in nodes}
+        cluster = replace(
+            scenario.cluster,
+            nodes=nodes,
+            quotas=tuple(row for row in scenario.cluster.quotas if row.tenant == tenant),
+            changes=tuple(row for row in scenario.cluster.changes if row.node in mine),
+        )
+        own = tuple(job for job in jobs if job.tenant == tenant)
+        _join(whole, simulate(cluster, own, rules, timer=timer))
+        if progress is not None:
+            progress(len(whole.books.jobs))
+    return whole
+
+
+def _join(whole: Outcome, part: Outcome) -> None:
+    whole.books.jobs += part.books.jobs
+    whole.books.leases += part.books.leases
+    whole.books.terms += part.books.terms
+    whole.rounds += part.rounds
+    whole.end_us = max(whole.end_us, part.end_us)
+    whole.stranded += part.stranded
+    whole.decide_s += part.decide_s
+
+
+def infinite(scenario: Scenario, rules: Rules) -> Result:
+    """The floor: every job starts at the first round after it came, and is never disturbed."""
+    books, round_us = Books(), rules.round_us
+    for job in scenario.workload.jobs:
+        start_us = -(-job.submitted_us // round_us) * round_us if round_us else job.submitted_us
+        end_us = start_us + job.duration_us
+        books.jobs.append(JobRow(job.id, "succeeded", start_us, end_us, 1, job.duration_us))
+        books.leases.append(
+            LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, "finished", 0)
+        )
+    cluster = replace(scenario.cluster, quotas=tuple(_one_type(scenario.cluster)))
+    figures = figures_of(cluster, scenario.workload.jobs, books)
+    figures.utilisation = figures.waste = None  # of endless GPUs
+    return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
+
+
+def _one_type(cluster: Cluster) -> list[Entitlement]:
+    """Quotas summed over GPU types."""
+    gpus: dict[int, int] = {}
+    for row in cluster.quotas:
+        gpus[row.tenant] = gpus.get(row.tenant, 0) + row.gpus
+    return [Entitlement(tenant, ONE_TYPE, count) for tenant, count in sorted(gpus.items())]

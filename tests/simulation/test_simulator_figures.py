@@ -1,0 +1,160 @@
+"""Figures of a run by hand, and the command that tells them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from scheduling.domain.cluster import Node
+from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.values import SECOND_US
+from scheduling.simulation.figures import Figures, fair_reference, figures_of
+from scheduling.simulation.report import COLUMNS
+from scheduling.simulation.simulator import simulate
+from scheduling.simulation.workloads import Cluster, SimJob
+from scheduling.simulation.world import Rules
+
+DATA = Path(__file__).parent.parent / "data"
+QUOTAS = (Entitlement(1, "v100", 2),)
+CLUSTER = Cluster((Node(1, "v100", 2),), QUOTAS)
+
+
+def job(id_: int, gpus: int, duration_s: int, *, at_s: int = 0, **fields: Any) -> SimJob:
+    return SimJob(id_, 1, gpus, at_s * SECOND_US, duration_s * SECOND_US, **fields)
+
+
+def figures(*jobs: SimJob, **rules: Any) -> Figures:
+    return figures_of(CLUSTER, jobs, simulate(CLUSTER, jobs, Rules("fifo", **rules)).books)
+
+
+class TestTheFairReference:
+    @pytest.mark.parametrize(
+        ("jobs", "ends"),
+        [
+            ([job(1, 2, 100), job(2, 2, 100)], {1: 200, 2: 200}),
+            ([job(1, 2, 100), job(2, 2, 50)], {1: 150, 2: 100}),
+            ([job(1, 1, 100), job(2, 1, 50, at_s=10)], {1: 100, 2: 60}),
+            ([job(1, 2, 100), job(2, 2, 10, at_s=500)], {1: 100, 2: 510}),
+            # Eq. (13): of 2 GPUs the gang of 1 deserves 1, and leaves none of it to the other.
+            ([job(1, 4, 100), job(2, 1, 50)], {1: 50 + 175, 2: 50}),
+        ],
+    )
+    def test_shares_the_quota_among_unfinished_jobs(
+        self, jobs: list[SimJob], ends: dict[int, float]
+    ) -> None:
+        assert fair_reference(QUOTAS, jobs) == pytest.approx(ends)
+
+    def test_never_ends_jobs_without_quota(self) -> None:
+        assert fair_reference((), [job(1, 1, 1)]) == {1: float("inf")}
+
+
+class TestFigures:
+    def test_of_two_equal_jobs_in_sequence(self) -> None:
+        found = figures(job(1, 2, 100), job(2, 2, 100))
+        assert [row.rho for row in found.jobs] == pytest.approx([2.0, 200 / 300])
+        assert [row.queue_s for row in found.jobs] == [0, 100]
+        assert (found.mean("jct_s"), found.mean("slowdown")) == (150, 1.5)
+        assert (found.sharing_loss, found.late) == (0.5, 0)
+        assert (found.unfair_intervals, found.deficit) == (0, 0)
+
+    def test_of_waste_and_use_between_first_and_last_submission(self) -> None:
+        found = figures(job(1, 1, 100), job(2, 2, 10, at_s=50), job(3, 1, 1, at_s=100))
+        assert found.utilisation == pytest.approx(0.5)  # one of two GPUs all the time
+        assert found.waste == pytest.approx(0.25)  # the other one, while a gang waited
+
+    def test_count_work_without_cold_starts(self) -> None:
+        jobs = (job(1, 2, 100), job(2, 2, 100))
+        rules = Rules("ltgf", lease_us=40 * SECOND_US, cold_us=10 * SECOND_US)
+        outcome = simulate(CLUSTER, jobs, rules)
+        found = figures_of(CLUSTER, jobs, outcome.books)
+        lost = sum(row.overhead_us for row in outcome.books.leases)
+        assert lost > 0
+        assert found.preemptions > 0
+        assert found.deficit == pytest.approx(lost / (outcome.end_us))
+
+    def test_of_deadlines(self) -> None:
+        jobs = (job(1, 2, 100, deadline_us=100 * SECOND_US), job(2, 2, 1, deadline_us=SECOND_US))
+        assert figures(*jobs).deadline_miss_rate == 0.5
+        assert figures(job(1, 2, 100)).deadline_miss_rate is None
+
+    def test_of_nothing_apply_to_nothing(self) -> None:
+        assert figures().mean("jct_s") is None
+
+
+def command(*args: str) -> str:
+    out = StringIO()
+    call_command("simulate", *args, stdout=out)
+    return out.getvalue()
+
+
+SMALL = ("--synthetic", "60,3,2", "--nodes", "2")
+
+
+class TestTheCommand:
+    def test_prints_one_object_and_nothing_else(self) -> None:
+        told = json.loads(command(*SMALL, "--policy", "ltgf,fifo", "--floor", "--json"))
+        assert [row["policy"] for row in told["results"]] == ["infinite", "ltgf", "fifo"]
+        assert set(told["results"][1]) == {
+            *("policy", "jobs", "avg_jct_s", "avg_queue_s", "avg_slowdown", "sharing_loss_jobs"),
+            *("tenant_unfair_intervals", "tenant_deficit", "late_vs_fair_reference"),
+            *("gpu_utilisation", "waste", "preemptions", "deadline_miss_rate"),
+            *("revenue_fairness", "rounds", "cpu_s", "sha256"),
+        }
+        assert all(row["jobs"] == 60 for row in told["results"])
+        assert told["results"][0]["avg_queue_s"] == 0
+
+    def test_gives_the_same_hash_again_and_another_one_for_another_seed(self) -> None:
+        def sha256(seed: str) -> str:
+            told = json.loads(command(*SMALL, "--json", "--seed", seed))
+            return str(told["results"][0]["sha256"])
+
+        assert sha256("1") == sha256("1") != sha256("2")
+
+    def test_runs_tenants_alone_on_their_partitions(self, tmp_path: Path) -> None:
+        command(
+            *("--trace", str(DATA / "philly_oracle_slice.csv.gz"), "--policy", "fifo"),
+            *("--partitions", str(DATA / "philly_oracle_nodes.csv"), "--lease-s", "0"),
+            *("--jobs-out", str(tmp_path)),
+        )
+        with (tmp_path / "jobs_fifo.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert tuple(rows[0]) == COLUMNS
+        assert len(rows) == 715
+        assert sum(row["queue_s"] != "0" for row in rows) == 7  # as the other simulator says
+
+    def test_writes_a_page_that_needs_nothing_else(self, tmp_path: Path) -> None:
+        command(*SMALL, "--policy", "ltgf,srtf", "--report", str(tmp_path / "r.html"))
+        page = (tmp_path / "r.html").read_text()
+        assert page.count("<svg") == 6
+        assert not re.search(r"(src|href)=|https?:|\bnan\b|\binf\b", page)
+
+    def test_knows_gpu_types_of_different_speed(self) -> None:
+        slow, fast = (
+            json.loads(command("--synthetic", "30,2,2", "--gpu-types", types, "--json"))
+            for types in ("k80:4", "k80:2,v100:2:3")
+        )
+        assert fast["cluster"] == slow["cluster"]
+        assert fast["results"][0]["avg_jct_s"] < slow["results"][0]["avg_jct_s"]
+
+    @pytest.mark.parametrize(
+        ("args", "says"),
+        [
+            (("--nodes", "2"), "--trace"),
+            (("--synthetic", "9,2,1"), "--nodes"),
+            ((*SMALL, "--policy", "nobody"), "nobody"),
+            ((*SMALL, "--option", "ltgf.spreadd=true"), "spreadd"),
+            ((*SMALL, "--option", "spread"), "POLICY.KEY=VALUE"),
+            ((*SMALL, "--lease-s", "-1"), "at least 0"),
+            (("--trace", "nowhere.csv", "--nodes", "1"), "nowhere.csv"),
+        ],
+    )
+    def test_says_what_is_wrong(self, args: tuple[str, ...], says: str) -> None:
+        with pytest.raises(CommandError, match=re.escape(says)):
+            command(*args)
