@@ -53,9 +53,10 @@ class EvenshareSchema(AutoSchema):
         found = [*ALWAYS, "401", "403"]
         if "{" in self.path or "pool" in self._query() or "tenant" in self._query():
             found.append("404")
-        if self.method in ("POST", "DELETE"):
+        if self.method in ("POST", "PUT", "PATCH", "DELETE"):
             found += ["409", "413", "415", "422"]
-        return found
+        more = getattr(self.view, "refusals", None)
+        return [*found, *more(self.method)] if more is not None else found
 
     def _query(self) -> tuple[str, ...]:
         return getattr(self.view, "query", ())

@@ -22,9 +22,11 @@ from tenants.tokens import (
     DAYS,
     DAYS_MAX,
     PER_PERSON,
+    SCOPES_USUAL,
     Bearer,
     Scope,
     TooManyTokensError,
+    scope_is_open,
     token_create,
     token_drop,
 )
@@ -53,6 +55,9 @@ class TokenList(ApiView):
         body = fields_only(request.data, FIELDS)
         name, scopes, days = _name(body), _scopes(body), _days(body)
         user = _person(request, body)
+        for scope in scopes:
+            if not scope_is_open(user, scope):
+                raise Problem(403, "role", f"The scope {scope.value} is for operators.")
         try:
             token, secret = token_create(
                 user=user, name=name, scopes=scopes, days=days, now=timezone.now()
@@ -114,7 +119,7 @@ def _name(body: dict[str, Any]) -> str:
 
 
 def _scopes(body: dict[str, Any]) -> list[Scope]:
-    wanted = body.get("scopes", [scope.value for scope in Scope])
+    wanted = body.get("scopes", [scope.value for scope in SCOPES_USUAL])
     known = {scope.value for scope in Scope}
     if not isinstance(wanted, list) or not wanted or len(wanted) > len(known):
         raise bad_field("scopes", "must be a list", f"Of: {', '.join(sorted(known))}.")

@@ -65,6 +65,11 @@ API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
 # Submitting to the owner's tenant by its slug: others read that they have no such tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
+# The operator's REST, as the console: an edit that does not say what it is based on is refused.
+OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
+OPERATE_EDIT = OPERATE._replace(operator=428)
+# An estimate of nothing.
+OPERATE_BARE = OPERATE._replace(operator=400)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 
@@ -100,6 +105,8 @@ PATHS = {
     "uid": "{job}",
     "number": "1",
     "transfer": "{transfer}",
+    "node": "n0000",
+    "gpu_type": "v100",
     "role": "researcher",
     "rest": "nothing/here",
 }
@@ -164,6 +171,24 @@ TABLE: dict[str, Route] = {
     "api/v1/rounds": get(API_POOL, "pool={pool}"),
     "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL),
     "api/v1/usage": get(API_TENANT, "tenant={slug}"),
+    # The operator's REST
+    "api/v1/operate/pools/<slug:name>": Route({"GET": OPERATE, "PATCH": OPERATE_EDIT}),
+    "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
+    "api/v1/operate/pools/<slug:name>/resume": post(OPERATE_EDIT),
+    "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
+    "api/v1/operate/quotas": get(OPERATE, "pool={pool}"),
+    "api/v1/operate/quotas/preview": post(OPERATE_BARE),
+    "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(
+        {"GET": OPERATE, "PUT": OPERATE_EDIT}, body={"gpus": 1}
+    ),
+    "api/v1/operate/nodes": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
+    "api/v1/operate/nodes/<slug:name>/<slug:node>": Route({"DELETE": OPERATE_EDIT}),
+    "api/v1/operate/nodes/<slug:name>/<slug:node>/drain": post(OPERATE_EDIT),
+    "api/v1/operate/nodes/<slug:name>/<slug:node>/resume": post(OPERATE_EDIT),
+    "api/v1/operate/maintenance": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
+    "api/v1/operate/maintenance/<slug:name>/<int:number>": Route({"DELETE": OPERATE_EDIT}),
+    "api/v1/operate/tenants": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
+    "api/v1/operate/audit": get(OPERATE),
     "api/v1/schema": get(PUBLIC),
     "api/v1/docs": get(PUBLIC),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)),

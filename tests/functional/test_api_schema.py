@@ -94,7 +94,7 @@ class TestTheDescription:
         manual = (Path(settings.BASE_DIR) / "docs" / "api.md").read_text()
         listed = {
             (method, re.sub(r"<\w+>", "{}", path))
-            for method, path in re.findall(r"`(GET|POST|DELETE) (/[^` ?]*)", manual)
+            for method, path in re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ?]*)", manual)
         }
         there = {
             (method.upper(), re.sub(r"\{\w+\}", "{}", path.removeprefix("/api/v1")))

@@ -172,8 +172,8 @@ class TestTheTable:
 
 
 def _converted(found: re.Match[str]) -> str:
-    kinds = {"uid": "uuid", "name": "slug", "number": "int"}
-    return f"<{kinds[found[1]]}:{found[1]}>"
+    kinds = {"uid": "uuid", "number": "int"}
+    return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 
 class TestEveryAddress:

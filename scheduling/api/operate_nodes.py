@@ -1,0 +1,314 @@
+"""An operator's nodes (list, add, drain, resume, remove) and their maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, ClassVar
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api.operate_base import PoolView
+from scheduling.api.operate_pools import OperateReason
+from scheduling.api.operate_read import body_of, instant, refuse, slug, words
+from scheduling.engine.clock import clock_read
+from scheduling.models import MaintenanceWindow, Node, Pool
+from scheduling.selectors.operate import NodeTold, nodes_told, windows_ahead
+from scheduling.services.fields import texts, whole
+from scheduling.services.operate_nodes import (
+    GPUS_MAX,
+    node_add,
+    node_drain,
+    node_remove,
+    node_resume,
+    window_add,
+    window_end,
+)
+from tenants.api.operate import IF_MATCH, answer, etag_of, page
+from tenants.api.problems import bad_field, not_there
+from tenants.api.times import time_text
+from tenants.scopes import site_scope
+
+POOL = OpenApiParameter(
+    "pool",
+    OpenApiTypes.STR,
+    OpenApiParameter.QUERY,
+    description="A pool's name. The ETag, for edits of that pool, comes with it alone.",
+)
+NODES_MAX = 1024
+
+
+class OperateNodeRow(s.Serializer[object]):
+    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now."""
+
+    pool = s.CharField()
+    name = s.CharField()
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    state = s.ChoiceField(list(Node.State.values))
+    held = s.IntegerField()
+    leases = s.IntegerField()
+    last_expiry = s.DateTimeField(allow_null=True)
+
+
+class OperateNodePage(s.Serializer[object]):
+    """Nodes of one pool, or of all."""
+
+    results = OperateNodeRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class NodeWanted(s.Serializer[object]):
+    """A node to add; a GPU type that is new to the pool gets the default price."""
+
+    pool = s.CharField()
+    name = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    gpu_type = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$")
+    gpus = s.IntegerField(min_value=1, max_value=GPUS_MAX)
+
+
+class WindowRow(s.Serializer[object]):
+    """Maintenance of one node; instants are pool time."""
+
+    id = s.IntegerField()
+    pool = s.CharField()
+    node = s.CharField()
+    starts_at = s.DateTimeField()
+    ends_at = s.DateTimeField()
+    reason = s.CharField(allow_blank=True)
+
+
+class WindowPage(s.Serializer[object]):
+    """Maintenance that is not over."""
+
+    results = WindowRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class WindowWanted(s.Serializer[object]):
+    """Maintenance of some nodes of a pool."""
+
+    pool = s.CharField()
+    nodes = s.ListField(child=s.CharField(), min_length=1, max_length=NODES_MAX)
+    starts_at = s.DateTimeField()
+    ends_at = s.DateTimeField()
+    reason = s.CharField(required=False, allow_blank=True)
+
+
+class NodeList(PoolView):
+    """Nodes of one pool or of all."""
+
+    query: ClassVar[tuple[str, ...]] = ("pool",)
+
+    @extend_schema(
+        operation_id="operate_node_list", responses={200: OperateNodePage}, parameters=[POOL]
+    )
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """List nodes with what runs there."""
+        with site_scope():
+            told = [
+                (pool, nodes_told(pool.pk, clock_read(pool.pk).pool_at)) for pool in self.asked()
+            ]
+        body = page(_node(pool, row) for pool, rows in told for row in rows)
+        if "pool" not in self.request.query_params:
+            return Response(body)
+        return answer(body, _nodes_tag(told[0][1]))
+
+    @extend_schema(
+        operation_id="operate_node_add",
+        request=NodeWanted,
+        responses={201: OperateNodeRow},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request) -> Response:
+        """Add a node; the next round counts it. If-Match is of the pool's list."""
+        body, found = body_of(request.data, ("pool", "name", "gpu_type", "gpus"))
+        pool_name, name = slug(body, "pool", found), slug(body, "name", found)
+        gpu_type = slug(body, "gpu_type", found)
+        gpus = whole(body, "gpus", found, least=1, most=GPUS_MAX, required=True)
+        refuse(found)
+        _pool_there(pool_name)
+        with self.edited(pool_name) as (pool, now):
+            self.require_match(_nodes_tag(nodes_told(pool.pk, now)))
+            node_add(actor=self.actor, pool=pool, name=name, gpu_type=gpu_type, gpus=gpus)
+            return _one(pool, name, now, status=201)
+
+
+class NodeEdit(PoolView):
+    """A change of one node, with its pool and list as they were read."""
+
+    conflicts: ClassVar[frozenset[str]] = frozenset({"node"})
+
+    def require_node(self, pool: Pool, node: str, now: datetime) -> None:
+        """Refuse a node that is not there (404), and a list that is not the present one (412)."""
+        rows = nodes_told(pool.pk, now)
+        if node not in [row.name for row in rows]:
+            raise not_there()
+        self.require_match(_nodes_tag(rows))
+
+
+class NodeOne(NodeEdit):
+    """One node."""
+
+    @extend_schema(operation_id="operate_node_remove", responses={204: None}, parameters=[IF_MATCH])
+    def delete(self, request: Request, name: str, node: str) -> Response:  # noqa: ARG002 - DRF's
+        """Take a drained, empty node out of its pool: 409 while it is not."""
+        with self.edited(name) as (pool, now):
+            self.require_node(pool, node, now)
+            node_remove(actor=self.actor, pool=pool, name=node)
+            return answer(None, _nodes_tag(nodes_told(pool.pk, now)), 204)
+
+
+class NodeDrain(NodeEdit):
+    """No new lease."""
+
+    @extend_schema(
+        operation_id="operate_node_drain",
+        request=OperateReason,
+        responses={200: OperateNodeRow},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request, name: str, node: str) -> Response:
+        """Let no new lease onto a node; those that are there end at their expiry."""
+        body, found = body_of(request.data, ("reason",))
+        reason = words(body, "reason", found)
+        refuse(found)
+        with self.edited(name) as (pool, now):
+            self.require_node(pool, node, now)
+            node_drain(actor=self.actor, pool=pool, name=node, reason=reason)
+            return _one(pool, node, now)
+
+
+class NodeResume(NodeEdit):
+    """Leases again."""
+
+    @extend_schema(
+        operation_id="operate_node_resume",
+        request=OperateReason,
+        responses={200: OperateNodeRow},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request, name: str, node: str) -> Response:
+        """Let leases onto a node again, from the next round on."""
+        body, found = body_of(request.data, ("reason",))
+        reason = words(body, "reason", found)
+        refuse(found)
+        with self.edited(name) as (pool, now):
+            self.require_node(pool, node, now)
+            node_resume(actor=self.actor, pool=pool, name=node, reason=reason)
+            return _one(pool, node, now)
+
+
+class WindowList(PoolView):
+    """Maintenance of one pool or of all."""
+
+    query: ClassVar[tuple[str, ...]] = ("pool",)
+
+    @extend_schema(
+        operation_id="operate_maintenance_list", responses={200: WindowPage}, parameters=[POOL]
+    )
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """List maintenance that is not over, the next one of each pool first."""
+        with site_scope():
+            told = [
+                (pool, windows_ahead(pool.pk, clock_read(pool.pk).pool_at)) for pool in self.asked()
+            ]
+        body = page(_window(pool, row) for pool, rows in told for row in rows)
+        if "pool" not in self.request.query_params:
+            return Response(body)
+        return answer(body, _windows_tag(*told[0]))
+
+    @extend_schema(
+        operation_id="operate_maintenance_plan",
+        request=WindowWanted,
+        responses={201: WindowPage},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request) -> Response:
+        """Plan maintenance: no lease that could overlap it begins there."""
+        body, found = body_of(request.data, ("pool", "nodes", "starts_at", "ends_at", "reason"))
+        pool_name = slug(body, "pool", found)
+        nodes = texts(body, "nodes", found, most=NODES_MAX)
+        starts_at, ends_at = (instant(body, name, found) for name in ("starts_at", "ends_at"))
+        reason = words(body, "reason", found)
+        refuse(found)
+        _pool_there(pool_name)
+        with self.edited(pool_name) as (pool, now):
+            self.require_match(_windows_tag(pool, windows_ahead(pool.pk, now)))
+            made = window_add(
+                actor=self.actor,
+                pool=pool,
+                nodes=nodes,
+                starts_at=starts_at,
+                ends_at=ends_at,
+                now=now,
+                reason=reason,
+            )
+            tag = _windows_tag(pool, windows_ahead(pool.pk, now))
+            return answer(page(_window(pool, row) for row in made), tag, 201)
+
+
+class WindowOne(PoolView):
+    """One maintenance window."""
+
+    @extend_schema(
+        operation_id="operate_maintenance_end", responses={204: None}, parameters=[IF_MATCH]
+    )
+    def delete(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
+        """Call maintenance off, or end now what has begun."""
+        with self.edited(name) as (pool, now):
+            present = windows_ahead(pool.pk, now)
+            if number not in [row.pk for row in present]:
+                raise not_there()
+            self.require_match(_windows_tag(pool, present))
+            window_end(actor=self.actor, pool=pool, window_id=number, now=now)
+            return answer(None, _windows_tag(pool, windows_ahead(pool.pk, now)), 204)
+
+
+def _pool_there(name: str) -> None:
+    """Refuse a body's pool that is none; in an address it would be a 404."""
+    with site_scope():
+        if not Pool.objects.filter(name=name).exists():
+            raise bad_field("pool", "is not a pool")
+
+
+def _one(pool: Pool, name: str, now: datetime, status: int = 200) -> Response:
+    rows = nodes_told(pool.pk, now)
+    row = next(row for row in rows if row.name == name)
+    return answer(_node(pool, row), _nodes_tag(rows), status)
+
+
+def _nodes_tag(rows: Iterable[NodeTold]) -> str:
+    return etag_of([[row.name, row.gpu_type, row.gpus, row.state] for row in rows])
+
+
+def _windows_tag(pool: Pool, rows: Iterable[MaintenanceWindow]) -> str:
+    return etag_of([_window(pool, row) for row in rows])
+
+
+def _node(pool: Pool, row: NodeTold) -> dict[str, Any]:
+    return {
+        "pool": pool.name,
+        "name": row.name,
+        "gpu_type": row.gpu_type,
+        "gpus": row.gpus,
+        "state": row.state,
+        "held": row.held,
+        "leases": row.leases,
+        "last_expiry": time_text(row.last_expiry),
+    }
+
+
+def _window(pool: Pool, row: MaintenanceWindow) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "pool": pool.name,
+        "node": row.node.name,
+        "starts_at": time_text(row.starts_at),
+        "ends_at": time_text(row.ends_at),
+        "reason": row.reason,
+    }

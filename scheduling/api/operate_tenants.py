@@ -1,0 +1,111 @@
+"""An operator's tenants: all of them, and a new one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError
+from django.db.models import Count, Q, QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api.operate_read import NAME_BYTES, body_of, refuse, slug, words
+from scheduling.models import Pool
+from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page
+from tenants.api.problems import bad_field
+from tenants.api.times import time_text
+from tenants.models import Membership, Tenant
+from tenants.scopes import site_scope
+from tenants.services_admin import tenant_open
+
+
+class TenantWanted(s.Serializer[object]):
+    """A tenant to open; its slug never changes."""
+
+    slug = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    name = s.CharField(max_length=120)
+    initials = s.CharField(max_length=2)
+
+
+class TenantRow(s.Serializer[object]):
+    """A tenant with how many people it has."""
+
+    slug = s.CharField()
+    name = s.CharField()
+    initials = s.CharField()
+    people = s.IntegerField()
+    managers = s.IntegerField()
+    created_at = s.DateTimeField()
+
+
+class TenantPage(s.Serializer[object]):
+    """All tenants."""
+
+    results = TenantRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class TenantList(OperateView):
+    """All tenants of the site."""
+
+    @extend_schema(operation_id="operate_tenant_list", responses={200: TenantPage})
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """List the tenants by slug."""
+        with site_scope():
+            rows = list(_tenants())
+        return answer(page(_row(row) for row in rows), _tag(rows))
+
+    @extend_schema(
+        operation_id="operate_tenant_open",
+        request=TenantWanted,
+        responses={201: TenantRow},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request) -> Response:
+        """Open a tenant with an empty budget in each book; people and quota come next."""
+        body, found = body_of(request.data, ("slug", "name", "initials"))
+        wanted = slug(body, "slug", found)
+        name = words(body, "name", found, most_bytes=NAME_BYTES)
+        initials = words(body, "initials", found, most_bytes=16).upper()
+        refuse(found)
+        try:
+            with site_scope():
+                # Whoever opens another one at this moment waits here, and is stale then.
+                list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
+                self.require_match(_tag(_tenants()))
+                tenant_open(
+                    actor=self.actor,
+                    slug=wanted,
+                    name=name,
+                    initials=initials,
+                    books=Pool.objects.values_list("book", flat=True).distinct(),
+                )
+                rows = list(_tenants())
+        except IntegrityError as error:  # twins on a site without any tenant to wait at
+            raise bad_field("slug", "is taken") from error
+        made = next(row for row in rows if row.slug == wanted)
+        return answer(_row(made), _tag(rows), 201)
+
+
+def _tenants() -> QuerySet[Tenant]:
+    managers = Q(memberships__role=Membership.Role.MANAGER)
+    return Tenant.objects.annotate(
+        people=Count("memberships"), managers=Count("memberships", filter=managers)
+    ).order_by("slug")
+
+
+def _tag(rows: Any) -> str:
+    return etag_of([[row.slug, row.name, row.initials] for row in rows])
+
+
+def _row(row: Any) -> dict[str, Any]:
+    return {
+        "slug": row.slug,
+        "name": row.name,
+        "initials": row.initials,
+        "people": row.people,
+        "managers": row.managers,
+        "created_at": time_text(row.created_at),
+    }

@@ -1,0 +1,56 @@
+"""What an operator may set for a pool as a whole: one reading, locked where an edit follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.policies import registry
+from scheduling.policies.policy import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """A pool with its clock, its options with their defaults, and the price of each GPU type."""
+
+    pool: Pool
+    clock: PoolClock
+    options: Mapping[str, Any]
+    prices: Mapping[str, PriceSetting]
+
+
+def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
+    """Return a pool's settings, or None where there is no such pool.
+
+    With `lock`, nobody else changes them until the transaction ends: the pool first, then its
+    clock, then its prices.
+    """
+    pools, clocks, rows = Pool.objects.all(), PoolClock.objects.all(), PriceSetting.objects.all()
+    if lock:
+        pools = pools.select_for_update(no_key=True)
+        clocks = clocks.select_for_update(no_key=True)
+        rows = rows.select_for_update(no_key=True, of=("self",))
+    pool = pools.filter(name=name).first()
+    if pool is None:
+        return None
+    clock = clocks.get(pool_id=pool.pk)
+    set_ = {
+        row.gpu_type.name: row
+        for row in rows.filter(pool=pool).select_related("gpu_type").order_by("id")
+    }
+    kinds = GpuType.objects.filter(node__pool=pool).distinct().order_by("rank", "name")
+    prices = {kind.name: set_.get(kind.name) or PriceSetting(gpu_type=kind) for kind in kinds}
+    return PoolSettings(pool, clock, _options(pool), prices)
+
+
+def _options(pool: Pool) -> dict[str, Any]:
+    """The stored options with the defaults of those that were left out."""
+    try:
+        told: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
+    except (registry.UnknownPolicyError, OptionError):
+        return dict(pool.options)
+    return told

@@ -1,0 +1,80 @@
+"""An operator's change of some of a pool's settings; the others stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from scheduling.selectors.pool_settings import PoolSettings
+from scheduling.services.operate import LENGTHS, pool_change, price_set
+from tenants.audit import Actor
+from tenants.operating import ChangeError, operation
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPatch:
+    """What shall differ; None and what is not named stay. `prices`: type -> (base, theta)."""
+
+    policy: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    visibility: str | None = None
+    prices: Mapping[str, tuple[Decimal | None, Decimal | None]] = field(default_factory=dict)
+    reason: str = ""
+
+
+def pool_patch(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> None:
+    """Change some settings of a pool, all or none; `settings` are as read under lock.
+
+    Another policy begins with its own defaults.
+
+    Raises:
+        ChangeError: by field, with the errors of all of them; prices as `prices.v100.base`.
+        PermissionDenied: the actor may not operate.
+    """
+    pool = settings.pool
+    errors: dict[str, str] = {}
+    policy = pool.policy if patch.policy is None else patch.policy
+    kept = settings.options if policy == pool.policy else {}
+    lengths = {name: getattr(pool, name) for name in LENGTHS} | dict(patch.lengths)
+    with operation(actor):
+        errors |= _tried(
+            pool_change,
+            actor=actor,
+            pool_id=pool.pk,
+            policy=policy,
+            options={**kept, **patch.options},
+            lengths=lengths,
+            visibility=pool.visibility if patch.visibility is None else patch.visibility,
+            reason=patch.reason,
+        )
+        for gpu_type, (base, theta) in patch.prices.items():
+            now = settings.prices.get(gpu_type)
+            found = _tried(
+                price_set,
+                actor=actor,
+                pool_id=pool.pk,
+                gpu_type=gpu_type,
+                base=now.base if base is None and now else base,
+                theta=now.theta if theta is None and now else theta,
+            )
+            if "gpu_type" in found:
+                found = {"gpu_type": found["gpu_type"]}
+            errors |= {_place(gpu_type, name): words for name, words in found.items()}
+        if errors:
+            raise ChangeError(errors)
+
+
+def _tried(change: Callable[..., object], **values: Any) -> dict[str, str]:
+    """Make a change; what was wrong with it, by field."""
+    try:
+        change(**values)
+    except ChangeError as error:
+        return error.errors
+    return {}
+
+
+def _place(gpu_type: str, name: str) -> str:
+    return f"prices.{gpu_type}" if name == "gpu_type" else f"prices.{gpu_type}.{name}"

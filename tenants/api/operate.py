@@ -1,0 +1,202 @@
+"""The ground of the operator's REST: who may, and edits of what was seen (ETag and If-Match)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, ClassVar
+
+import msgspec
+import structlog
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants.api.base import ApiView
+from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.problems import Problem, not_there
+from tenants.api.times import time_text
+from tenants.audit import Actor, AuditFilter, audit_page
+from tenants.models import AuditRecord, User
+from tenants.operating import ChangeError
+from tenants.permissions import Action, may_on_site
+from tenants.scopes import site_scope
+from tenants.tokens import Scope
+
+EDITS = ("POST", "PUT", "PATCH", "DELETE")
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    required=True,
+    description="The ETag of the GET that the edit is based on: 428 without, 412 when stale.",
+)
+
+
+class StaleError(Problem):
+    """Somebody changed it since the caller's GET; `etag` is of what is there now."""
+
+    def __init__(self, etag: str) -> None:
+        detail = "It was changed since you read it: read it again, or use the ETag of this answer."
+        super().__init__(412, "stale", detail)
+        self.etag = etag
+
+
+class OperateView(ApiView):
+    """As the console's pages: operators change, finance and auditors read, others get 404.
+
+    `preconditions` names the methods that need If-Match; `conflicts` the fields of a
+    `ChangeError` that tell of a state (409) rather than of a wrong value (400).
+    """
+
+    http_method_names = ["get", "head", "post", "put", "patch", "delete"]
+    scopes: ClassVar[dict[str, str]] = {
+        "GET": Scope.READ.value,
+        **dict.fromkeys(EDITS, Scope.OPERATE.value),
+    }
+    preconditions: ClassVar[tuple[str, ...]] = EDITS
+    conflicts: ClassVar[frozenset[str]] = frozenset()
+
+    def refusals(self, method: str) -> tuple[str, ...]:
+        """Return the statuses of a method beside the usual ones, for the schema."""
+        return ("404", "412", "428") if method in self.preconditions else ("404",)
+
+    def check_permissions(self, request: Request) -> None:
+        """Refuse by role before anything else: whoever is not of the site sees nothing here."""
+        role = self.access.site_role if isinstance(request.user, User) else ""
+        if isinstance(request.user, User) and not may_on_site(role, Action.SEE_SITE):
+            raise not_there()
+        super().check_permissions(request)
+        if request.method in EDITS and not may_on_site(role, Action.OPERATE):
+            raise Problem(403, "role", "Your role for the site reads here, and changes nothing.")
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse an edit that does not say what it is based on."""
+        super().initial(request, *args, **kwargs)
+        if request.method not in self.allowed_methods or request.method not in self.preconditions:
+            return
+        if request.headers.get("If-Match", "").strip() in ("", "*"):
+            detail = "Send If-Match with the ETag of the GET that this edit is based on."
+            raise Problem(428, "if_match_required", detail)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Tell a refused change by its fields, and a stale edit with the present ETag."""
+        told = self.refusal(exc.errors) if isinstance(exc, ChangeError) else exc
+        response = super().handle_exception(told)
+        if isinstance(told, StaleError):
+            response["ETag"] = told.etag
+        return response
+
+    def refusal(self, errors: Mapping[str, str]) -> Problem:
+        """Return the answer to a change that was refused, nothing of it made."""
+        if self.conflicts.intersection(errors):
+            return Problem(409, "conflict", " ".join(errors.values()))
+        found = [
+            {"field": self.field_name(name)[:80], "reason": words, "hint": ""}
+            for name, words in errors.items()
+        ]
+        return Problem(400, "invalid", "Nothing was changed: fields are wrong.", found)
+
+    def field_name(self, name: str) -> str:
+        """Return what this address calls a field of the service."""
+        return name
+
+    def require_match(self, present: str) -> None:
+        """Refuse an edit of what is not there any more; call it with the rows locked.
+
+        Raises:
+            StaleError: none of the request's ETags is the present one.
+        """
+        sent = self.request.headers.get("If-Match", "").split(",")
+        if present not in {tag.strip() for tag in sent}:
+            raise StaleError(present)
+
+    @property
+    def actor(self) -> Actor:
+        """Who changes something, for its audit record."""
+        request_id = structlog.contextvars.get_contextvars().get("request_id", "")
+        return Actor(self.person, str(request_id))
+
+
+def etag_of(state: object) -> str:
+    """Return the strong tag of a state: of what an edit may set, not of what merely runs."""
+    told = msgspec.json.encode(state, order="sorted")
+    return f'"{sha256(told).hexdigest()[:32]}"'
+
+
+def answer(body: Any, etag: str, status: int = 200) -> Response:
+    """Return an answer with the tag of what it tells."""
+    return Response(body, status=status, headers={"ETag": etag})
+
+
+def page(rows: Iterable[Any]) -> dict[str, Any]:
+    """Return a list that has one page."""
+    return {"results": list(rows), "next": None}
+
+
+class AuditRow(s.Serializer[object]):
+    """Who changed what, when (wall time), and what differs."""
+
+    id = s.IntegerField()
+    at = s.DateTimeField()
+    actor = s.CharField()
+    action = s.CharField()
+    subject = s.CharField()
+    before = s.DictField(child=s.JSONField())
+    after = s.DictField(child=s.JSONField())
+    reason = s.CharField(allow_blank=True)
+    request_id = s.CharField(allow_blank=True)
+
+
+class AuditPage(s.Serializer[object]):
+    """A page of the audit log."""
+
+    results = AuditRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+def _parameter(name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about)
+
+
+AUDIT_QUERY = [
+    _parameter("action", "How the action begins, such as quota. or node.drained."),
+    _parameter("subject", "A part of what was changed, such as pool philly."),
+    _parameter("actor", "The login name of who changed it."),
+    _parameter("cursor", "The `next` of the page before."),
+    _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT),
+]
+
+
+class AuditList(OperateView):
+    """The audit log, which only grows."""
+
+    query: ClassVar[tuple[str, ...]] = ("action", "subject", "actor", "cursor", "limit")
+
+    @extend_schema(operation_id="operate_audit", responses={200: AuditPage}, parameters=AUDIT_QUERY)
+    def get(self, request: Request) -> Response:
+        """List what was changed by those who run the site, newest first."""
+        limit, key = limit_read(request), cursor_read(request, "audit")
+        asked = {name: request.query_params.get(name, "") for name in self.query[:3]}
+        with site_scope():
+            rows, more = audit_page(
+                AuditFilter(**asked), before_id=key[0] if key else None, limit=limit
+            )
+        following = cursor_make("audit", more) if more is not None else None
+        return Response({"results": [_record(row) for row in rows], "next": following})
+
+
+def _record(row: AuditRecord) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "at": time_text(row.at),
+        "actor": row.actor.get_username(),
+        "action": row.action,
+        "subject": row.subject,
+        "before": row.before,
+        "after": row.after,
+        "reason": row.reason,
+        "request_id": row.request_id,
+    }
