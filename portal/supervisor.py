@@ -103,7 +103,7 @@ class Tree:
                 await self._until(self._page_served, "web", FIRST_PAGE_PATIENCE_S)
         say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
         for line in logins:
-            say(f"  {line}")
+            say(f"  {line.replace('{url}', self._url.rstrip('/'))}")
         say(f"Ctrl-C stops it; data and logs are in {self._place.data}")
         await self._watch_pulses()
 

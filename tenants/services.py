@@ -70,11 +70,18 @@ def demo_user_create(
 
 
 def demo_logins() -> list[str]:
-    """Lines that tell a newcomer with what to log in; none where there is no demo."""
+    """Lines that tell a newcomer with what to log in, and a first submission to copy; `{url}`
+    stands for the portal's address. None where there is no demo."""
     people = User.objects.filter(username__in=("rosa", "mara", "otto")).order_by("id")
     lines = []
     for person in people.prefetch_related("memberships__tenant"):
         membership = person.memberships.first()
         role = f"{membership.role} of {membership.tenant.slug}" if membership else person.site_role
         lines.append(f"{person.username} / {DEMO_PASSWORD}  ({role})")
+    if lines:
+        lines += [
+            "a first job, from another terminal:",
+            f".venv/bin/evenshare login --url {{url}} --username rosa --password {DEMO_PASSWORD}",
+            ".venv/bin/evenshare job submit --pool local --gpus 2 -- python examples/train.py",
+        ]
     return lines

@@ -88,6 +88,27 @@ class TestTheDemo:
             lambda: one(demo, renewed) > 0 and one(demo, charged) > 0, within_s=60, every_s=0.5
         )
 
+    def test_prints_a_first_submission_that_works(self, demo: RunningTree, tmp_path: Path) -> None:
+        printed = [line.partition(":   ")[2] for line in demo.text().splitlines()]
+        commands = [line for line in printed if line.startswith(".venv/bin/evenshare ")]
+        assert len(commands) == 2
+        for command in commands:
+            program = str(Path(sys.executable).with_name("evenshare"))
+            done = subprocess.run(
+                [program, *command.split()[1:]],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        running = (
+            "SELECT count(*) FROM scheduling_lease l JOIN scheduling_pool p ON p.id = l.pool_id"
+            " WHERE p.name = 'local' AND l.started_at IS NOT NULL"
+        )
+        eventually(lambda: one(demo, running) > 0, within_s=60, every_s=0.5)
+
     def test_goes_on_after_the_broker_was_emptied(self, demo: RunningTree) -> None:
         Redis(unix_socket_path=str((demo.data / "run").resolve() / "valkey.sock")).flushall()
         wait_for_rounds(demo, 2)
@@ -99,7 +120,8 @@ class TestTheDemo:
     def test_goes_on_after_the_worker_of_rounds_was_killed(self, demo: RunningTree) -> None:
         os.kill(demo.find("--queues rounds"), signal.SIGKILL)
         wait_for_rounds(demo, 2, within_s=90)
-        assert one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding") <= 480
+        held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
+        assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
 
     def test_settles_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
         eventually(
