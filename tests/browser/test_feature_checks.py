@@ -1,0 +1,81 @@
+"""Checks of docs/features.md that take a real browser, each as a whole.
+
+A class is a feature; its number and the words of its check stand above it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+
+from scheduling.models import Job
+from tests.functional.visitors import Town, town
+from tests.tools import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    """A pool whose rounds run when the test says so."""
+    assert committed_db
+    made = town()
+    made.submit(tenant="south")
+    made.play(1)
+    return made
+
+
+@pytest.fixture
+def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
+    """Signed in as a member of north."""
+    context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
+    cookie = there.owner.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    yield context.new_page()
+    context.close()
+
+
+class TestFormAndYaml:
+    """1. Change the GPU count in either, the other follows; submitting lands on /jobs/<id> as
+    queued."""
+
+    def test_follow_each_other_and_submit_a_job_that_waits(self, there: Town, page: Page) -> None:
+        page.goto("/t/north/jobs/new/")
+        page.fill("#f-gpus", "3")
+        eventually(lambda: "gpus: 3\n" in page.input_value("#yaml"))
+        page.fill("#yaml", page.input_value("#yaml").replace("gpus: 3", "gpus: 2"))
+        eventually(lambda: page.input_value("#f-gpus") == "2")
+        page.fill("#f-duration_s", "60")
+        page.locator("#answer-says", has_text="It fits now").wait_for()
+        page.click("#submit")
+        page.wait_for_url("**/jobs/*-*/")
+        job = Job.objects.get(tenant=there.tenant)
+        assert page.url.endswith(f"/jobs/{job.uid}/")
+        assert (job.state, job.gpus) == ("pending", 2)
+        page.locator("h1", has_text="Waiting").wait_for()
+
+
+class TestAnOpenPage:
+    """16. A job starts and the open page shows it without reload within one round; with the
+    server stopped it says "stale since hh:mm"."""
+
+    def test_shows_a_start_within_a_round_and_says_when_the_server_is_gone(
+        self, there: Town, page: Page
+    ) -> None:
+        job = there.submit()
+        page.goto(f"/jobs/{job.uid}/")
+        page.evaluate("window.sameDocument = true")
+        page.locator("h1", has_text="Waiting").wait_for()
+        there.play(1)
+        running = page.locator("h1", has_text="Running")
+        running.wait_for(timeout=there.cluster.pool.round_s * 1000)
+        assert page.evaluate("window.sameDocument") is True
+        page.route("**/*", lambda route: route.abort("connectionrefused"))
+        line = page.locator("#round-line")
+        says = re.compile(r"stale\s+since \d\d:\d\d")
+        eventually(lambda: says.search(line.inner_text()) is not None, within_s=20)

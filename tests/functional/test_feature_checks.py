@@ -1,0 +1,237 @@
+"""Checks of docs/features.md that take more than one part of the site, each as a whole.
+
+A class is a feature; its number and the words of its check stand above it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from scheduling.domain.reasons import Reason
+from scheduling.models import Job, Lease, LeaseTerm, Node
+from tenants.models import Membership, Quota, User
+from tests.architecture.sources import ROOT
+from tests.functional import test_operator
+from tests.functional.access_table import TABLE
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.functional.pool_stage import stage as pool_stage
+from tests.functional.test_matrix import Stage, stage  # noqa: F401 - a fixture, asked by its name
+from tests.functional.visitors import Town, town, visitor
+
+NO_ROOM = {Reason.NO_FREE_GPUS, Reason.FRAGMENTED, Reason.LEASE_TURN}
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    return town()
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, f"{path}: {answer.status_code}"
+    return str(answer.content.decode())
+
+
+def words(text: str) -> str:
+    """A page as it is read."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestThePendingReason:
+    """8. One reason of a published enum, with the numbers behind it and a next step; the numbers
+    equal those of the round. Never "no resources" while the tenant's limit binds."""
+
+    def full(self, limit: int | None) -> tuple[ApiStage, Job]:
+        """No GPU is free, and one more job of aa waits, which may borrow up to `limit`."""
+        made = api_stage()
+        Quota.objects.filter(tenant=made.cluster.tenants["aa"]).update(borrow_limit=limit)
+        for tenant, gpus in (("aa", 3), ("bb", 4), ("bb", 1)):
+            made.cluster.submit(tenant, gpus, 40_000)
+        made.cluster.round()
+        job = made.cluster.submit("aa", 2, 60)
+        made.cluster.round(after_s=10)
+        return made, job
+
+    @pytest.mark.parametrize(("limit", "right"), [(0, {Reason.QUOTA_LIMIT}), (None, NO_ROOM)])
+    def test_is_the_right_one_with_the_numbers_of_its_round(
+        self, limit: int | None, right: set[Reason]
+    ) -> None:
+        made, job = self.full(limit)
+        told = made.get(f"jobs/{job.uid}/why").json()
+        assert Reason(told["reason_code"]) in right
+        assert told["numbers"]
+        assert told["next_step"]
+        round_ = made.get(f"rounds/{made.pool}/{told['round']}").json()
+        found = [skip for skip in round_["decision"]["skips"] if skip["jobs"]]
+        assert [skip["reason_code"] for skip in found] == [told["reason_code"]]
+        assert [row["numbers"] for row in found[0]["tenants"]] == [told["numbers"]]
+        reader = Client()
+        reader.force_login(made.people["ada"])
+        shown = words(page(reader, f"/jobs/{job.uid}/"))
+        assert told["words"] in shown
+        assert told["next_step"] in shown
+        assert told["words"] in words(page(reader, f"/pools/{made.pool}/rounds/{told['round']}/"))
+        assert {reason.value for reason in Reason} - published() == set()
+
+
+def published() -> set[str]:
+    """All that the documents write in backticks."""
+    texts = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    return {name for text in texts for name in re.findall(r"`(\w+)`", text)}
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestTheMapOfGpus:
+    """15. GPU map with an equivalent table; state never by colour alone; counts equal the API's."""
+
+    def test_says_in_words_and_in_a_table_what_the_api_counts(self) -> None:
+        made = pool_stage()
+        Node.objects.filter(pool=made.lab.pool, name="n0001").update(state="drained")
+        shown = made.page("operator", made.url())
+        (kind,) = made.get("operator", f"/api/v1/pools/{made.pool}").json()["types"]
+        table = dict(rows(shown))
+        assert table["Pool"][1:] == [kind["own"], kind["borrowed"], kind["gpus"]]
+        assert table["idle"][-1] == kind["idle"]
+        assert table["blocked"][-1] == kind["blocked"] == 2
+        uses = [row[3] for name, row in table.items() if name in made.lab.tenants]
+        assert sum(filter(None, uses)) == kind["used"] > 0
+        # Each node says in words what its colours say, and both agree with the API.
+        said = dict(re.findall(r'<svg[^>]*aria-label="(n\d+): ([^"]*)"', shown))
+        assert set(said) == {node["name"] for node in kind["nodes"]}
+        for node in kind["nodes"]:
+            held = sum(int(count) for count in re.findall(r"(\d+) GPU", said[node["name"]]))
+            rest = node["gpus"] - held
+            assert held == node["held"]
+            state = "idle" if node["state"] == "up" else node["state"]
+            assert rest == 0 or f"{rest} {state}" in said[node["name"]]
+        assert 'fill="url(#p-blk)"' in shown or "drained" in said["n0001"]
+
+
+def rows(shown: str) -> Iterator[tuple[str, list[int | None]]]:
+    """Heading and numbers of the rows of the table beside the map; a dash is no number."""
+    (table,) = re.findall(r'id="t-claims">(.*?)</table>', shown, re.DOTALL)
+    for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL):
+        cells = [words(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)]
+        name = cells[0].split()[-1] if cells[0] else ""
+        numbers = [int(cell) if cell.isdigit() else None for cell in cells[1:5]]
+        yield name, numbers
+
+
+class TestQuotas:
+    """17. Nominal quota + borrow limit + lend limit + mode; a RESERVE tenant's idle GPUs are
+    never lent."""
+
+    def save(self, there: Town, **cells: str) -> None:
+        """Type north's cells over in the operator's grid, look at the estimate, and save."""
+        grid = test_operator.TestTheGrid()
+        _, save = grid.previewed(there, grid.draft(there, **cells))
+        assert there.operator.post(grid.path(there), save).status_code == 302
+
+    def held(self, there: Town, tenant: str) -> int:
+        leases = Lease.objects.filter(tenant__slug=tenant).exclude(state=Lease.State.ENDED)
+        return sum(leases.values_list("gpus", flat=True))
+
+    def test_of_a_tenant_that_reserves_are_never_lent(self, there: Town) -> None:
+        for _ in range(8):
+            there.submit(tenant="south", duration_s=40_000)
+        self.save(there, gpus="4", mode="RESERVE")
+        for _ in range(5):
+            there.play(1)
+            assert self.held(there, "south") == 4
+        waits = Job.objects.filter(tenant__slug="south", state="pending")
+        assert set(waits.values_list("reason_code", flat=True)) == {Reason.RESERVED_QUOTA}
+        # North lends one of its four, and may borrow none itself.
+        self.save(there, gpus="4", mode="LEND_AND_BORROW", lend="1", borrow="0")
+        there.play(3)
+        assert self.held(there, "south") == 5
+        for _ in range(5):
+            there.submit(duration_s=40_000)
+        there.play(3)
+        assert (self.held(there, "north"), self.held(there, "south")) == (3, 5)
+        Job.objects.filter(tenant__slug="south").update(cancel_asked_at=there.cluster.at)
+        there.play(3)
+        assert self.held(there, "north") == 4
+
+
+class TestAway:
+    """22. Drain and maintenance windows: no new lease overlaps one; a banner shows its end."""
+
+    def test_nodes_get_no_lease_and_a_banner_tells_until_when(self, there: Town) -> None:
+        pool = there.cluster.pool
+        there.submit(duration_s=40_000)
+        there.play(1)
+        begins, ends = there.cluster.at + timedelta(seconds=600), there.cluster.at + timedelta(1)
+        window = {
+            "do": "window",
+            "nodes": ["n0001"],
+            "starts_at": f"{begins:%Y-%m-%d %H:%M:%S}",
+            "ends_at": f"{ends:%Y-%m-%d %H:%M:%S}",
+            "reason": "new fans",
+        }
+        nodes = f"/operate/pools/{pool.name}/nodes/"
+        assert there.operator.post(nodes, window).status_code == 302
+        planned = there.cluster.at
+        for _ in range(12):
+            there.submit(duration_s=100)
+            there.play(1, every_s=100)
+        terms = LeaseTerm.objects.filter(starts_at__gt=planned)
+        there_then = terms.filter(lease__slots__node__name="n0001", expires_at__gt=begins)
+        assert terms.exists()
+        assert not there_then.filter(starts_at__lt=ends).exists()
+        for who in (there.operator, there.owner):
+            banner = words(page(who, f"/pools/{pool.name}/"))
+            assert "n0001 is away until" in banner
+            assert f"{ends:%Y-%m-%d %H:%M}" in banner
+        drained = there.cluster.at
+        assert there.operator.post(nodes, {"do": "drain", "node": "n0000"}).status_code == 302
+        there.submit(duration_s=100)
+        there.play(12, every_s=100)
+        assert not LeaseTerm.objects.filter(starts_at__gt=drained).exists()
+        assert "n0000 takes no new lease" in words(page(there.owner, f"/pools/{pool.name}/"))
+
+
+class TestRoles:
+    """31. Tenant viewer, member, manager; finance, operator, auditor. Another tenant's id is 404
+    in UI and API, for every route in the schema."""
+
+    def test_go_as_far_as_they_do_and_find_nothing_of_another_tenant(
+        self, request: pytest.FixtureRequest
+    ) -> None:
+        made: Stage = request.getfixturevalue("stage")
+        closed = [
+            (address, route, method)
+            for address, route in TABLE.items()
+            for method, row in route.methods.items()
+            if row.outsider == 404 and row.owner != 404
+        ]
+        assert len(closed) > 20
+        for role in Membership.Role:
+            Membership.objects.filter(user__username="olga").update(role=role)
+            for address, route, method in closed:
+                status = made.ask("outsider", method, address, route).status_code
+                assert status == 404, f"{role}: {method} /{address}: {status}"
+        self.compare(made)
+
+    def compare(self, made: Stage) -> None:
+        """What each role of the tenant and of the site may do."""
+        tenant = made.lab.tenants["canary-lab"]
+        console = f"/operate/pools/{made.lab.pool.name}/settings/"
+        site = User.SiteRole
+        for office, act in ((site.FINANCE, 403), (site.AUDITOR, 403), (site.OPERATOR, 302)):
+            client = visitor(f"{office}-person", site_role=office)
+            assert client.get(console).status_code == 200
+            assert client.post(console, {"do": "pause"}).status_code == act
+        for role in Membership.Role:
+            client = visitor(f"{role}-person", tenant, role)
+            assert client.get(console).status_code == 404
+            assert client.get(f"/t/{tenant.slug}/").status_code == 200
+            submit = client.get(f"/t/{tenant.slug}/jobs/new/").status_code
+            assert submit == (403 if role == Membership.Role.VIEWER else 200)
