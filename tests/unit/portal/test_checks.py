@@ -303,8 +303,8 @@ ROLES: dict[str, tuple[str, str, str]] = {
         "ALTER ROLE evenshare_app SET timezone TO 'Europe/Berlin'",
         "ALTER ROLE evenshare_app RESET timezone",
         (
-            "DATABASE_URL: the database's time zone is Europe/Berlin, so reports by hand would tell "
-            "other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
+            "DATABASE_URL: the database's time zone is Europe/Berlin, so reports by hand would "
+            "tell other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
         ),
     ),
 }
@@ -336,8 +336,8 @@ class TestADatabase:
         lab.pool.save()
         assert list(database_problems()) == [
             (
-                f"pool '{lab.pool.name}' has the executor local: its jobs would run as the portal's "
-                "own user; choose another, in a database that never held the demo"
+                f"pool '{lab.pool.name}' has the executor local: its jobs would run as the "
+                "portal's own user; choose another, in a database that never held the demo"
             )
         ]
 

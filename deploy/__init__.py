@@ -1,0 +1,1 @@
+"""What runs the portal elsewhere than `make run` does; docs/operations.md. No Django in here."""

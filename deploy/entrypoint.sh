@@ -1,0 +1,52 @@
+#!/bin/sh
+# One process of the portal, in a container or a unit of systemd: entrypoint.sh ROLE.
+#
+#   prepare        migrations, as the owner; run to its end before the others start
+#   web            the web server on BIND (127.0.0.1) and PORT (8000), WEB_CONCURRENCY processes
+#   worker QUEUE   rounds or default
+#   beat           the one tick; exactly one of it
+#   backup, restore, manage ...   see deploy/ and `manage.py help`
+#
+# Each refuses unsafe settings in a line per problem, before it starts anything.
+set -eu
+cd "$(dirname "$0")/.."
+[ ! -x .venv/bin/python ] || PATH="$PWD/.venv/bin:$PATH"
+export PATH EVENSHARE_MODE="${EVENSHARE_MODE:-production}" PYTHONUNBUFFERED=1
+
+role=${1:?a role: prepare, web, worker, beat, backup, restore, manage}
+shift
+case $role in
+  prepare)
+    exec python -m portal.prepare
+    ;;
+  web)
+    # Here, once: a process of the server that refused would be started again for ever.
+    python -m portal.prepare --check
+    export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-8}"
+    exec python -m uvicorn portal.asgi:application \
+      --host "${BIND:-127.0.0.1}" --port "${PORT:-8000}" \
+      --workers "${WEB_CONCURRENCY:-2}" --lifespan off --proxy-headers --no-access-log \
+      --no-server-header --timeout-graceful-shutdown 8 --log-config deploy/uvicorn-log.json
+    ;;
+  worker)
+    queue=${1:?a queue: rounds or default}
+    python -m portal.prepare --check
+    exec python -m celery -A portal.celery worker --concurrency=1 --without-gossip \
+      --without-mingle --queues "$queue" --hostname "$queue@%h"
+    ;;
+  beat)
+    python -m portal.prepare --check
+    exec python -m celery -A portal.celery beat --pidfile= \
+      --schedule "${EVENSHARE_RUN_DIR:-/tmp}/beat-schedule"
+    ;;
+  backup | restore)
+    exec "deploy/$role.sh" "$@"
+    ;;
+  manage)
+    exec python manage.py "$@"
+    ;;
+  *)
+    echo "entrypoint.sh: unknown role $role" >&2
+    exit 2
+    ;;
+esac

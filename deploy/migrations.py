@@ -1,0 +1,26 @@
+"""Print the migrations of a backup that this checkout does not have: it is older than they are.
+
+`python -m deploy.migrations BACKUP/manifest.json`
+"""
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def unknown(manifest: Path) -> list[str]:
+    """Names as `app.0001_initial`; Django's own are as its version wants them."""
+    told: list[str] = json.loads(manifest.read_text())["migrations"]
+    missing = []
+    for name in told:
+        app, _, migration = name.partition(".")
+        folder = ROOT / app / "migrations"
+        if folder.is_dir() and not (folder / f"{migration}.py").is_file():
+            missing.append(name)
+    return missing
+
+
+if __name__ == "__main__":
+    print(" ".join(unknown(Path(sys.argv[1]))))

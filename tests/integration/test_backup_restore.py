@@ -1,0 +1,363 @@
+"""The restore drill: dump a live portal, restore into an empty server, prove it, go on.
+
+The scripts are those of docs/operations.md, run as they are, in production mode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections, transaction
+from pytest_django import DjangoDbBlocker
+
+from billing.checks import checks_run
+from billing.metering import meter_pool, settle_pool
+from billing.models import Transfer
+from deploy import migrations
+from deploy.address import exports
+from portal.embedded import folders
+from portal.embedded.postgres import (
+    APP_ROLE,
+    OWNER_ROLE,
+    Postgres,
+    create_database,
+    drop_database,
+    wait_until,
+)
+from portal.embedded.valkey import Valkey
+from portal.embedded.watchdog import Watchdog
+from portal.environment import SettingError
+from scheduling.engine.rounds import Outcome
+from scheduling.models import Job
+from scheduling.selectors.replay import round_find, round_replay
+from tests.factories import Cluster, cluster
+from tests.plugin import Services
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASE = "evenshare_drill"
+KEY = "b3J8fQx1Zk7mT0aYvC5nR2wLpH9sUe4dGi6o-KXy"
+PASSWORDS = {"owner": "owner-pass-4711", "app": "app-pass-0815"}
+
+
+@dataclass
+class Drill:
+    """A backup of a portal in the middle of its rounds, and that portal."""
+
+    lab: Cluster
+    folder: Path
+    backup: Path
+    said: str
+    rows: dict[str, int]
+
+
+def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
+    """What the scripts need, with passwords that trusting servers ignore."""
+    found = {}
+    for name, role, who in (
+        ("DATABASE_URL", APP_ROLE, "app"),
+        ("OWNER_DATABASE_URL", OWNER_ROLE, "owner"),
+    ):
+        url = postgres.url(role, database)
+        found[name] = url.replace(f"{role}@", f"{role}:{PASSWORDS[who]}@")
+    return found
+
+
+def run(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One of the scripts, in production mode."""
+    return subprocess.run(
+        [str(ROOT / "deploy" / script), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={
+            **os.environ,
+            "EVENSHARE_MODE": "production",
+            "SECRET_KEY": KEY,
+            "ALLOWED_HOSTS": "portal.invalid",
+            "BEHIND_TLS_PROXY": "1",
+            "LOG_LEVEL": "WARNING",
+            **environment,
+        },
+    )
+
+
+@contextmanager
+def pointed_to(blocker: DjangoDbBlocker, host: Path, database: str) -> Iterator[None]:
+    """Have Django's connections of this process go there."""
+    before = {alias: dict(connections.settings[alias]) for alias in connections.settings}
+    with blocker.unblock():
+        connections.close_all()
+        for alias in before:
+            connections.settings[alias] |= {"HOST": str(host), "NAME": database}
+        try:
+            yield
+        finally:
+            connections.close_all()
+            for alias, kept in before.items():
+                connections.settings[alias].update(kept)
+
+
+def socket_of(postgres: Postgres) -> Path:
+    return Path(exports_of(postgres)["PGHOST"])
+
+
+def exports_of(postgres: Postgres) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABASE_URL", postgres.url(APP_ROLE))
+        return exports("DATABASE_URL")
+
+
+def rows() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class"
+            " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+        )
+        tables = [name for (name,) in cursor.fetchall()]
+        counts = {}
+        for table in tables:
+            cursor.execute(f'SELECT count(*) FROM "{table}"')  # noqa: S608 - of the catalogue
+            counts[table] = int(cursor.fetchone()[0])
+    return counts
+
+
+def story() -> Cluster:
+    """Two hours of two tenants, one of which borrows from the other; settled, and under way."""
+    lab = cluster({"a": 6, "b": 2}, nodes=2, gpus=4)
+    for hours in range(4):
+        lab.submit("b", 4, 4000, after_s=hours * 1200)
+        lab.submit("a", 1, 3000, after_s=hours * 1800)
+    lab.rounds(26, every_s=300)
+    lab.submit("a", 8, 5000)
+    meter(lab)
+    return lab
+
+
+def meter(lab: Cluster) -> None:
+    meter_pool(lab.pool.pk)
+    settle_pool(lab.pool.pk)
+
+
+def violations() -> list[str]:
+    return [violation for result in checks_run() for violation in result.violations]
+
+
+@pytest.fixture(scope="module")
+def drill(
+    template_database: str,
+    services: Services,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Drill]:
+    folder = tmp_path_factory.mktemp("backups")
+    with services.postgres.connect() as superuser:
+        create_database(superuser, DATABASE, template=template_database)
+    with pointed_to(django_db_blocker, socket_of(services.postgres), DATABASE):
+        lab = story()
+        assert violations() == []
+        assert Transfer.objects.exists()
+        counted = rows()
+    done = run("backup.sh", str(folder), **addresses(services.postgres))
+    assert done.returncode == 0, done.stderr
+    (backup,) = folder.iterdir()
+    yield Drill(lab, folder, backup, done.stdout, counted)
+    with services.postgres.connect() as superuser:
+        drop_database(superuser, DATABASE)
+
+
+@pytest.fixture(scope="module")
+def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A second PostgreSQL without our roles and without our database."""
+    folder = tmp_path_factory.mktemp("second")
+    (folder / "run").mkdir(mode=0o700)
+    place = folders.Folders(folder, folder / "run")
+    second = Services(folder, Postgres(place, durable=False), Valkey(place), Watchdog())
+    second.postgres.prepare()
+    second._launch(
+        "postgres",
+        second.postgres.command,
+        signal.SIGQUIT,
+        **second.postgres.identity.popen,
+    )
+    wait_until(second.postgres.ready, "the second postgres")
+    yield second.postgres
+    second.stop()
+
+
+class TestABackup:
+    def test_is_a_dump_with_its_manifest_and_sums(self, drill: Drill) -> None:
+        assert {path.name for path in drill.backup.iterdir()} == {
+            "database.dump",
+            "manifest.json",
+            "SHA256SUMS",
+        }
+        manifest = json.loads((drill.backup / "manifest.json").read_text())
+        assert manifest["rows"] == drill.rows
+        assert manifest["version"]
+        assert "scheduling.0001_initial" in manifest["migrations"]
+
+    def test_is_for_its_owner_alone(self, drill: Drill) -> None:
+        for path in (drill.backup, *drill.backup.iterdir()):
+            assert path.stat().st_mode & 0o077 == 0
+
+    def test_has_no_name_unless_it_is_whole(self, services: Services, tmp_path: Path) -> None:
+        gone = addresses(services.postgres, "no_such_database")
+        done = run("backup.sh", str(tmp_path), **gone)
+        assert done.returncode != 0
+        assert "no_such_database" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_drops_the_oldest_and_nothing_else(
+        self, drill: Drill, services: Services, tmp_path: Path
+    ) -> None:
+        for name in ("evenshare-20200101T000000Z", "evenshare-20210101T000000Z", "notes"):
+            (tmp_path / name).mkdir()
+        done = run("backup.sh", str(tmp_path), BACKUP_KEEP="2", **addresses(services.postgres))
+        assert done.returncode == 0, done.stderr
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert (left[0], left[2], len(left)) == ("evenshare-20210101T000000Z", "notes", 3)
+
+
+class TestTheDrill:
+    """Its tests follow each other on the one restored server."""
+
+    def test_restores_into_an_empty_server_and_proves_it(
+        self, drill: Drill, empty_server: Postgres
+    ) -> None:
+        done = restore(drill.backup, empty_server, REPLAY="all")
+        assert done.returncode == 0, done.stdout + done.stderr
+        count = drill.rows["scheduling_round"]
+        for told in (
+            "every table has the rows that the manifest says",
+            "migrations are applied",
+            "the books add up",
+            f"{count} of {count} rounds gave the same bytes",
+            "(virtual): ",
+            "done in",
+        ):
+            assert told in done.stdout
+        assert "BROKEN" not in done.stdout
+
+    def test_made_the_roles_with_their_passwords(self, empty_server: Postgres) -> None:
+        with empty_server.connect() as superuser:
+            stored: dict[str, bool] = dict(
+                superuser.execute(
+                    "SELECT rolname, rolpassword LIKE 'SCRAM-SHA-256$%' FROM pg_authid"
+                    " WHERE rolname LIKE 'evenshare%' AND NOT rolsuper AND NOT rolbypassrls"
+                ).fetchall()
+            )
+        assert stored == {OWNER_ROLE: True, APP_ROLE: True}
+
+    def test_gives_no_job_a_number_that_may_be_known_to_an_engine(
+        self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
+    ) -> None:
+        with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
+            last = Job.objects.latest("id").pk
+            with transaction.atomic():
+                assert drill.lab.submit("a", 1, 10).pk > last + 1_000_000
+                transaction.set_rollback(True)
+
+    def test_goes_on_with_rounds_money_and_the_same_rights(
+        self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
+    ) -> None:
+        with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
+            before = rows()
+            assert before == drill.rows
+            stored = round_find(drill.lab.pool.name, [], every=True)
+            assert [one.number for one in stored if not round_replay(one).same] == []
+            outcomes = [drill.lab.round(after_s=300).outcome for _ in range(13)]
+            meter(drill.lab)
+            after = rows()
+            assert set(outcomes) == {Outcome.COMMITTED}
+            assert violations() == []
+            assert after["billing_transfer"] > before["billing_transfer"]
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT has_table_privilege('billing_entry', 'TRUNCATE')")
+                assert cursor.fetchone() == (False,)
+
+    def test_refuses_to_restore_over_it(self, drill: Drill, empty_server: Postgres) -> None:
+        done = restore(drill.backup, empty_server)
+        assert done.returncode == 1
+        assert re.search(rf"refused: the database {DATABASE} has \d+ tables", done.stderr)
+
+
+def restore(backup: Path, server: Postgres, **environment: str) -> subprocess.CompletedProcess[str]:
+    admin = server.url("postgres", "postgres")
+    return run(
+        "restore.sh",
+        str(backup),
+        ADMIN_DATABASE_URL=admin,
+        **addresses(server),
+        **environment,
+    )
+
+
+class TestARestoreIsRefused:
+    def test_of_a_dump_with_one_other_byte(
+        self, drill: Drill, empty_server: Postgres, tmp_path: Path
+    ) -> None:
+        broken = shutil.copytree(drill.backup, tmp_path / "broken")
+        dump = bytearray((broken / "database.dump").read_bytes())
+        dump[len(dump) // 2] ^= 1
+        (broken / "database.dump").write_bytes(dump)
+        done = restore(broken, empty_server)
+        assert done.returncode == 1
+        assert "is not what was backed up" in done.stderr
+
+    def test_of_a_backup_that_newer_code_has_made(
+        self, drill: Drill, empty_server: Postgres, tmp_path: Path
+    ) -> None:
+        newer = shutil.copytree(drill.backup, tmp_path / "newer")
+        manifest = json.loads((newer / "manifest.json").read_text())
+        manifest["migrations"].append("billing.9999_from_the_future")
+        (newer / "manifest.json").write_text(json.dumps(manifest))
+        sums = subprocess.run(
+            ["sha256sum", "database.dump", "manifest.json"],
+            cwd=newer,
+            check=True,
+            capture_output=True,
+        )
+        (newer / "SHA256SUMS").write_bytes(sums.stdout)
+        assert migrations.unknown(newer / "manifest.json") == ["billing.9999_from_the_future"]
+        done = restore(newer, empty_server)
+        assert done.returncode == 1
+        assert "this code is older than the backup" in done.stderr
+
+    def test_that_would_replay_an_unknown_number_of_rounds(
+        self, drill: Drill, empty_server: Postgres
+    ) -> None:
+        done = restore(drill.backup, empty_server, REPLAY="some")
+        assert "REPLAY must be a number" in done.stderr
+
+
+class TestAnAddress:
+    def test_is_told_by_the_environment_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(
+            "OWNER_DATABASE_URL", "postgres://me:a%27b%20c@db.example:5433/p?sslmode=verify-full"
+        )
+        assert exports("OWNER_DATABASE_URL") == {
+            "PGHOST": "db.example",
+            "PGPORT": "5433",
+            "PGUSER": "me",
+            "PGPASSWORD": "a'b c",
+            "PGSSLMODE": "verify-full",
+            "PGDATABASE": "p",
+        }
+
+    def test_with_an_option_that_would_be_lost_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OWNER_DATABASE_URL", "postgres://me@db/p?target_session_attrs=any")
+        with pytest.raises(SettingError, match="target_session_attrs"):
+            exports("OWNER_DATABASE_URL")

@@ -1,0 +1,381 @@
+"""The production form, process by process, from a copy of what the image would hold.
+
+Everything but the container: the image's files and its build step, the entry point's roles, the
+health checks, compose's broker, and the shell commands of docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from django.contrib.auth.hashers import check_password
+from redis import Redis
+from redis.exceptions import AuthenticationError
+
+from deploy import healthcheck
+from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database, drop_database
+from portal.embedded.valkey import find_program
+from tests.architecture.sources import ROOT, files, name_of
+from tests.integration.tree import free_port
+from tests.plugin import Services
+from tests.tools import eventually
+
+DATABASE = "evenshare_production"
+HOST = "gpu.invalid"
+ROLES = {
+    "web": ["web"],
+    "rounds": ["worker", "rounds"],
+    "default": ["worker", "default"],
+    "beat": ["beat"],
+}
+
+
+@dataclass
+class Production:
+    """The portal as four processes on an empty database."""
+
+    folder: Path
+    port: int
+    environment: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]]
+
+    def run(self, *words: str, told: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment,
+            input=told,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def well(self, role: str) -> bool:
+        return self.run(sys.executable, "-m", "deploy.healthcheck", role).returncode == 0
+
+    def get(self, path: str, **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", path, headers={"Host": HOST, **headers})
+        return connection.getresponse()
+
+
+def image_holds() -> list[Path]:
+    """What .dockerignore lets in."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = tuple(line[1:] for line in lines if line.startswith("!"))
+    return [
+        path
+        for path in files()
+        if any(name_of(path) == one or name_of(path).startswith(f"{one}/") for one in let_in)
+    ]
+
+
+def build_step() -> str:
+    """The image's command that collects the static files, for our own Python."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if "collectstatic" in line]
+    return line.removeprefix("RUN ").replace("/opt/venv/bin/python", sys.executable)
+
+
+@pytest.fixture(scope="module")
+def production(
+    services: Services, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Production]:
+    folder = tmp_path_factory.mktemp("production")
+    for path in image_holds():
+        target = folder / name_of(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+    (folder / "pulses").mkdir()
+    with services.postgres.connect() as superuser:
+        create_database(superuser, DATABASE)
+    port = free_port()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SECRET_KEY": "b3J8fQx1Zk7mT0aYvC5nR2wLpH9sUe4dGi6o-KXy",
+        "ALLOWED_HOSTS": HOST,
+        "BEHIND_TLS_PROXY": "1",
+        "DATABASE_URL": services.postgres.url(APP_ROLE, DATABASE),
+        "OWNER_DATABASE_URL": services.postgres.url(OWNER_ROLE, DATABASE),
+        "REDIS_URL": services.valkey.url.replace("db=0", "db=3"),
+        "EVENSHARE_RUN_DIR": str(folder / "pulses"),
+        "PORT": str(port),
+        "WEB_CONCURRENCY": "2",
+    }
+    found = Production(folder, port, environment, {})
+    # The command is the Dockerfile's own, and a shell's.
+    built = found.run("/bin/sh", "-c", build_step())
+    assert built.returncode == 0, built.stdout + built.stderr
+    prepared = found.run("deploy/entrypoint.sh", "prepare")
+    assert prepared.returncode == 0, prepared.stderr
+    # Web and workers know no owner.
+    del environment["OWNER_DATABASE_URL"]
+    try:
+        for name, words in ROLES.items():
+            with (folder / f"{name}.log").open("wb") as log:
+                found.processes[name] = subprocess.Popen(
+                    ["deploy/entrypoint.sh", *words],
+                    cwd=folder,
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        yield found
+    finally:
+        for process in found.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        with services.postgres.connect() as superuser:
+            drop_database(superuser, DATABASE)
+
+
+class TestProduction:
+    """Its tests follow each other."""
+
+    @pytest.mark.parametrize("role", [*ROLES, "ready"])
+    def test_is_well_by_its_own_health_checks(self, production: Production, role: str) -> None:
+        eventually(lambda: production.well(role), within_s=60, every_s=0.5)
+
+    def test_serves_pages_with_collected_files_over_tls_only(self, production: Production) -> None:
+        plain = production.get("/")
+        assert (plain.status, plain.headers["Location"]) == (301, f"https://{HOST}/")
+        page = production.get("/login/", **{"X-Forwarded-Proto": "https"})
+        body = page.read().decode()
+        assert page.status == 200
+        assert page.headers["Strict-Transport-Security"].startswith("max-age=31536000")
+        assert "__Host-csrf" in page.headers["Set-Cookie"]
+        assert "Server" not in page.headers
+        (style, *_) = re.findall(r'href="(/static/[^"]+\.[0-9a-f]{12}\.css)"', body)
+        assert production.get(style, **{"X-Forwarded-Proto": "https"}).status == 200
+
+    def test_tells_strangers_nothing(self, production: Production) -> None:
+        assert production.get("/metrics").status == 404
+        assert production.get("/healthz", Host="evil.invalid").status == 400
+
+    def test_has_no_demo(self, production: Production, services: Services) -> None:
+        with services.postgres.connect(DATABASE) as superuser:
+            row = superuser.execute(
+                "SELECT (SELECT count(*) FROM tenants_user), (SELECT count(*) FROM scheduling_pool)"
+            ).fetchone()
+        assert row == (0, 0)
+
+    def test_makes_the_first_operator_and_pool_by_the_documented_commands(
+        self, production: Production, services: Services
+    ) -> None:
+        operator, pool = documented("first operator"), documented("first pool")
+        weak = production.run("/bin/bash", "-c", operator, told="password\npassword\n")
+        assert weak.returncode != 0
+        made = production.run("/bin/bash", "-c", operator, told="a long word 47\n" * 2)
+        assert made.returncode == 0, made.stderr
+        made = production.run("/bin/bash", "-c", pool)
+        assert made.returncode == 0, made.stderr
+        with services.postgres.connect(DATABASE) as superuser:
+            row = user_of(superuser)
+            assert row[1:] == ("operator", True)
+            assert check_password("a long word 47", str(row[0]))
+
+    def test_then_runs_rounds(self, production: Production, services: Services) -> None:
+        def looked() -> bool:
+            with services.postgres.connect(DATABASE) as superuser:
+                query = "SELECT count(*) FROM scheduling_poolfence WHERE last_checked_at > now()"
+                row = superuser.execute(f"{query} - interval '30 s'").fetchone()
+            return row == (1,)
+
+        eventually(looked, within_s=60, every_s=0.5)
+        eventually(lambda: production.well("ready"), within_s=30, every_s=0.5)
+
+    def test_is_reached_through_the_proxy(self, production: Production, tmp_path: Path) -> None:
+        program = shutil.which("caddy")
+        if program is None:
+            pytest.skip("caddy is not installed; only tests of the proxy need it")
+        http_port, https_port, probe_port = free_port(), free_port(), free_port()
+        text = (ROOT / "deploy" / "Caddyfile").read_text().replace(":8090", f":{probe_port}")
+        ports = f"{{\n\thttp_port {http_port}\n\thttps_port {https_port}\n"
+        (tmp_path / "Caddyfile").write_text(text.replace("{\n", ports, 1))
+        environment = {
+            "SITE": HOST,
+            "TLS": "internal",
+            "UPSTREAM": f"127.0.0.1:{production.port}",
+            "XDG_DATA_HOME": str(tmp_path),
+            "HOME": str(tmp_path),
+        }
+        log = (tmp_path / "log").open("wb")
+        with (
+            log,
+            subprocess.Popen(
+                [program, "run", "--config", str(tmp_path / "Caddyfile")],
+                env=environment,
+                stderr=log,
+            ) as proxy,
+        ):
+            try:
+                root = tmp_path / "caddy/pki/authorities/local/root.crt"
+                eventually(lambda: listens(https_port) and root.exists(), within_s=20)
+                eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200, within_s=20)
+                assert over_tls(https_port, root, "/metrics")[0] == 404
+                # What a stranger says of itself counts for nothing: it is one redirect otherwise.
+                lie = {"X-Forwarded-Proto": "http"}
+                assert over_tls(https_port, root, "/login/", **lie)[0] == 200
+                probe = http.client.HTTPConnection("127.0.0.1", probe_port, timeout=20)
+                probe.request("GET", "/readyz")
+                assert probe.getresponse().status == 200
+                plain = http.client.HTTPConnection("127.0.0.1", http_port, timeout=20)
+                plain.request("GET", "/", headers={"Host": HOST})
+                assert plain.getresponse().status == 308
+            finally:
+                proxy.terminate()
+
+    def test_ends_in_order_when_asked(self, production: Production) -> None:
+        for process in production.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in production.processes.items():
+            log = (production.folder / f"{name}.log").read_text
+            assert process.wait(30) in (0, -signal.SIGTERM), log()
+            # Django tells at length of whoever asks for a foreign host; the proxy lets none in.
+            loud = [line for line in log().splitlines() if "Traceback" in line]
+            assert [line for line in loud if "DisallowedHost" not in line] == []
+
+
+def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str]:
+    """Status and body of an answer, with the certificate checked; 0 while there is none."""
+    context = ssl.create_default_context(cafile=str(root))
+    with (
+        contextlib.suppress(ssl.SSLError),
+        socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname=HOST) as secure,
+    ):
+        told = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        secure.sendall(f"GET {path} HTTP/1.0\r\nHost: {HOST}\r\n{told}\r\n".encode())
+        reply = http.client.HTTPResponse(secure)
+        reply.begin()
+        return reply.status, reply.read().decode()
+    return 0, ""
+
+
+def documented(title: str) -> str:
+    """The shell block of docs/operations.md that follows a title, with our entry point."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    block = re.search(rf"(?i){title}.*?```sh\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    return block[1].replace("docker compose run --rm -it prepare", "deploy/entrypoint.sh")
+
+
+def user_of(connection: psycopg.Connection) -> tuple[object, ...]:
+    row = connection.execute("SELECT password, site_role, is_active FROM tenants_user").fetchone()
+    assert row is not None
+    return row
+
+
+class TestAnUnsafeProcess:
+    @pytest.mark.parametrize("words", ROLES.values(), ids=ROLES)
+    def test_does_not_start(self, words: list[str]) -> None:
+        done = subprocess.run(
+            [str(ROOT / "deploy" / "entrypoint.sh"), *words],
+            env={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "SECRET_KEY": "short",
+                "ALLOWED_HOSTS": "*",
+                "DATABASE_URL": "postgres://app@/none?host=/nowhere",
+                "REDIS_URL": "unix:///nowhere",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        told = [line.split()[1] for line in done.stderr.splitlines()]
+        assert told == ["SECRET_KEY", "ALLOWED_HOSTS", "BEHIND_TLS_PROXY"]
+
+
+class TestAHealthCheck:
+    @pytest.mark.parametrize(
+        ("role", "ages", "well"),
+        [
+            ("rounds", {"rounds": 100}, True),
+            ("rounds", {"rounds": 130, "default": 1}, False),
+            ("rounds", {}, False),
+            ("default", {"default": 19}, True),
+            ("default", {"default": 25}, False),
+            ("beat", {"rounds": 130, "default": 1}, True),
+            ("beat", {"rounds": 130, "default": 25}, False),
+        ],
+    )
+    def test_of_a_queue_judges_its_sign_of_life(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        role: str,
+        ages: dict[str, int],
+        *,
+        well: bool,
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        now = 1_900_000_000.0
+        for queue, age_s in ages.items():
+            (tmp_path / f"pulse-{queue}").touch()
+            os.utime(tmp_path / f"pulse-{queue}", (now - age_s, now - age_s))
+        assert healthcheck.alive(role, now) is well
+
+    def test_asks_the_first_process_to_end_only_where_it_is_told_to(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        ended: list[tuple[int, int]] = []
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        monkeypatch.setattr(os, "kill", lambda pid, number: ended.append((pid, number)))
+        monkeypatch.setattr(healthcheck, "START_S", -1e9)
+        assert healthcheck.main("rounds") == 1
+        assert ended == []
+        assert healthcheck.main("rounds", "--or-end") == 1
+        assert ended == [(1, signal.SIGTERM)]
+
+
+class TestTheBroker:
+    def test_of_compose_wants_its_password_and_drops_nothing(self, tmp_path: Path) -> None:
+        compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+        shell, flag, script = compose["services"]["valkey"]["command"]
+        port = free_port()
+        script = script.replace("$$", "$").replace("/tmp/valkey.conf", f"{tmp_path}/valkey.conf")  # noqa: S108 - compose's
+        script = script.replace("valkey-server", f"{find_program()}") + f" --port {port}"
+        with subprocess.Popen(
+            [shell, flag, script], env={"VALKEY_PASSWORD": "word4711", "PATH": os.environ["PATH"]}
+        ) as server:
+            try:
+                eventually(lambda: listens(port))
+                with pytest.raises(AuthenticationError):
+                    Redis(port=port).ping()
+                with Redis(port=port, password="word4711", decode_responses=True) as client:
+                    assert client.config_get("maxmemory*") == {
+                        "maxmemory": str(256 * 2**20),
+                        "maxmemory-policy": "noeviction",
+                        "maxmemory-samples": "5",
+                        "maxmemory-clients": "0",
+                        "maxmemory-eviction-tenacity": "10",
+                    }
+                    assert client.config_get("save") == {"save": ""}
+                assert "word4711" not in Path(f"/proc/{server.pid}/cmdline").read_text()
+            finally:
+                server.terminate()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
