@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from scheduling.domain.leases import Lease
 from scheduling.policies.base import decide_round
 from scheduling.simulation.books import Books, JobRow
+from scheduling.simulation.resting import Resting
 from scheduling.simulation.workloads import Cluster, SimJob
 from scheduling.simulation.world import Rules, World
 
@@ -49,13 +50,15 @@ def simulate(
     start_us: int = 0,
     until_us: int | None = None,
     skip: bool = True,
+    shortcuts: bool = True,
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Run a pool until every job is over, or until `until_us`.
 
-    `skip` off ticks every instant of the grid, to prove that skipping changes nothing. `timer`
-    gives seconds; `progress` is told how many jobs are over.
+    `skip` off ticks every instant of the grid, `shortcuts` off asks the policy every time: both
+    to prove that they change nothing. `timer` gives seconds; `progress` is told how many jobs
+    are over.
 
     Raises:
         ConservationError: GPU-time, credits or jobs were lost or made.
@@ -63,6 +66,7 @@ def simulate(
     """
     world = World(cluster, jobs, rules, start_us=start_us)
     outcome = Outcome(world.books, 0, start_us)
+    resting = Resting(world) if shortcuts and Resting.suits(world) else None
     last_us: int | None = None
     idle_rounds = 0
     while idle_rounds < STUCK_ROUNDS:
@@ -72,6 +76,9 @@ def simulate(
         last_us = at_us
         world.advance(at_us)
         if skip and world.is_quiet:
+            continue
+        if resting is not None and resting.round():
+            outcome.rounds += 1
             continue
         granted = _round(world, outcome, timer)
         is_stuck = not granted and not world.leases and not world.events

@@ -9,7 +9,7 @@ executor would do (tests/simulation/test_live_equals_simulated.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,10 @@ class _Run:
     speed_milli: int = 1000
 
 
+def _moment(change: Change) -> tuple[int, int]:
+    return (change.at_us, change.job)
+
+
 class World:
     """The state of one pool between rounds."""
 
@@ -90,6 +94,10 @@ class World:
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
         self.waiting = 0
+        self.due: list[int] = []  # leases that expired since the last round; some are over
+        self.held: dict[str, int] = {}  # GPUs by type
+        self.own_held: dict[tuple[int, str], int] = {}  # own GPUs by (tenant, type)
+        self.quota_of: dict[tuple[int, str], int] = {}
         self._cancelled: list[int] = []
         self._quotas: tuple[Entitlement, ...] | None = None
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
@@ -121,6 +129,8 @@ class World:
                 lease = self.leases.get(key)
                 if lease is not None and self.runs[lease.job].ends_us == instant_us:
                     self._finish(lease, instant_us)
+            elif kind is Kind.DUE:
+                self.due.append(key)
             elif kind is Kind.NODE:
                 self._node(key, instant_us)
             elif kind is Kind.CANCEL:
@@ -222,6 +232,8 @@ class World:
             )
         )
         run.lease = run.overhead_us = 0
+        self.held[lease.gpu_type] -= run.job.gpus
+        self.own_held[lease.tenant, lease.gpu_type] -= lease.own
         del self.leases[lease.id]
         self.waiting += 1
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
@@ -235,13 +247,21 @@ class World:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
         if self.changes or self.waiting or self._quotas is None:
             return False
-        return not any(lease.expires_us <= self.at_us for lease in self.leases.values())
+        return not self.due_leases()
+
+    def due_leases(self) -> list[Lease]:
+        """Leases that this round may take."""
+        found = (self.leases.get(lease) for lease in self.due)
+        return [one for one in found if one is not None and one.expires_us <= self.at_us]
+
+    def changes_in_order(self) -> list[Change]:
+        """The changes since the last round as a snapshot tells them."""
+        return sorted(self.changes, key=_moment)
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
         quotas = self._entitle()
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
-        changes = sorted(self.changes, key=lambda change: (change.at_us, change.job))
         return Snapshot(
             schema=SCHEMA_VERSION,
             pool=1,
@@ -259,7 +279,7 @@ class World:
             jobs=tuple(self.jobs.values()),
             leases=tuple(self.leases.values()),
             prices=self.prices,
-            changes=tuple(changes),
+            changes=tuple(self.changes_in_order()),
             service=self.service,
             memory=self.memory,
         )
@@ -288,6 +308,7 @@ class World:
         quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
         self._tell_quotas(quotas)
         self._quotas = tuple(quotas)
+        self.quota_of = {(row.tenant, row.gpu_type): row.gpus for row in quotas}
         return self._quotas
 
     def _tell_quotas(self, quotas: list[Entitlement]) -> None:
@@ -307,10 +328,7 @@ class World:
         self.service, self.memory, self.prices = (
             decision.service, decision.memory, decision.prices,
         )  # fmt: skip
-        self.changes.clear()
-        self.number += 1
-        for renewal in decision.renewals:
-            self._renew(renewal)
+        self._begin_round(decision.renewals)
         for end in decision.ends:
             lease = self.leases[end.lease]
             self.runs[lease.job].overhead_us += self.rules.checkpoint_us
@@ -319,8 +337,23 @@ class World:
             self._grant(grant)
         self.books.rest(self.at_us)
 
+    def go_on(self, renewals: Sequence[Renew], *, forget: bool) -> None:
+        """A round that only renews; the caller keeps the sums. `forget` clears the memory."""
+        if forget:
+            self.memory = {}
+        self._begin_round(renewals)
+        self.books.rest(self.at_us)
+
+    def _begin_round(self, renewals: Sequence[Renew]) -> None:
+        self.changes.clear()
+        self.due.clear()
+        self.number += 1
+        for renewal in renewals:
+            self._renew(renewal)
+
     def _renew(self, row: Renew) -> None:
         old = self.leases[row.lease]
+        self.own_held[old.tenant, old.gpu_type] += row.own - old.own
         until_us = self.at_us + self.rules.lease_us
         self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
@@ -346,6 +379,9 @@ class World:
         )  # fmt: skip
         self._one_more_term(grant.job)
         gpus = grant.own + grant.borrowed
+        key = (grant.tenant, grant.gpu_type)
+        self.held[grant.gpu_type] = self.held.get(grant.gpu_type, 0) + gpus
+        self.own_held[key] = self.own_held.get(key, 0) + grant.own
         self.waiting -= 1
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         who = (lease_id, grant.job, grant.tenant, 1)

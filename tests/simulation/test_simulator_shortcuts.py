@@ -1,0 +1,56 @@
+"""Shortcuts of the simulator give what asking the policy in every round gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from scheduling.domain.values import SECOND_US
+from scheduling.policies.registry import POLICIES
+from scheduling.simulation.resting import FORGETS, Resting
+from scheduling.simulation.simulator import simulate
+from scheduling.simulation.workloads import Cluster, nodes_make, quotas_by_demand, synthetic
+from scheduling.simulation.world import Rules, World
+
+WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.1)
+LEASE_US = 300 * SECOND_US
+
+
+def pool(nodes: int) -> Cluster:
+    rows = nodes_make({"v100": nodes}, 8)
+    quotas = quotas_by_demand(WORK.jobs, rows)
+    # Unequal to what tenants ask, so that they borrow.
+    return Cluster(
+        rows,
+        tuple(
+            msgspec.structs.replace(row, gpus=row.gpus // (1 + row.tenant % 2)) for row in quotas
+        ),
+    )
+
+
+class TestResting:
+    @pytest.mark.parametrize("policy", sorted(FORGETS))
+    @pytest.mark.parametrize(("nodes", "round_s"), [(6, 10), (6, 0), (14, 10)])
+    def test_gives_the_same_books_and_sums(self, policy: str, nodes: int, round_s: int) -> None:
+        rules = Rules(
+            policy, round_us=round_s * SECOND_US, lease_us=LEASE_US, cold_us=20 * SECOND_US,
+            checkpoint_us=SECOND_US,
+        )  # fmt: skip
+        asked = simulate(pool(nodes), WORK.jobs, rules, shortcuts=False)
+        found = simulate(pool(nodes), WORK.jobs, rules)
+        assert found.books.sha256() == asked.books.sha256()
+        assert found.rounds == asked.rounds
+        assert found.books.earned == asked.books.earned
+        assert bool(found.books.earned) is (policy != "yarn_cs")  # which borrows nothing
+
+    def test_is_known_for_policies_that_exist(self) -> None:
+        assert set(FORGETS) <= set(POLICIES)
+
+    def test_does_not_suit_where_a_renewal_could_be_refused(self) -> None:
+        jobs = (replace(WORK.jobs[0], max_price_micro=1), *WORK.jobs[1:])
+        assert Resting.suits(World(pool(6), WORK.jobs, Rules()))
+        assert not Resting.suits(World(pool(6), jobs, Rules()))
+        window = Rules(options={"fairness_window_s": 3600})
+        assert not Resting.suits(World(pool(6), WORK.jobs, window))
