@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from billing.tasks import meter
-from portal.pages.dashboard import Board
+from portal.marks.figures import credits_text
+from portal.marks.notes import Addend
+from portal.pages.dashboard import Board, day_title, stats
 from scheduling.selectors import dashboard as read
+from scheduling.selectors.dashboard import Day
 from tenants.models import Quota
 from tests.functional.visitors import Town, reads, town
 
 PAGE = "/t/north/"
+AT = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @pytest.mark.django_db
@@ -44,6 +50,26 @@ class TestBeforeAnythingHappened:
         place = town()
         Quota.objects.filter(tenant=place.tenant).delete()
         assert b"has no quota yet" in place.owner.get(PAGE).content
+
+
+class TestTheDay:
+    """The finding over the use chart: true to the minute, whatever the share of the day."""
+
+    @pytest.mark.parametrize(
+        ("above", "title"),
+        [
+            ([], "Within quota for all of the last 20 h"),
+            ([600], "Above quota for 10 min of the last 20 h"),
+            (list(range(0, 1200, 10)), "Above quota for all of the last 20 h"),
+            (list(range(0, 1190, 10)), "Above quota for all but 10 min of the last 20 h"),
+        ],
+    )
+    def test_counts_a_short_spike(self, above: list[int], title: str) -> None:
+        days = [
+            Day(n, AT + timedelta(minutes=n), AT, 1, "gpu", 5 if n in above else 3, 4, 1.0, 1, 1)
+            for n in range(0, 1200, 10)
+        ]
+        assert day_title(days, AT + timedelta(hours=20)) == title
 
 
 @pytest.fixture
@@ -95,6 +121,17 @@ class TestWhatItSays:
         money = board_of(busy).money
         assert money.paid > 0
         assert money.net == money.earned - money.paid
+
+    def test_says_what_is_owed_without_a_sign(self, busy: Town) -> None:
+        busy.play(3, every_s=900)
+        meter()
+        board = board_of(busy)
+        assert board.money.net < 0
+        owed = stats(board)[3]
+        assert owed.label == "You owe, last 24 h"
+        assert owed.figure == credits_text(-board.money.net)
+        assert owed.total is not None
+        assert owed.total == Addend("owed, settled or not", owed.figure)
 
     def test_asks_as_often_for_more_jobs(self, busy: Town) -> None:
         few = len(reads(busy.owner, PAGE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -74,6 +75,16 @@ class TestTheSession:
         assert client.get("/logout/").status_code == 405
         assert client.post("/logout/").status_code == 302
         assert client.get("/t/vc-7f04ca/").headers["Location"].startswith("/login/")
+
+    def test_keeps_the_tour_in_reach(self, client: Client, settings: Settings) -> None:
+        demo_seed()
+        client.post("/demo/researcher/")
+        page = client.get(client.get("/").headers["Location"]).content.decode()
+        tour = re.search(r'href="([^"]+)">About this demo<', page)
+        assert tour is not None
+        assert b"take the tour" in client.get(tour[1]).content
+        settings.PRODUCTION = True
+        assert client.get(tour[1]).status_code == 302
 
     def test_says_what_was_wrong(self, client: Client) -> None:
         page = client.post("/login/", {"username": "rosa", "password": "no"})

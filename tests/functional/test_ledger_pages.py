@@ -71,6 +71,20 @@ class TestTheLedger:
         assert "lent to another tenant" in page
         assert "alpha" not in page
 
+    def test_has_columns_that_sum_as_printed(self, there: Stage) -> None:
+        for who, slug in (("owner", "alpha"), ("neighbour", "beta")):
+            page = there.get(who, f"/t/{slug}/ledger/").context
+            printed = sum((row["net"] for row in page["rows"]), Decimal(0))
+            assert printed == page["printed_net"] == page["sums"]["net"].quantize(Decimal("0.01"))
+            lent = sum((row["lent"] or Decimal(0) for row in page["rows"]), Decimal(0))
+            assert lent == page["sums"]["lent_gpu_h"].quantize(Decimal("0.01"))
+
+    def test_hours_say_both_clocks(self, there: Stage) -> None:
+        page = there.page("owner", "/t/alpha/ledger/")
+        hours = re.findall(r"<th scope=\"row\">.*?</th>", page)
+        assert hours
+        assert all(hour.count("wall time") == 2 for hour in hours)
+
     def test_teaches_before_the_first_settlement(self, committed_db: str) -> None:
         assert "Nothing has been settled yet" in stage().page("owner", "/t/alpha/ledger/")
 
@@ -82,6 +96,15 @@ class TestTheLedger:
 
 
 class TestATransfer:
+    def test_leads_to_its_rounds_and_own_jobs_alone(self, there: Stage) -> None:
+        transfer = first_transfer()
+        ours = there.page("owner", f"/t/alpha/ledger/{transfer.pk}/")
+        theirs = there.page("neighbour", f"/t/beta/ledger/{transfer.pk}/")
+        for page in (ours, theirs):
+            assert f'href="{there.url("rounds/")}' in page.split('id="t-')[1]
+        assert 'href="/jobs/' in ours
+        assert 'href="/jobs/' not in theirs
+
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
     def test_sums_to_zero_whoever_looks(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
