@@ -8,6 +8,8 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any, Protocol
 
+from django.conf import settings
+
 
 class ExecutorError(Exception):
     """The engine could not be asked or refused; the intent stays open and is tried again."""
@@ -95,8 +97,10 @@ def executor_for(name: str) -> Executor:
     """Return the executor of a pool by its name.
 
     Raises:
-        ExecutorError: there is none of this name.
+        ExecutorError: there is none of this name, or it is not for production.
     """
+    if name == "local" and settings.PRODUCTION:
+        raise ExecutorError("executor 'local' runs jobs as the portal's user: not in production")
     if name not in _EXECUTORS:
         raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(_EXECUTORS)}")
     module, _, attribute = _EXECUTORS[name].partition(":")
