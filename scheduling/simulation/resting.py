@@ -1,12 +1,13 @@
-"""A shortcut that is exact: rounds in which nobody waits.
+"""A shortcut that is exact: rounds in which nobody waits, or one job that fits where nobody is.
 
 Then every policy gives the same answer, because there is nothing to choose: each lease that is
-due is renewed on its GPUs. So the policy is not asked, and no snapshot is built; GPU-time sums,
-own and borrowed GPUs, prices and terms go on by the rules of every round:
+due is renewed on its GPUs, and the job starts where placement puts it. So the policy is not
+asked, and no snapshot is built; GPU-time sums, own and borrowed GPUs, prices and terms go on by
+the rules of every round:
 
 - sums: `fairness.gpu_time` advances through the same changes to the same instants, so that even
   what it rounds down is the same;
-- own and borrowed: the order of `policies.terms.settle`, (lease start, lease);
+- own and borrowed: the order of `policies.terms.settle`, (lease start, lease), then the job;
 - prices: `billing.pricing` on what is held.
 
 It holds where nothing could refuse a renewal: no node comes or goes, no tenant has a limit on
@@ -19,15 +20,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from billing.pricing import posted_price_micro
-from scheduling.domain.decision import Key, Renew
+from scheduling.domain.cluster import Placement
+from scheduling.domain.decision import Grant, Key, Renew
 from scheduling.domain.entitlements import Mode
 from scheduling.domain.snapshot import PoolPrice
 from scheduling.fairness.gpu_time import _Sums  # no freezing between rounds: see `Resting`
-from scheduling.policies import registry
+from scheduling.policies.baselines.ordered import find_place
 from scheduling.simulation.world import World
 
 # Whether a policy's memory is empty once nobody waits; other policies are always asked.
 FORGETS = {"ltgf": True, "fifo": False, "sjf": False, "srtf": False, "yarn_cs": False}
+
+# Whether it wants whole nodes by default. One job that waits starts under these policies, and they
+# place it first on GPUs that nobody holds, so that it takes no lease its GPUs.
+STARTS_ONE = {"ltgf": False, "fifo": True, "sjf": True, "srtf": False}
 
 _price = lru_cache(maxsize=65_536)(posted_price_micro)
 _NO_KEY = Key(None, None)
@@ -48,11 +54,10 @@ class Resting:
     def suits(world: World) -> bool:
         """Whether nothing in this world could refuse a renewal while nobody waits."""
         rules, cluster = world.rules, world.cluster
-        options = registry.options(rules.policy, dict(rules.options))
         return (
             rules.policy in FORGETS
             and not cluster.changes
-            and not options.fairness_window_us
+            and not rules.options  # some forget, or change whether and where a job starts
             and all(job.max_price_micro is None for job in world.sim_jobs.values())
             and all(
                 row.mode is Mode.LEND_AND_BORROW
@@ -63,9 +68,9 @@ class Resting:
         )
 
     def round(self) -> bool:
-        """Do the round of the world's instant if nobody waits; else leave the world as it was."""
+        """Do the round of the world's instant if it is calm; else leave the world as it was."""
         world = self._world
-        if world.waiting or not world.service.claims:
+        if not self._is_calm():
             self._freeze()
             return False
         if self._sums is None:
@@ -76,9 +81,43 @@ class Resting:
         for claim in self._sums.claims.values():
             claim.advance(world.at_us)
         self._last_us = world.at_us
-        world.go_on(self._renewals(), forget=FORGETS[world.rules.policy])
+        own_held = dict(world.own_held)
+        renewals = self._renewals(own_held)
+        grants = [self._grant(job, own_held) for job in world.queue]
+        world.go_on(renewals, grants, forget=FORGETS[world.rules.policy])
         world.prices = tuple([self._posted(row) for row in world.prices])
         return True
+
+    def _is_calm(self) -> bool:
+        """Whether nobody waits, or one job that fits where nobody is."""
+        world = self._world
+        if not world.queue:
+            return bool(world.service.claims)
+        if len(world.queue) > 1 or not world.service.claims or len(world.free) > 1:
+            return False
+        policy = world.rules.policy
+        if policy not in STARTS_ONE or (FORGETS[policy] and world.memory):
+            return False
+        return self._place(next(iter(world.queue))) is not None
+
+    def _place(self, job: int) -> Placement | None:
+        """Where the only job that waits goes, whatever comes before it: leases keep their GPUs."""
+        world = self._world
+        ((_, free),) = world.free.items()
+        gpus = world.sim_jobs[job].gpus
+        return find_place(free, gpus, whole_nodes=STARTS_ONE[world.rules.policy])
+
+    def _grant(self, job: int, own_held: dict[tuple[int, str], int]) -> Grant:
+        """Own quota that renewals left, then borrowed GPUs: a new lease comes last."""
+        world, placement = self._world, self._place(job)
+        (gpu_type,) = world.free
+        sim = world.sim_jobs[job]
+        key = (sim.tenant, gpu_type)
+        own = min(sim.gpus, max(0, world.quota_of.get(key, 0) - own_held.get(key, 0)))
+        price = world.prices[0].price_micro if own < sim.gpus else 0
+        return Grant(
+            1, job, sim.tenant, gpu_type, placement or (), _NO_KEY, own, sim.gpus - own, price
+        )
 
     def _freeze(self) -> None:
         """Give the world its sums back, as of the last round."""
@@ -86,12 +125,11 @@ class Resting:
             self._world.service = self._sums.freeze(self._last_us, 0)
             self._sums = None
 
-    def _renewals(self) -> list[Renew]:
+    def _renewals(self, own_held: dict[tuple[int, str], int]) -> list[Renew]:
         """The leases that are due, own quota filled in the order of their starts."""
         world = self._world
         due = world.due_leases()
         due.sort(key=lambda lease: (lease.started_us, lease.id))
-        own_held = dict(world.own_held)
         for lease in due:
             own_held[lease.tenant, lease.gpu_type] -= lease.own
         prices = {row.gpu_type: row.price_micro for row in world.prices}

@@ -30,6 +30,7 @@ from scheduling.domain.snapshot import (
     Snapshot,
 )
 from scheduling.domain.values import SECOND_US
+from scheduling.placement.consolidated import FreeGpus
 from scheduling.policies.registry import policy as policy_named
 from scheduling.simulation.books import Books, JobRow, LeaseRow, term_data
 from scheduling.simulation.events import Events, Kind
@@ -69,6 +70,14 @@ class _Run:
     speed_milli: int = 1000
 
 
+def free_gpus(nodes: Sequence[Node]) -> dict[str, FreeGpus]:
+    """Return empty nodes by GPU type, as placement sees them."""
+    by_type: dict[str, dict[int, int]] = {}
+    for node in nodes:
+        by_type.setdefault(node.gpu_type, {})[node.id] = node.gpus
+    return {name: FreeGpus(free, max(free.values())) for name, free in by_type.items()}
+
+
 def _moment(change: Change) -> tuple[int, int]:
     return (change.at_us, change.job)
 
@@ -93,7 +102,8 @@ class World:
         self.runs: dict[int, _Run] = {}
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
-        self.waiting = 0
+        self.queue: set[int] = set()  # jobs that wait
+        self.free = free_gpus(cluster.nodes)  # as if no node was ever lost
         self.due: list[int] = []  # leases that expired since the last round; some are over
         self.held: dict[str, int] = {}  # GPUs by type
         self.own_held: dict[tuple[int, str], int] = {}  # own GPUs by (tenant, type)
@@ -146,7 +156,7 @@ class World:
             sim.max_price_micro, sim.deadline_us,
         )  # fmt: skip
         self.runs[sim.id] = _Run(sim)
-        self.waiting += 1
+        self.queue.add(sim.id)
         self.changes.append(
             Change(
                 sim.submitted_us,
@@ -186,7 +196,7 @@ class World:
     def _gone(self, job_id: int, at_us: int, state: str) -> None:
         run = self.runs.pop(job_id)
         job = self.jobs.pop(job_id)
-        self.waiting -= 1
+        self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
         self.books.jobs.append(
             JobRow(job_id, state, run.started_us, at_us, run.leases, run.done_us)
@@ -234,13 +244,19 @@ class World:
         run.lease = run.overhead_us = 0
         self.held[lease.gpu_type] -= run.job.gpus
         self.own_held[lease.tenant, lease.gpu_type] -= lease.own
+        self.free[lease.gpu_type].give(lease.placement)
         del self.leases[lease.id]
-        self.waiting += 1
+        self.queue.add(lease.job)
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         who = (lease.id, lease.job, lease.tenant, lease.term)
         self.books.event("ended", at_us, who, {"started": True})
 
     # What a round looks at, and what it changes.
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self.queue)
 
     @property
     def is_quiet(self) -> bool:
@@ -337,11 +353,13 @@ class World:
             self._grant(grant)
         self.books.rest(self.at_us)
 
-    def go_on(self, renewals: Sequence[Renew], *, forget: bool) -> None:
-        """A round that only renews; the caller keeps the sums. `forget` clears the memory."""
+    def go_on(self, renewals: Sequence[Renew], grants: Sequence[Grant], *, forget: bool) -> None:
+        """A round that ends nothing; the caller keeps the sums. `forget` clears the memory."""
         if forget:
             self.memory = {}
         self._begin_round(renewals)
+        for grant in grants:
+            self._grant(grant)
         self.books.rest(self.at_us)
 
     def _begin_round(self, renewals: Sequence[Renew]) -> None:
@@ -382,7 +400,8 @@ class World:
         key = (grant.tenant, grant.gpu_type)
         self.held[grant.gpu_type] = self.held.get(grant.gpu_type, 0) + gpus
         self.own_held[key] = self.own_held.get(key, 0) + grant.own
-        self.waiting -= 1
+        self.free[grant.gpu_type].take(grant.placement)
+        self.queue.discard(grant.job)
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         who = (lease_id, grant.job, grant.tenant, 1)
         data = term_data(grant.gpu_type, grant.own, grant.borrowed, grant.price_micro)

@@ -43,7 +43,7 @@ class TestResting:
         assert found.books.sha256() == asked.books.sha256()
         assert found.rounds == asked.rounds
         assert found.books.earned == asked.books.earned
-        assert bool(found.books.earned) is (policy != "yarn_cs")  # which borrows nothing
+        assert found.books.earned or policy == "yarn_cs"  # it borrows for oversized gangs only
 
     def test_is_known_for_policies_that_exist(self) -> None:
         assert set(FORGETS) <= set(POLICIES)
