@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run_round() -> int:
     """Run the demo's next round as soon as it is due; return its number."""
-    pool = Pool.objects.get()
+    pool = Pool.objects.get(name="philly")
     numbers: list[int] = []
 
     def due() -> bool:
