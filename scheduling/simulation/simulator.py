@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from scheduling.domain.leases import Lease
 from scheduling.policies.base import decide_round
+from scheduling.simulation import strict_queue
 from scheduling.simulation.books import Books, JobRow
 from scheduling.simulation.resting import Resting
 from scheduling.simulation.workloads import Cluster, SimJob
@@ -64,6 +65,8 @@ def simulate(
         ConservationError: GPU-time, credits or jobs were lost or made.
         InvariantViolation: the policy broke an invariant.
     """
+    if shortcuts and not start_us and until_us is None and strict_queue.suits(cluster, jobs, rules):
+        return _strict(cluster, jobs, rules)
     world = World(cluster, jobs, rules, start_us=start_us)
     outcome = Outcome(world.books, 0, start_us)
     resting = Resting(world) if shortcuts and Resting.suits(world) else None
@@ -86,6 +89,14 @@ def simulate(
         if progress is not None:
             progress(len(world.books.jobs))
     return _closed(world, outcome, jobs, until_us)
+
+
+def _strict(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> Outcome:
+    books, rounds, stranded = strict_queue.run(cluster, jobs, rules)
+    end_us = max((row.end_us for row in books.jobs), default=0)
+    outcome = Outcome(books, rounds, end_us, tuple(stranded))
+    check_conservation(outcome, cluster, jobs)
+    return outcome
 
 
 def _next_instant(world: World, last_us: int | None, *, skip: bool) -> int | None:

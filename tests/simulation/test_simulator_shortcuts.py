@@ -9,6 +9,7 @@ import pytest
 
 from scheduling.domain.values import SECOND_US
 from scheduling.policies.registry import POLICIES
+from scheduling.simulation import strict_queue
 from scheduling.simulation.resting import FORGETS, Resting
 from scheduling.simulation.simulator import simulate
 from scheduling.simulation.workloads import Cluster, nodes_make, quotas_by_demand, synthetic
@@ -54,3 +55,34 @@ class TestResting:
         assert not Resting.suits(World(pool(6), jobs, Rules()))
         window = Rules(options={"fairness_window_s": 3600})
         assert not Resting.suits(World(pool(6), WORK.jobs, window))
+
+
+class TestAStrictQueue:
+    ALONE = tuple(
+        replace(
+            job, tenant=1, cancel_us=None, estimate_us=None if job.id % 9 == 0 else job.estimate_us
+        )
+        for job in WORK.jobs
+    )
+
+    def pool(self, nodes: int) -> Cluster:
+        rows = nodes_make({"v100": nodes}, 8)
+        return Cluster(rows, quotas_by_demand(self.ALONE, rows))
+
+    @pytest.mark.parametrize("policy", sorted(strict_queue.ORDERS))
+    @pytest.mark.parametrize("nodes", [2, 6, 20])
+    def test_gives_the_same_books(self, policy: str, nodes: int) -> None:
+        rules = Rules(policy, lease_us=10**15)
+        assert strict_queue.suits(self.pool(nodes), self.ALONE, rules)
+        asked = simulate(self.pool(nodes), self.ALONE, rules, shortcuts=False)
+        found = simulate(self.pool(nodes), self.ALONE, rules)
+        assert found.books.sha256() == asked.books.sha256()
+        assert (found.rounds, found.stranded) == (asked.rounds, asked.stranded)
+
+    def test_does_not_suit_other_runs(self) -> None:
+        rules = Rules("fifo", lease_us=10**15)
+        pool = self.pool(4)
+        assert not strict_queue.suits(pool, WORK.jobs, rules)
+        assert not strict_queue.suits(pool, self.ALONE, Rules("fifo", lease_us=LEASE_US))
+        assert not strict_queue.suits(pool, self.ALONE, replace(rules, policy="srtf"))
+        assert not strict_queue.suits(pool, self.ALONE, replace(rules, round_us=SECOND_US))
