@@ -16,7 +16,7 @@ from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_pools import OperateReason
 from scheduling.api.operate_read import body_of, instant, refuse, slug, words
 from scheduling.engine.clock import clock_read
-from scheduling.models import MaintenanceWindow, Node, Pool
+from scheduling.models import MaintenanceWindow, Pool
 from scheduling.selectors.operate import NodeTold, nodes_told, windows_ahead
 from scheduling.services.fields import texts, whole
 from scheduling.services.operate_nodes import (
@@ -49,7 +49,7 @@ class OperateNodeRow(s.Serializer[object]):
     name = s.CharField()
     gpu_type = s.CharField()
     gpus = s.IntegerField()
-    state = s.ChoiceField(list(Node.State.values))
+    state = s.CharField()
     held = s.IntegerField()
     leases = s.IntegerField()
     last_expiry = s.DateTimeField(allow_null=True)

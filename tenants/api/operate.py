@@ -110,7 +110,7 @@ class OperateView(ApiView):
             StaleError: none of the request's ETags is the present one.
         """
         sent = self.request.headers.get("If-Match", "").split(",")
-        if present not in {tag.strip() for tag in sent}:
+        if present not in {_as_made(tag.strip()) for tag in sent}:
             raise StaleError(present)
 
     @property
@@ -124,6 +124,15 @@ def etag_of(state: object) -> str:
     """Return the strong tag of a state: of what an edit may set, not of what merely runs."""
     told = msgspec.json.encode(state, order="sorted")
     return f'"{sha256(told).hexdigest()[:32]}"'
+
+
+def _as_made(tag: str) -> str:
+    """A tag without what proxies that compress do to it: `W/` before, `-gzip` behind."""
+    tag = tag.removeprefix("W/")
+    for suffix in ("gzip", "br", "zstd"):
+        if tag.endswith(f'-{suffix}"'):
+            return tag.removesuffix(f'-{suffix}"') + '"'
+    return tag
 
 
 def answer(body: Any, etag: str, status: int = 200) -> Response:

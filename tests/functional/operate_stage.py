@@ -1,0 +1,73 @@
+"""A small site with those who run it, and every edit of the operator's REST."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from scheduling.models import MaintenanceWindow, Node
+from tenants.tokens import Scope
+from tests.factories import BEGIN
+from tests.functional.api_stage import ApiStage, api_stage
+
+QUOTA = "operate/quotas/{pool}/aa/v100"
+SOON, LATER = "2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"
+
+
+def operate_stage() -> ApiStage:
+    """Make the site: an operator, finance, an auditor, and tokens of few scopes."""
+    stage = api_stage()
+    for name, role in (("otto", "operator"), ("fin", "finance"), ("aud", "auditor")):
+        stage.person(name, site_role=role)
+    stage.person("max", "aa", "manager")
+    stage.secrets["reader"] = stage.token("otto", Scope.READ)
+    stage.secrets["writer"] = stage.token("otto", Scope.JOBS_WRITE, Scope.JOBS_READ)
+    return stage
+
+
+def tag(stage: ApiStage, path: str) -> str:
+    """The ETag of a GET."""
+    answer = stage.get(path.format(pool=stage.pool), as_="otto")
+    assert answer.status_code == 200, answer.content
+    return str(answer["ETag"])
+
+
+def edit(
+    stage: ApiStage, method: str, path: str, body: Any = None, *, seen: str, as_: str = "otto"
+) -> Any:
+    """Edit on the base of a GET of `seen` (an address, or a tag in quotes)."""
+    etag = seen if seen.startswith('"') else tag(stage, seen)
+    return stage.call(method, path.format(pool=stage.pool), body, as_=as_, **{"If-Match": etag})
+
+
+def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
+    """Every edit: method, address, a good body, and what it is based on."""
+    pool = stage.pool
+    one, nodes = f"operate/pools/{pool}", f"operate/nodes?pool={pool}"
+    windows, quotas = f"operate/maintenance?pool={pool}", f"operate/quotas?pool={pool}"
+    window = MaintenanceWindow.objects.first() or MaintenanceWindow.objects.create(
+        pool=stage.cluster.pool,
+        node=Node.objects.order_by("id")[0],
+        starts_at=BEGIN + timedelta(days=30_000),
+        ends_at=BEGIN + timedelta(days=30_001),
+    )
+    plan = {"pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER}
+    node = {"pool": pool, "name": "extra", "gpu_type": "a100", "gpus": 8}
+    return {
+        "change": ("PATCH", one, {"lease_s": 600}, one),
+        "pause": ("POST", f"{one}/pause", {}, one),
+        "scale": ("POST", f"{one}/scale", {"scale": 1}, one),
+        "resume": ("POST", f"{one}/resume", {"reason": "done"}, one),
+        "quota": ("PUT", f"operate/quotas/{pool}/aa/v100", {"gpus": 4}, quotas),
+        "add": ("POST", "operate/nodes", node, nodes),
+        "drain": ("POST", f"operate/nodes/{pool}/n0001/drain", {"reason": "fan"}, nodes),
+        "up": ("POST", f"operate/nodes/{pool}/n0001/resume", None, nodes),
+        "drain again": ("POST", f"operate/nodes/{pool}/n0001/drain", None, nodes),
+        "remove": ("DELETE", f"operate/nodes/{pool}/n0001", None, nodes),
+        "plan": ("POST", "operate/maintenance", plan, windows),
+        "call off": ("DELETE", f"operate/maintenance/{pool}/{window.pk}", None, windows),
+        "open": (
+            "POST", "operate/tenants", {"slug": "cc", "name": "C", "initials": "c"},
+            "operate/tenants",
+        ),
+    }  # fmt: skip
