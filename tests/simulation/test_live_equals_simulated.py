@@ -38,14 +38,14 @@ NODES, GPUS, LEASE_S, JOBS = 3, 4, 120, 70
 ROUND_S, HOUR_S = 30, 3600
 
 
-def submit_all(lab: Cluster, seed: int) -> list[SimJob]:
-    """Submit jobs over the hour, in order of arrival; some fail, some have a price limit."""
+def submit_all(lab: Cluster, seed: int, *, limited: bool) -> list[SimJob]:
+    """Submit jobs over the hour, in order of arrival; some fail, some may have a price limit."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
     for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
         duration_s = max(5, int(rng.lognormvariate(4.6, 1.2)))
-        fields: dict[str, Any] = {"max_price": "0.4"} if rng.random() < 0.1 else {}
+        fields: dict[str, Any] = {"max_price": "0.4"} if limited and rng.random() < 0.1 else {}
         job = lab.submit(tenant, gpus, duration_s, after_s=after_s, **fields)
         failed = rng.random() < 0.1
         VirtualWork.objects.filter(job=job).update(exit_code=int(failed))
@@ -155,7 +155,8 @@ class TestASeededHour:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=policy
         )
-        jobs = submit_all(lab, seed)
+        # Without limits the simulator takes its shortcuts, so that they too are held to the engine.
+        jobs = submit_all(lab, seed, limited=policy == "ltgf")
         cancels: dict[int, list[int]] = {}
         for index in range(5, JOBS, 9):  # half a minute to five minutes after they came
             tick = (
