@@ -13,7 +13,7 @@ from scheduling.engine.clock import PoolNow, grid_instant, pool_time
 from scheduling.selectors.lines import PoolFacts
 
 # So many round intervals without a look at the grid, and the line says that rounds are late.
-LATE_INTERVALS = 3
+LATE_INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 T = TypeVar("T")
 
 # How `.ci/run` gets what a test may want; a skip names it.
-PACKAGES = {"chromium": "chromium"}
+PACKAGES = {"chromium": "chromium", "caddy": "caddy"}
 
 
 def require_tool(program: str) -> str:

@@ -10,6 +10,11 @@ the rules of every round:
 - own and borrowed: the order of `policies.terms.settle`, (lease start, lease), then the job;
 - prices: `billing.pricing` on what is held.
 
+Where there is something to choose, the policy is asked by `decide_round`, but about the jobs that
+wait or whose lease is due alone: leases that go on are told as one per tenant, because what they
+hold is all that any of these policies looks at. Not while LTGF remembers a gang that it passed
+over, because it then asks when each lease ends.
+
 It holds where nothing could refuse a renewal: no node comes or goes, no tenant has a limit on
 borrowing, no job has a maximum price, and the fairness window is endless.
 tests/simulation/test_simulator_shortcuts.py compares it with asking every time.
@@ -19,12 +24,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from billing.pricing import posted_price_micro
 from scheduling.domain.cluster import Placement
 from scheduling.domain.decision import Grant, Key, Renew
 from scheduling.domain.entitlements import Mode
+from scheduling.domain.leases import Lease
 from scheduling.domain.snapshot import PoolPrice
 from scheduling.fairness.gpu_time import _Sums  # no freezing between rounds: see `Resting`
+from scheduling.policies.base import decide_round
 from scheduling.policies.baselines.ordered import find_place
 from scheduling.simulation.world import World
 
@@ -42,8 +51,9 @@ _NO_KEY = Key(None, None)
 class Resting:
     """Goes on with the sums of a world, unfrozen, for as long as nobody waits."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, *, asks: bool) -> None:
+        """`asks`: also decide on candidates alone where a round is not calm."""
+        self._world, self._asks = world, asks
         self._sums: _Sums | None = None
         self._last_us = 0  # the round that the sums are of
         self._capacity: dict[str, int] = {}
@@ -67,12 +77,29 @@ class Resting:
             )
         )
 
-    def round(self) -> bool:
-        """Do the round of the world's instant if it is calm; else leave the world as it was."""
+    def round(self) -> int | None:
+        """Do the round of the world's instant if it is calm; return how many jobs it started.
+
+        None: it is not of a kind that is known here, and the world is as it was.
+        """
         world = self._world
-        if not self._is_calm():
+        is_calm = self._is_calm()
+        if not is_calm and not self._may_ask():
             self._freeze()
-            return False
+            return None
+        sums = self._advance()
+        if not is_calm:
+            return self._ask(sums)
+        own_held = dict(world.own_held)
+        renewals = self._renewals(own_held)
+        grants = [self._grant(job, own_held) for job in world.queue]
+        world.go_on(renewals, grants, forget=FORGETS[world.rules.policy])
+        world.prices = tuple([self._posted(row) for row in world.prices])
+        return len(grants)
+
+    def _advance(self) -> _Sums:
+        """Bring the sums to this round, as `advance` would, without freezing them."""
+        world = self._world
         if self._sums is None:
             self._sums = _Sums(world.service, self._capacity)
             self._last_us = world.service.at_us
@@ -81,12 +108,53 @@ class Resting:
         for claim in self._sums.claims.values():
             claim.advance(world.at_us)
         self._last_us = world.at_us
-        own_held = dict(world.own_held)
-        renewals = self._renewals(own_held)
-        grants = [self._grant(job, own_held) for job in world.queue]
-        world.go_on(renewals, grants, forget=FORGETS[world.rules.policy])
-        world.prices = tuple([self._posted(row) for row in world.prices])
-        return True
+        return self._sums
+
+    def _may_ask(self) -> bool:
+        """Whether the policy remembers nothing that leases which go on could matter to."""
+        world = self._world
+        remembers = FORGETS[world.rules.policy] and bool(world.memory)
+        return self._asks and bool(world.service.claims) and not remembers
+
+    def _ask(self, sums: _Sums) -> int:
+        """Decide on the jobs that are candidates alone; leases that go on are only in the way."""
+        world = self._world
+        due = world.due_leases()
+        wanted = sorted({lease.job for lease in due} | world.queue)
+        service = sums.freeze(world.at_us, 0)
+        decision = decide_round(
+            replace(
+                world.snapshot(),
+                service=replace(service, jobs=tuple([sums.jobs[job] for job in wanted])),
+                changes=(),
+                jobs=tuple([world.jobs[job] for job in wanted]),
+                leases=(*self._others(due), *sorted(due, key=lambda lease: lease.id)),
+            )
+        )
+        world.apply(decision)
+        return len(decision.grants)
+
+    def _others(self, due: list[Lease]) -> list[Lease]:
+        """One lease per tenant and GPU type for all that go on: what they hold, and own."""
+        world = self._world
+        ids = {lease.id for lease in due}
+        sums: dict[tuple[int, str], tuple[dict[int, int], list[int]]] = {}
+        for lease in world.leases.values():
+            if lease.id in ids:
+                continue
+            nodes, split = sums.setdefault((lease.tenant, lease.gpu_type), ({}, [0, 0]))
+            for node, gpus in lease.placement:
+                nodes[node] = nodes.get(node, 0) + gpus
+            split[0] += lease.own
+            split[1] += lease.borrowed
+        later_us = world.at_us + 1
+        return [
+            Lease(
+                -index, -index, tenant, gpu_type, tuple(nodes.items()), world.at_us, later_us, 1,
+                split[0], split[1], 0,
+            )
+            for index, ((tenant, gpu_type), (nodes, split)) in enumerate(sums.items(), start=1)
+        ]  # fmt: skip
 
     def _is_calm(self) -> bool:
         """Whether nobody waits, or one job that fits where nobody is."""

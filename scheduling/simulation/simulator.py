@@ -69,7 +69,9 @@ def simulate(
         return _strict(cluster, jobs, rules)
     world = World(cluster, jobs, rules, start_us=start_us)
     outcome = Outcome(world.books, 0, start_us)
-    resting = Resting(world) if shortcuts and Resting.suits(world) else None
+    resting = None
+    if shortcuts and Resting.suits(world):
+        resting = Resting(world, asks=timer is None)
     last_us: int | None = None
     idle_rounds = 0
     while idle_rounds < STUCK_ROUNDS:
@@ -80,10 +82,10 @@ def simulate(
         world.advance(at_us)
         if skip and world.is_quiet:
             continue
-        if resting is not None and resting.round():
-            outcome.rounds += 1
-            continue
-        granted = _round(world, outcome, timer)
+        granted = resting.round() if resting is not None else None
+        if granted is None:
+            granted = _round(world, outcome, timer)
+        outcome.rounds += 1
         is_stuck = not granted and not world.leases and not world.events
         idle_rounds = idle_rounds + 1 if is_stuck else 0
         if progress is not None:
@@ -122,7 +124,6 @@ def _round(world: World, outcome: Outcome, timer: Callable[[], float] | None) ->
     if timer is not None:
         outcome.decide_s.append(timer() - began)
     world.apply(decision)
-    outcome.rounds += 1
     return len(decision.grants)
 
 

@@ -33,7 +33,7 @@ from portal.embedded.valkey import find_program
 from tests.architecture.sources import ROOT, files, name_of
 from tests.integration.tree import free_port
 from tests.plugin import Services
-from tests.tools import eventually
+from tests.tools import eventually, require_tool
 
 DATABASE = "evenshare_production"
 HOST = "gpu.invalid"
@@ -203,9 +203,7 @@ class TestProduction:
         eventually(lambda: production.well("ready"), within_s=30, every_s=0.5)
 
     def test_is_reached_through_the_proxy(self, production: Production, tmp_path: Path) -> None:
-        program = shutil.which("caddy")
-        if program is None:
-            pytest.skip("caddy is not installed; only tests of the proxy need it")
+        program = require_tool("caddy")
         http_port, https_port, probe_port = free_port(), free_port(), free_port()
         text = (ROOT / "deploy" / "Caddyfile").read_text().replace(":8090", f":{probe_port}")
         ports = f"{{\n\thttp_port {http_port}\n\thttps_port {https_port}\n"

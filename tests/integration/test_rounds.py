@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 from msgspec.structs import replace
 
 from billing.models import Book
@@ -164,6 +166,26 @@ class TestARound:
         )
         assert reserved["main"] > 0
         assert reserved["other"] == 0
+
+    def test_does_not_wait_for_those_who_only_refer_to_its_jobs(self) -> None:
+        lab = cluster({"a": 8})
+        job = lab.submit("a", 1, 100)
+        holds, done = threading.Event(), threading.Event()
+
+        def refer() -> None:
+            # What the check of a foreign key does when the meter writes a line about the job.
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT FROM scheduling_job WHERE id = %s FOR KEY SHARE", [job.pk])
+                holds.set()
+                done.wait(20)
+            connection.close()
+
+        thread = threading.Thread(target=refer)
+        thread.start()
+        assert holds.wait(10)
+        assert lab.round().outcome is Outcome.COMMITTED
+        done.set()
+        thread.join()
 
     def test_numbers_events_without_gaps(self) -> None:
         lab = cluster({"a": 4, "b": 4}, lease_s=20)

@@ -78,9 +78,10 @@ class Loop:
 
     def cancel(self) -> None:
         """Cancellation of a random job, finished ones too."""
-        job = self.lab.pool.jobs.order_by("?").first()
-        if job is not None and job.is_active:
-            Job.objects.filter(pk=job.pk).update(cancel_asked_at=self.lab.at)
+        if self.durations:
+            job = self.random.choice(sorted(self.durations))
+            active = Job.objects.filter(pk=job, state__in=Job.ACTIVE_STATES)
+            active.update(cancel_asked_at=self.lab.at)
 
     def wake(self) -> None:
         """One more wake-up: perhaps a double, perhaps of an instant that is long decided."""
