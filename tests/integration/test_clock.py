@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from scheduling.engine import clock
 from scheduling.models import PoolClock
@@ -36,7 +37,9 @@ def about(seconds: float) -> object:
 
 
 def shown_s(pool_id: int) -> float:
-    return (clock.clock_read(pool_id).pool_at - BEGIN).total_seconds()
+    """What the clock shows at the test's wall time."""
+    row = PoolClock.objects.get(pool_id=pool_id)
+    return (clock.pool_time(row, clock.wall_now()) - BEGIN).total_seconds()
 
 
 class TestAScaledClock:
@@ -61,6 +64,16 @@ class TestAScaledClock:
         clock.clock_set(pool_id, scale=600)
         wall.append(timedelta(seconds=20))
         assert shown_s(pool_id) == pytest.approx(600 + 6000, abs=600)
+
+    def test_is_read_in_one_query_as_it_shows(
+        self, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        pool_id = pool_with(60)
+        with django_assert_num_queries(1):
+            now = clock.clock_read(pool_id)
+        row = PoolClock.objects.get(pool_id=pool_id)
+        assert now.pool_at == clock.pool_time(row, now.wall)
+        assert timedelta(0) <= clock.wall_now() - now.wall < timedelta(seconds=60)
 
 
 class TestARealClock:
