@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from portal.embedded import pulse
+from portal.health import broker_client
 from portal.metrics import DatabaseCollector, RoundTotals
 from scheduling.models import Arrival, Job, PoolClock
 from scheduling.selectors.vitals import pool_vitals
@@ -84,6 +85,8 @@ def asked_from_afar(client: Client, authorization: str) -> int:
 @pytest.fixture
 def place(committed_db: str) -> Cluster:
     assert committed_db
+    with broker_client() as broker:
+        broker.flushdb()  # other tests woke rounds that no worker has run
     return cluster({"north": 6, "south": 2})
 
 
