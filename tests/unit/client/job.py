@@ -75,7 +75,13 @@ class Job:
         eventually(lambda: text in self.text or None, within_s=within_s)
 
     def reaches(self, step: int) -> None:
-        eventually(lambda: self.progress.get("step", 0) >= step, within_s=60.0)
+        """Wait until the present lease is so far; an earlier one may have been further."""
+
+        def is_there() -> bool:
+            told = self.progress
+            return bool(told.get("lease") == self.lease and told.get("step", 0) >= step)
+
+        eventually(is_there, within_s=60.0)
 
     @property
     def text(self) -> str:

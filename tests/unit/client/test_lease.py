@@ -64,7 +64,7 @@ class TestAJobThatIsPreempted:
     def test_loses_nothing_in_two_preemptions_of_the_example(
         self, job: Job, tmp_path: Path
     ) -> None:
-        steps = ["--steps", "500"]
+        steps = ["--steps", "1500"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
             # The same environment: variables choose which kernels a BLAS uses.

@@ -16,8 +16,8 @@ class TestPolicy:
         assert registry.policy("ltgf").name == "ltgf"
 
     def test_unknown_names_list_the_known(self) -> None:
-        with pytest.raises(registry.UnknownPolicyError, match="'fifo'; known are "):
-            registry.policy("fifo")
+        with pytest.raises(registry.UnknownPolicyError, match="'lottery'; known are "):
+            registry.policy("lottery")
 
 
 class TestOptions:
