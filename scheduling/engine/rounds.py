@@ -99,8 +99,11 @@ def round_run(
 
 
 def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
-    """Now, if the last round is a second of wall time ago; otherwise that round's instant."""
-    last = PoolFence.objects.values_list("last_checked_at", flat=True).get(pool_id=pool_id)
+    """Now, if the last round is a second of wall time ago; otherwise that round's instant.
+
+    A look that found nothing to do was no round, and keeps nobody waiting.
+    """
+    last = PoolFence.objects.values_list("last_at", flat=True).get(pool_id=pool_id)
     if last is not None and now.pool_at - last < ON_DEMAND_GAP * now.scale:
         return last
     return now.pool_at

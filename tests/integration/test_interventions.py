@@ -89,6 +89,17 @@ class TestARoundOnDemand:
             outcomes.append(round_run(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
         assert outcomes.count(Outcome.COMMITTED) == 2
 
+    def test_does_not_wait_for_a_look_that_found_nothing_to_do(self) -> None:
+        lab = cluster({"a": 8}, on_demand=True)
+        lab.submit("a", 1, 1000)
+        lab.rounds(2, every_s=10)
+        assert lab.round(after_s=10).outcome is Outcome.QUIET
+        lab.at += timedelta(milliseconds=100)
+        late = lab.submit("a", 1, 1000)
+        result = round_run(lab.pool.pk, now=lab.now(), on_demand=True)
+        assert result.outcome is Outcome.COMMITTED
+        assert Lease.objects.get(job=late).started_at == lab.at
+
     def test_is_not_had_where_the_pool_does_not_allow_it(self) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 1, 1000)
