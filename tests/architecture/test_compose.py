@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.tools import require_tool
 from tests.unit.portal.test_checks import refusals
 
 from .sources import ROOT
@@ -237,10 +237,7 @@ class TestTheImage:
 class TestTheProxy:
     @pytest.mark.parametrize("tls", ["internal", "me@gpu.invalid", "/certs/a.pem /certs/b.pem"])
     def test_understands_its_file(self, tls: str, tmp_path: Path) -> None:
-        """Not required by `.ci/run`: Debian's package would start a server on port 80."""
-        program = shutil.which("caddy")
-        if program is None:
-            pytest.skip("caddy is not installed; only this test of its file needs it")
+        program = require_tool("caddy")
         done = subprocess.run(
             [program, "adapt", "--config", str(ROOT / "deploy" / "Caddyfile")],
             env={"SITE": "gpu.invalid", "TLS": tls, "HOME": str(tmp_path)},
