@@ -97,11 +97,33 @@ class Share(Value, frozen=True, array_like=True):
     rho_after: float | None
 
 
+class Ideal(Value, frozen=True, array_like=True):
+    """GPUs of one type that a policy's program gives a tenant's job type, before rounding.
+
+    `profile` 0 stands for jobs without one. Source: x_lj of OEF (9), (10).
+    """
+
+    tenant: int
+    profile: int
+    gpu_type: str
+    gpus: float
+
+
+class Solve(Value, frozen=True, array_like=True):
+    """How a policy's program was solved. `fallback` says what was used instead, and why."""
+
+    backend: str
+    status: str
+    objective: float | None = None
+    fallback: str = ""
+
+
 class Decision(Value, frozen=True, array_like=True):
     """The answer of one round. `service` and `memory` are the next snapshot's.
 
     `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
-    `ends`, `skips` and `memory`; `decide_round` adds the rest.
+    `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
+    `decide_round` adds the rest.
     """
 
     at_us: int
@@ -113,3 +135,5 @@ class Decision(Value, frozen=True, array_like=True):
     prices: tuple[PoolPrice, ...] = ()
     service: Service = Service(at_us=0)
     memory: dict[str, Any] = {}
+    ideals: tuple[Ideal, ...] = ()
+    solve: Solve | None = None

@@ -11,6 +11,8 @@ class Job(Value, frozen=True, array_like=True):
     `gpus` is the gang: all at once or nothing. `gpu_types` are the accepted types (empty: any).
     `terms` counts the lease terms it was granted so far (0: never ran).
     `max_price_micro` is per GPU-hour; a term with borrowed GPUs above it is not granted.
+    `estimate_us` is its expected work on the slowest type (None: nobody knows), `profile` its job
+    type (0: it runs equally fast everywhere).
     """
 
     id: int
@@ -22,6 +24,8 @@ class Job(Value, frozen=True, array_like=True):
     terms: int = 0
     max_price_micro: int | None = None
     deadline_us: int | None = None
+    estimate_us: int | None = None
+    profile: int = 0
 
 
 def arrival_order(job: Job) -> tuple[int, int]:

@@ -9,9 +9,10 @@ from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement, Tenant
 from scheduling.domain.jobs import Job
 from scheduling.domain.leases import Lease
+from scheduling.domain.profiles import Profile
 from scheduling.domain.values import SECOND_US, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class ChangeKind(StrEnum):
@@ -124,7 +125,7 @@ class Snapshot(Value, frozen=True, array_like=True):
 
     `prices` are the ones posted at the end of the last round: valid in this one. `memory` is
     the policy's private state, dropped when policy or version change. `service` is as of the
-    last round; `changes` happened since, in time order.
+    last round; `changes` happened since, in time order. `profiles` are those of active tenants.
     """
 
     schema: int
@@ -146,6 +147,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     changes: tuple[Change, ...]
     service: Service
     memory: dict[str, Any] = {}
+    profiles: tuple[Profile, ...] = ()
 
     @property
     def at_s(self) -> float:

@@ -16,6 +16,7 @@ from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_
 from scheduling.domain.instants import from_us, to_us
 from scheduling.domain.jobs import Job
 from scheduling.domain.leases import Lease
+from scheduling.domain.profiles import Profile
 from scheduling.domain.snapshot import (
     SCHEMA_VERSION,
     Change,
@@ -28,6 +29,7 @@ from scheduling.domain.values import SECOND_US, decode
 from scheduling.engine.changes import Hold, JobFacts, timed_changes
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
+from scheduling.models import Profile as ProfileRow
 from scheduling.policies.registry import policy as policy_named
 from tenants.models import Budget, Quota
 from tenants.scopes import engine_view
@@ -35,7 +37,8 @@ from tenants.scopes import engine_view
 _JOBS = """
 SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
        weight, terms, (max_price * 1000000)::bigint,
-       (extract(epoch FROM deadline_at) * 1000000)::bigint, state
+       (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
+       coalesce(profile_id, 0), state
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''
@@ -94,9 +97,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
     jobs = tuple(
-        Job(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6], row[7], row[8])
-        for row in job_rows
-        if row[9] != "stopping"
+        Job(*row[:4], tuple(row[4]), *row[5:11]) for row in job_rows if row[11] != "stopping"
     )
     leases = tuple(_lease(row) for row in _rows(_LEASES, [pool_id]) if row[5] != "stopping")
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
@@ -121,6 +122,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
         memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
+        profiles=_profiles({job.profile for job in jobs} - {0}),
     )
 
 
@@ -242,6 +244,15 @@ def _tenants(pool: Pool, wanted: set[int]) -> tuple[Tenant, ...]:
             left = budget.spendable + budget.credit_limit - budget.reserved
             limits[budget.tenant_id] = to_micro(left)
     return tuple(Tenant(tenant, limits.get(tenant)) for tenant in sorted(wanted))
+
+
+def _profiles(wanted: set[int]) -> tuple[Profile, ...]:
+    """The profiles of the jobs that the round looks at."""
+    rows = ProfileRow.objects.filter(pk__in=wanted).order_by("id")
+    return tuple(
+        Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
+        for row in rows
+    )
 
 
 def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[PoolPrice, ...]:

@@ -6,6 +6,7 @@ from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.profiles import Profile
 from scheduling.models.rounds import PoolState, Round, RoundBlob
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "PoolFence",
     "PoolState",
     "PriceSetting",
+    "Profile",
     "Round",
     "RoundBlob",
     "RoundFailure",

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from scheduling.models.cluster import Pool
+from scheduling.models.profiles import Profile
 from tenants.models import Tenant
 
 
@@ -58,6 +59,9 @@ class Job(models.Model):
     cpus = models.PositiveIntegerField(default=0)
     memory_mb = models.PositiveBigIntegerField(default=0)
     gpu_types = ArrayField(models.SlugField(max_length=31), default=list, blank=True)
+    profile = models.ForeignKey(
+        Profile, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs"
+    )
     job_class = models.CharField(
         max_length=16, choices=JobClass.choices, default=JobClass.BEST_EFFORT
     )
@@ -124,7 +128,8 @@ class VirtualWork(models.Model):
     """How long a job of the virtual executor truly runs, where no snapshot can read it.
 
     Microseconds of pool time. `done_us` is the work that ended leases left behind; `token`
-    names the lease that runs now, since `launched_us` (of pool time, since 1970).
+    names the lease that runs now, since `launched_us` (of pool time, since 1970), at
+    `speed_milli` thousandths of the speed that `duration_us` is told for.
     """
 
     job = models.OneToOneField(
@@ -134,6 +139,7 @@ class VirtualWork(models.Model):
     done_us = models.PositiveBigIntegerField(default=0)
     token = models.CharField(max_length=80, default="", blank=True)
     launched_us = models.BigIntegerField(null=True, blank=True)
+    speed_milli = models.PositiveIntegerField(default=1000, db_default=1000)
     exit_code = models.SmallIntegerField(default=0)
 
     class Meta:

@@ -30,6 +30,7 @@ class Round(models.Model):
     summary = models.JSONField(default=dict)
     shares = models.JSONField(default=list)
     superseded = models.JSONField(default=list)
+    certificate = models.JSONField(null=True, help_text="What was found to hold, and what not.")
     fallback = models.CharField(max_length=120, default="", blank=True)
 
     class Meta:

@@ -53,6 +53,8 @@ def decide_round(snapshot: Snapshot) -> Decision:
         skips=terms.skips,
         service=service,
         memory=answer.memory,
+        ideals=answer.ideals,
+        solve=answer.solve,
     )
     decision = msgspec.structs.replace(
         decision, shares=_shares(ready, decision), prices=_prices(ready, decision)

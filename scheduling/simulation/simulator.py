@@ -162,7 +162,7 @@ def check_conservation(outcome: Outcome, cluster: Cluster, jobs: tuple[SimJob, .
         useful_us = lease.end_us - lease.start_us - lease.overhead_us
         worked[lease.job] = worked.get(lease.job, 0) + useful_us
     for row in books.jobs:
-        _check_job(row, by_id[row.job], None if cluster.speeds else worked.get(row.job, 0))
+        _check_job(row, by_id[row.job], None if cluster.has_speeds else worked.get(row.job, 0))
 
 
 def _check_job(row: JobRow, job: SimJob, worked_us: int | None) -> None:

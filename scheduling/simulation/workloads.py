@@ -15,6 +15,7 @@ from decimal import Decimal
 from billing.money import largest_remainder, to_micro
 from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.profiles import PLAIN_MILLI, Profile
 from scheduling.domain.values import HOUR_US, SECOND_US
 from scheduling.simulation.trace_formats import Read, TraceLine
 
@@ -39,6 +40,7 @@ class SimJob:
     max_price_micro: int | None = None
     deadline_us: int | None = None
     estimate_us: int | None = None
+    profile: int = 0
     cancel_us: int | None = None
     failed: bool = False
     name: str = ""
@@ -55,10 +57,11 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes, quotas before they are scaled to live capacity, prices and speeds by GPU type.
+    """Nodes, quotas before they are scaled to live capacity, prices and speeds.
 
     `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
-    `speeds`: GPU type -> thousandths of the speed that durations are told for.
+    `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
+    profile; `profiles` by their ids.
     """
 
     nodes: tuple[Node, ...]
@@ -66,11 +69,23 @@ class Cluster:
     prices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     speeds: Mapping[str, int] = field(default_factory=dict)
     changes: tuple[NodeChange, ...] = ()
+    profiles: Mapping[int, Profile] = field(default_factory=dict)
 
     @property
     def capacity(self) -> int:
         """GPUs of all nodes while none is lost."""
         return sum(node.gpus for node in self.nodes)
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether GPU types differ in speed for any job."""
+        return bool(self.speeds or self.profiles)
+
+    def speed_milli(self, profile: int, gpu_type: str) -> int:
+        """Thousandths of the speed that a job's duration is told for, on a GPU type."""
+        if profile:
+            return self.profiles[profile].speed_milli(gpu_type)
+        return self.speeds.get(gpu_type, PLAIN_MILLI)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ from scheduling.simulation.books import Books, JobRow, LeaseRow, term_data
 from scheduling.simulation.events import Events, Kind
 from scheduling.simulation.workloads import Cluster, SimJob
 
-ESTIMATED = ("sjf", "srtf")
 PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
 
 
@@ -94,9 +93,9 @@ class World:
         self.at_us, self.number, self.next_lease = start_us, 1, 1
         self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
         self.service = Service(at_us=start_us)
-        # The snapshot has no field for estimates: policies that want them read their memory.
-        self.memory: dict[str, Any] = {"estimates": {}} if rules.policy in ESTIMATED else {}
+        self.memory: dict[str, Any] = {}
         self.prices = self._first_prices()
+        self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
         self.runs: dict[int, _Run] = {}
@@ -153,7 +152,7 @@ class World:
     def _arrive(self, sim: SimJob) -> None:
         self.jobs[sim.id] = Job(
             sim.id, sim.tenant, sim.gpus, sim.submitted_us, sim.gpu_types, sim.weight, 0,
-            sim.max_price_micro, sim.deadline_us,
+            sim.max_price_micro, sim.deadline_us, sim.estimate_us, sim.profile,
         )  # fmt: skip
         self.runs[sim.id] = _Run(sim)
         self.queue.add(sim.id)
@@ -168,8 +167,6 @@ class World:
                 sim.weight,
             )
         )
-        if sim.estimate_us is not None and "estimates" in self.memory:
-            self.memory["estimates"][str(sim.id)] = sim.estimate_us
 
     def _finish(self, lease: Lease, at_us: int) -> None:
         failed = self.sim_jobs[lease.job].failed
@@ -201,8 +198,6 @@ class World:
         self.books.jobs.append(
             JobRow(job_id, state, run.started_us, at_us, run.leases, run.done_us)
         )
-        if "estimates" in self.memory:
-            self.memory["estimates"].pop(str(job_id), None)
 
     def _node(self, index: int, at_us: int) -> None:
         change = self._node_changes[index]
@@ -298,6 +293,7 @@ class World:
             changes=tuple(self.changes_in_order()),
             service=self.service,
             memory=self.memory,
+            profiles=self.profiles,
         )
 
     def _entitle(self) -> tuple[Entitlement, ...]:
@@ -414,7 +410,7 @@ class World:
         run.overhead_us = self.rules.cold_us if run.leases else 0
         run.leases += 1
         run.lease = lease_id
-        run.speed_milli = self.cluster.speeds.get(grant.gpu_type, 1000)
+        run.speed_milli = self.cluster.speed_milli(run.job.profile, grant.gpu_type)
         if run.started_us is None:
             run.started_us = self.at_us
         left_us = run.job.duration_us - run.done_us
@@ -425,5 +421,5 @@ class World:
         job = self.jobs[job_id]
         self.jobs[job_id] = Job(
             job.id, job.tenant, job.gpus, job.submitted_us, job.gpu_types, job.weight,
-            job.terms + 1, job.max_price_micro, job.deadline_us,
+            job.terms + 1, job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
         )  # fmt: skip

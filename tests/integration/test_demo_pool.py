@@ -20,6 +20,8 @@ from redis import Redis
 from tests.integration.tree import ROOT, RunningTree, free_port
 from tests.tools import eventually
 
+STORED = "SELECT count(*) FROM scheduling_roundblob"
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
 
 
@@ -137,6 +139,7 @@ class TestTheDemo:
     def test_replays_every_stored_round_to_the_same_bytes_elsewhere(
         self, demo: RunningTree
     ) -> None:
+        eventually(lambda: one(demo, STORED) >= 12, within_s=120, every_s=0.5)
         printed = manage(demo, "replay_round", "--all", PYTHONHASHSEED="4242")
         last = printed.strip().splitlines()[-1]
         count = int(last.split()[0])

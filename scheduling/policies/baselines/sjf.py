@@ -3,9 +3,6 @@
 Source: none; the order of least average waiting when nothing is preempted. As FIFO, but the
 queue is in the order of estimates. A job without an estimate comes after all that have one, by
 arrival.
-
-Estimates are read from the policy's memory, {"estimates": {job: us}}: the snapshot has no field
-for them yet. The simulator fills it; in a live pool it is empty, and SJF is FIFO there.
 """
 
 from __future__ import annotations
@@ -31,17 +28,18 @@ class Sjf:
     """The policy; see the module's docstring."""
 
     name = "sjf"
-    version = "1"
+    version = "2"
     options_type = SjfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         options = parse_options(SjfOptions, snapshot.options)
         by_tenant = options.scope == "tenant"
-        estimates = snapshot.memory.get("estimates", {})
 
         def shortest(one: Candidate) -> tuple[Any, ...]:
-            return (estimates.get(str(one.job.id), inf), one.job.submitted_us, one.job.id)
+            estimate_us = one.job.estimate_us
+            known = inf if estimate_us is None else estimate_us
+            return (known, one.job.submitted_us, one.job.id)
 
         return decide_in_order(
             snapshot,

@@ -4,7 +4,7 @@ Source: none; the bound that LTGF and UniSched compare average JCT with. A lease
 queues with the jobs that wait; remaining = estimate - GPU-time received / gang, and a job that
 has outlived its estimate counts as 5 % of it. Jobs that do not fit block nobody.
 
-Estimates: as in `sjf`. Without them the order is by arrival.
+Without estimates the order is by arrival.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ class Srtf:
     """The policy; see the module's docstring."""
 
     name = "srtf"
-    version = "1"
+    version = "2"
     options_type = SrtfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
-        estimates = snapshot.memory.get("estimates", {})
 
         def remaining(one: Candidate) -> tuple[Any, ...]:
-            estimate = estimates.get(str(one.job.id))
+            estimate = one.job.estimate_us
             left = inf
             if estimate is not None:
                 ran_us = job_received(one.sums, snapshot.at_us) / one.job.gpus
