@@ -97,8 +97,13 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
     jobs = tuple(
-        Job(*row[:4], tuple(row[4]), *row[5:11]) for row in job_rows if row[11] != "stopping"
-    )
+        Job(
+            row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6], row[7], row[8], row[9],
+            row[10],
+        )
+        for row in job_rows
+        if row[11] != "stopping"
+    )  # fmt: skip
     leases = tuple(_lease(row) for row in _rows(_LEASES, [pool_id]) if row[5] != "stopping")
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
