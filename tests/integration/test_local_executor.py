@@ -244,8 +244,8 @@ class TestAStop:
     ) -> None:
         token = world.python(CHECKPOINTS.format(code=code))
         world.says(token, "ready")
-        world.stop(token)
-        report = world.ended(token, within_s=4)
+        world.stop(token, grace_s=60)
+        report = world.ended(token)
         assert outcome(report) == (state, 0 if state is FINISHED else None)
         assert (world.job_folder(token) / "saved").read_text() == "yes"
 

@@ -60,7 +60,7 @@ class TestTheDeadMansLimit:
 
 
 class TestTheLifeline:
-    def test_that_nobody_holds_ends_the_job_within_two_seconds(
+    def test_that_nobody_holds_ends_the_job(
         self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lifeline = tmp_path / "lifeline"
@@ -70,7 +70,7 @@ class TestTheLifeline:
             token = world.python(CHECKPOINTS.format(code=99))
             world.says(token, "ready")
             assert world.listed()[token].state is ReportState.RUNNING
-        eventually(lambda: "portal gone" in world.log(token), within_s=3)
+        eventually(lambda: "portal gone" in world.log(token))
         assert world.ended(token).state is ReportState.STOPPED
         assert (world.job_folder(token) / "saved").exists()
         eventually(lambda: not world.processes())
