@@ -12,7 +12,7 @@ from portal.opening import pool_open
 from scheduling.domain.values import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.rounds import RoundResult, round_run
-from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, VirtualWork
+from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, Profile, VirtualWork
 from tenants.models import Quota, Tenant
 from tenants.services import tenant_create
 
@@ -44,6 +44,32 @@ class Cluster:
         )
         VirtualWork.objects.create(job=job, duration_us=duration_s * SECOND_US)
         return job
+
+    def add_type(self, name: str, *, nodes: int, gpus: int, quotas: Mapping[str, int]) -> GpuType:
+        """Add equal nodes of another GPU type, with a quota of it for each named tenant."""
+        gpu_type, _ = GpuType.objects.get_or_create(name=name)
+        PriceSetting.objects.create(pool=self.pool, gpu_type=gpu_type)
+        Node.objects.bulk_create(
+            [
+                Node(pool=self.pool, name=f"{name}-{i:02d}", gpu_type=gpu_type, gpus=gpus)
+                for i in range(nodes)
+            ]
+        )
+        for slug, quota in quotas.items():
+            Quota.objects.create(
+                tenant=self.tenants[slug],
+                pool=self.pool,
+                gpu_type=gpu_type,
+                gpus=quota,
+                valid_from=BEGIN,
+            )
+        return gpu_type
+
+    def profile(self, tenant: str, name: str, **speedups: int) -> Profile:
+        """Declare a job type: thousandths of the speed on the slowest GPU type."""
+        return Profile.objects.create(
+            tenant=self.tenants[tenant], pool=self.pool, name=name, speedups=speedups
+        )
 
     def now(self) -> PoolNow:
         """The clock's reading at the present instant."""

@@ -42,6 +42,7 @@ class _Facts:
         self.snapshot = snapshot
         self.decision = decision
         self.jobs: dict[int, Job] = {job.id: job for job in snapshot.jobs}
+        self.profiles = {profile.id: profile for profile in snapshot.profiles}
         self.leases: dict[int, Lease] = {lease.id: lease for lease in snapshot.leases}
         self.ended = {end.lease for end in decision.ends}
         self.renewed = {row.lease for row in decision.renewals}
@@ -153,7 +154,7 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Only active jobs, of their tenant, on a type they accept and that is the node's."""
+    """Only active jobs, of their tenant, on a type they accept; new leases on one they can run on."""
     for term in facts.terms:
         job = facts.jobs.get(term.job)
         if job is None:
@@ -163,6 +164,9 @@ def _jobs(facts: _Facts) -> Iterator[str]:
             yield f"job {job.id} belongs to tenant {job.tenant}, not {term.tenant}"
         if job.gpu_types and term.gpu_type not in job.gpu_types:
             yield f"job {job.id} does not accept {term.gpu_type}"
+        profile = facts.profiles.get(job.profile)
+        if isinstance(term, Grant) and profile and not profile.speed_milli(term.gpu_type):
+            yield f"job {job.id} cannot run on {term.gpu_type}"
 
 
 def _own_and_borrowed(facts: _Facts) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """A seeded hour through the real engine gives the leases, terms and charges of the simulator.
 
 The engine runs on Postgres with the virtual executor and a clock that the test moves; the
-simulator gets the same nodes, quotas, jobs and rules, and shares only the pure core with it.
+simulator gets the same nodes, quotas, jobs and rules, and shares only the pure core with it. Once
+on GPUs of one type, once on three types with jobs that run on some of them at speeds of their own.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from billing.money import to_micro
 from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement
 from scheduling.domain.instants import to_us
+from scheduling.domain.profiles import Profile
 from scheduling.domain.values import SECOND_US
 from scheduling.engine.clock import PoolNow
+from scheduling.engine.executors import Launch, ReportState, lease_token
+from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.rounds import Outcome as Round
 from scheduling.models import Job, Lease, LeaseTerm, VirtualWork
 from scheduling.models import Node as NodeRow
+from scheduling.models import Profile as ProfileRow
 from scheduling.services.cancel import job_cancel
 from scheduling.simulation.simulator import Outcome, simulate
 from scheduling.simulation.workloads import Cluster as SimCluster
 from scheduling.simulation.workloads import SimJob
 from scheduling.simulation.world import Rules
+from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -63,6 +69,40 @@ def submit_all(lab: Cluster, seed: int, *, limited: bool) -> list[SimJob]:
     return rows
 
 
+def submit_profiled(lab: Cluster, seed: int) -> list[SimJob]:
+    """Submit jobs with and without profiles; half of those with one do not run on the K80."""
+    rng = Random(seed)  # noqa: S311 - a history, not a secret
+    profiles = {
+        slug: (
+            lab.profile(slug, "anywhere", k80=1000, p100=1730, v100=1873),
+            lab.profile(slug, "not-k80", p100=1000, v100=1537),
+        )
+        for slug in "abcd"
+    }
+    rows = []
+    for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
+        tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
+        # Odd durations, so that what is rounded shows.
+        duration_s = max(5, int(rng.lognormvariate(4.9, 1.2)))
+        profile = rng.choice((None, *profiles[tenant]))
+        types = sorted(profile.speedups) if profile else []
+        job = lab.submit(
+            tenant, gpus, duration_s, after_s=after_s, profile=profile, gpu_types=types
+        )
+        rows.append(
+            SimJob(
+                id=job.pk,
+                tenant=lab.tenants[tenant].pk,
+                gpus=gpus,
+                submitted_us=to_us(BEGIN) + after_s * SECOND_US,
+                duration_us=duration_s * SECOND_US,
+                gpu_types=tuple(types),
+                profile=profile.pk if profile else 0,
+            )
+        )
+    return rows
+
+
 def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
     """Run the engine over the hour; return how many rounds it committed."""
     rounds = 0
@@ -76,17 +116,26 @@ def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
     return rounds
 
 
-def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> Outcome:
-    nodes = NodeRow.objects.filter(pool=lab.pool).order_by("id")
-    return simulate(
-        SimCluster(
-            nodes=tuple(Node(row.pk, "v100", row.gpus) for row in nodes),
-            quotas=tuple(
-                Entitlement(lab.tenants[name].pk, "v100", gpus)
-                for name, gpus in QUOTAS.items()
-                if gpus
-            ),
+def simulated_cluster(lab: Cluster) -> SimCluster:
+    """What the database says of the pool's nodes, quotas and profiles."""
+    nodes = NodeRow.objects.filter(pool=lab.pool).select_related("gpu_type").order_by("id")
+    quotas = Quota.objects.filter(pool=lab.pool).select_related("gpu_type")
+    return SimCluster(
+        nodes=tuple(Node(row.pk, row.gpu_type.name, row.gpus) for row in nodes),
+        quotas=tuple(
+            Entitlement(row.tenant_id, row.gpu_type.name, row.gpus)
+            for row in quotas.order_by("tenant_id", "gpu_type__name")
         ),
+        profiles={
+            row.pk: Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())))
+            for row in ProfileRow.objects.filter(pool=lab.pool)
+        },
+    )
+
+
+def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> Outcome:
+    return simulate(
+        simulated_cluster(lab),
         tuple(jobs),
         Rules(policy, round_us=ROUND_S * SECOND_US, lease_us=LEASE_S * SECOND_US),
         start_us=to_us(BEGIN),
@@ -174,3 +223,47 @@ class TestASeededHour:
         assert simulated_terms(outcome) == live_terms()
         assert sum(row.charge_micro for row in outcome.books.terms) > 0
         assert outcome.rounds == rounds
+
+
+class TestASeededHourOnThreeTypes:
+    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("fifo", 4)])
+    def test_gives_the_same_leases_terms_and_charges(self, policy: str, seed: int) -> None:
+        lab = cluster(
+            {"a": 3, "b": 1, "c": 0, "d": 0}, nodes=1, gpus=4,
+            round_s=ROUND_S, lease_s=LEASE_S, policy=policy,
+        )  # fmt: skip
+        lab.add_type("p100", nodes=1, gpus=4, quotas={"b": 2, "c": 2})
+        lab.add_type("k80", nodes=2, gpus=2, quotas={"a": 1, "d": 3})
+        jobs = submit_profiled(lab, seed)
+        rounds = live_hour(lab, {})
+        outcome = simulated_hour(lab, jobs, policy)
+        expected, found = live_leases(), simulated_leases(outcome)
+        assert {lease.gpu_type.name for lease in Lease.objects.all()} == {"v100", "p100", "k80"}
+        assert found == expected
+        assert simulated_terms(outcome) == live_terms()
+        assert outcome.rounds == rounds
+
+    def test_books_the_work_at_the_speed_of_the_type(self) -> None:
+        lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
+        fast = lab.profile("a", "fast", v100=1873, k80=1000)
+        job = lab.submit("a", 1, 100, profile=fast, gpu_types=["v100"])
+        lab.round()
+        lab.round(after_s=60)
+        lease = Lease.objects.get(job=job)
+        assert lease.started_at is not None and lease.ended_at is not None
+        held_us = to_us(lease.ended_at) - to_us(lease.started_at)
+        # 100 s of work on the slowest type, to the next microsecond.
+        assert held_us == -(-100 * SECOND_US * 1000 // 1873)
+        assert VirtualWork.objects.get(job=job).done_us == 100 * SECOND_US
+
+    def test_starts_nothing_on_a_type_that_cannot_run_it(self) -> None:
+        lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
+        job = lab.submit("a", 1, 100)
+        lab.round()
+        lease = Lease.objects.get(job=job)
+        VirtualWork.objects.filter(job=job).update(token="", launched_us=None)
+        Job.objects.filter(pk=job.pk).update(profile=lab.profile("a", "k80-only", k80=1000))
+        token = lease_token(job.pk, lease.number, "here")
+        report = VirtualExecutor().launch([Launch(token, job.pk, to_us(lab.at))])[0]
+        assert (report.state, report.ended_us) == (ReportState.STOPPED, report.started_us)
+        assert VirtualWork.objects.get(job=job).token == ""

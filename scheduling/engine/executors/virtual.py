@@ -1,7 +1,10 @@
 """`virtual`: jobs last as long as they say, in pool time. For demos, load tests and training.
 
 Its world is the table VirtualWork alone; it starts and stops at the very instants it is asked
-for, so that a live round and a simulated one give the same leases.
+for, so that a live round and a simulated one give the same leases. A job with a profile runs at
+the speed that the profile has on the lease's GPU type when it is launched, in the whole numbers of
+`scheduling.simulation.world`: it ends after the work left / speed, rounded up, and a lease that is
+taken back has done the time held x speed, rounded down.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
+from scheduling.domain.profiles import PLAIN_MILLI
 from scheduling.engine.executors.base import Extension, Launch, Report, ReportState, Stop
 from scheduling.models import VirtualWork
 
@@ -18,28 +22,43 @@ class VirtualExecutor:
     """Executor protocol over rows instead of processes."""
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work; a token that runs or ran already is reported as it stands."""
+        """Start work; a token that runs or ran already is reported as it stands.
+
+        Work that cannot run on its lease's GPU type is not started: it is reported stopped, and
+        its job waits again.
+        """
         with connection.cursor() as cursor:
             cursor.execute(
                 """
+                WITH asked AS (
+                    SELECT x.job_id, x.token, x.at_us,
+                           CASE WHEN job.profile_id IS NULL THEN %s
+                                ELSE coalesce((profile.speedups ->> type.name)::integer, 0)
+                           END AS speed_milli
+                    FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) x(job_id, token, at_us)
+                    JOIN scheduling_job job ON job.id = x.job_id
+                    JOIN scheduling_lease lease ON lease.job_id = x.job_id
+                     AND lease.number = split_part(x.token, '-', 3)::integer
+                    JOIN scheduling_gputype type ON type.id = lease.gpu_type_id
+                    LEFT JOIN scheduling_profile profile ON profile.id = job.profile_id
+                )
                 UPDATE scheduling_virtualwork work
-                SET token = x.token, launched_us = x.at_us
-                FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) x(job_id, token, at_us)
-                WHERE work.job_id = x.job_id AND work.token <> x.token
+                SET token = asked.token, launched_us = asked.at_us,
+                    speed_milli = asked.speed_milli
+                FROM asked
+                WHERE work.job_id = asked.job_id AND work.token <> asked.token
+                  AND asked.speed_milli > 0
                 """,
                 [
+                    PLAIN_MILLI,
                     [launch.job_id for launch in launches],
                     [launch.token for launch in launches],
                     [launch.at_us for launch in launches],
                 ],
             )
-        wanted = {launch.token for launch in launches}
         works = VirtualWork.objects.filter(job_id__in=[launch.job_id for launch in launches])
-        return [
-            Report(work.token, ReportState.RUNNING, work.launched_us)
-            for work in works
-            if work.token in wanted and work.launched_us is not None
-        ]
+        launched = {work.token: work.launched_us for work in works}
+        return [_launched(launch, launched.get(launch.token)) for launch in launches]
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Stop work at the asked instant; what had finished by then is reported finished."""
@@ -70,7 +89,9 @@ class VirtualExecutor:
                 """
                 UPDATE scheduling_virtualwork work
                 SET token = '', launched_us = NULL,
-                    done_us = least(duration_us, done_us + x.ended_us - launched_us)
+                    done_us = least(
+                        duration_us, done_us + (x.ended_us - launched_us) * speed_milli / 1000
+                    )
                 FROM (
                     SELECT job.id AS job_id,
                            (extract(epoch FROM lease.ended_at) * 1000000)::bigint AS ended_us
@@ -86,10 +107,17 @@ class VirtualExecutor:
             )
 
 
+def _launched(launch: Launch, launched_us: int | None) -> Report:
+    if launched_us is None:
+        return Report(launch.token, ReportState.STOPPED, launch.at_us, launch.at_us)
+    return Report(launch.token, ReportState.RUNNING, launched_us)
+
+
 def _listed(work: VirtualWork, at_us: int) -> Report | None:
     if work.launched_us is None:
         return None
-    ends_us = work.launched_us + work.duration_us - work.done_us
+    left_us = work.duration_us - work.done_us
+    ends_us = work.launched_us - (-left_us * PLAIN_MILLI // work.speed_milli)
     if ends_us <= at_us:
         return Report(work.token, ReportState.FINISHED, work.launched_us, ends_us, work.exit_code)
     return Report(work.token, ReportState.RUNNING, work.launched_us)

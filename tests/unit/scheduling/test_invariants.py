@@ -11,6 +11,7 @@ from scheduling.domain.cluster import Node
 from scheduling.domain.decision import Decision, End, Grant, Key, Renew, Skip
 from scheduling.domain.entitlements import Entitlement, Mode
 from scheduling.domain.invariants import RULES, InvariantViolation, violations
+from scheduling.domain.profiles import Profile
 from scheduling.domain.reasons import EndReason, Reason
 from scheduling.domain.snapshot import PoolPrice, Service
 from scheduling.policies import registry
@@ -110,6 +111,13 @@ class TestViolations:
             replace(row, gpu_types=("a100",)) if row.id == 3 else row for row in ROUND.jobs
         )
         assert "does not accept v100" in violations(replace(ROUND, jobs=jobs), GOOD)[0].detail
+
+    def test_a_type_that_the_profile_cannot_run_on(self) -> None:
+        jobs = tuple(replace(row, profile=7) if row.id in (2, 3) else row for row in ROUND.jobs)
+        profiles = (Profile(7, 1, (("k80", 1000),)),)
+        found = violations(replace(ROUND, jobs=jobs, profiles=profiles), GOOD)
+        # Job 2 goes on where it runs: what it was launched with is still there.
+        assert [row.detail for row in found] == ["job 3 cannot run on v100"]
 
     def test_a_node_that_lost_gpus_is_no_violation_while_nothing_is_put_there(self) -> None:
         drained = tuple(Node(n.id, n.gpu_type, 0) if n.id == 3 else n for n in ROUND.nodes)
