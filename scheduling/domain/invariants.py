@@ -154,7 +154,7 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Only active jobs, of their tenant, on a type they accept; new leases on one they can run on."""
+    """Only active jobs, of their tenant, on a type they accept and, if new there, can run on."""
     for term in facts.terms:
         job = facts.jobs.get(term.job)
         if job is None:

@@ -250,7 +250,8 @@ class TestASeededHourOnThreeTypes:
         lab.round()
         lab.round(after_s=60)
         lease = Lease.objects.get(job=job)
-        assert lease.started_at is not None and lease.ended_at is not None
+        assert lease.started_at is not None
+        assert lease.ended_at is not None
         held_us = to_us(lease.ended_at) - to_us(lease.started_at)
         # 100 s of work on the slowest type, to the next microsecond.
         assert held_us == -(-100 * SECOND_US * 1000 // 1873)
