@@ -117,8 +117,17 @@ class _Claim:
             from_us = until_us
 
 
-def figures_of(cluster: Cluster, jobs: Sequence[SimJob], books: Books) -> Figures:
-    """Return the figures of a run; all are None where no job was submitted."""
+def figures_of(
+    cluster: Cluster,
+    jobs: Sequence[SimJob],
+    books: Books,
+    *,
+    between_us: tuple[int, int] | None = None,
+) -> Figures:
+    """Return the figures of a run; all are None where no job was submitted.
+
+    `between_us`: (first, last) instant for utilisation and waste, instead of the submissions'.
+    """
     figures = Figures()
     if not jobs:
         return figures
@@ -128,7 +137,7 @@ def figures_of(cluster: Cluster, jobs: Sequence[SimJob], books: Books) -> Figure
     figures.jobs = _job_rows(by_id, books, deserved)
     _tenants(figures, claims)
     _losses(figures, cluster, jobs)
-    _pool(figures, cluster, by_id, books)
+    _pool(figures, cluster, by_id, books, between_us)
     figures.preemptions = sum(row.reason == "not_renewed" for row in books.leases)
     return figures
 
@@ -281,10 +290,16 @@ def _reference(quota: int, jobs: list[SimJob], ends: dict[int, float]) -> None:
         ends.setdefault(job.id, float("inf"))
 
 
-def _pool(figures: Figures, cluster: Cluster, by_id: dict[int, SimJob], books: Books) -> None:
+def _pool(
+    figures: Figures,
+    cluster: Cluster,
+    by_id: dict[int, SimJob],
+    books: Books,
+    between_us: tuple[int, int] | None,
+) -> None:
     """Utilisation, waste and their course by the hour."""
-    first_us = min(job.submitted_us for job in by_id.values())
-    last_us = max(job.submitted_us for job in by_id.values())
+    submitted = [job.submitted_us for job in by_id.values()]
+    first_us, last_us = between_us or (min(submitted), max(submitted))
     if not cluster.capacity or last_us <= first_us:
         return
     steps: list[tuple[int, int, int, int, int]] = [(0, cluster.capacity, 0, 0, 0)]

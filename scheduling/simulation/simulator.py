@@ -69,6 +69,24 @@ def simulate(
         return _strict(cluster, jobs, rules)
     world = World(cluster, jobs, rules, start_us=start_us)
     outcome = Outcome(world.books, 0, start_us)
+    play(
+        world, outcome, until_us=until_us, skip=skip, shortcuts=shortcuts, timer=timer,
+        progress=progress,
+    )  # fmt: skip
+    return _closed(world, outcome, jobs, until_us)
+
+
+def play(
+    world: World,
+    outcome: Outcome,
+    *,
+    until_us: int | None = None,
+    skip: bool = True,
+    shortcuts: bool = True,
+    timer: Callable[[], float] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Let a world's rounds happen, up to and at `until_us`; the options are those of `simulate`."""
     resting = None
     if shortcuts and Resting.suits(world):
         resting = Resting(world, asks=timer is None)
@@ -90,7 +108,6 @@ def simulate(
         idle_rounds = idle_rounds + 1 if is_stuck else 0
         if progress is not None:
             progress(len(world.books.jobs))
-    return _closed(world, outcome, jobs, until_us)
 
 
 def _strict(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> Outcome:
