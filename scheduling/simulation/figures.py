@@ -192,7 +192,7 @@ def _job_rows(
                 job,
                 row.start_us / SECOND_US,
                 row.end_us / SECOND_US,
-                (jct_us - held[row.job]) / SECOND_US,
+                (jct_us - held.get(row.job, 0)) / SECOND_US,
                 jct_us / job.duration_us,
                 job.gpus * job.duration_us / fair if fair else None,
             )

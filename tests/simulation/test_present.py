@@ -1,0 +1,229 @@
+"""A world that starts from a snapshot goes on as if nothing had happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import HOUR_US, SECOND_US, canonical_bytes
+from scheduling.policies.registry import POLICIES
+from scheduling.simulation.outlook import go_on, look_ahead
+from scheduling.simulation.present import PresentWorld, Start, Work
+from scheduling.simulation.simulator import Outcome, play
+from scheduling.simulation.workloads import Cluster, nodes_make, quotas_by_demand, synthetic
+from scheduling.simulation.world import Rules, World
+
+WORK = synthetic(seed=11, jobs=90, tenants=4, hours=2, failed=0.0)
+NODES = nodes_make({"v100": 3}, 8)
+CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
+STEP_US = 30 * SECOND_US
+FOR_EVER_US = 400 * HOUR_US
+
+
+def rules(policy: str, **fields: Any) -> Rules:
+    return Rules(policy, round_us=STEP_US, lease_us=10 * STEP_US, **fields)
+
+
+def played(cluster: Cluster, rules: Rules, until_us: int | None = None) -> tuple[World, Outcome]:
+    world = World(cluster, WORK.jobs, rules)
+    outcome = Outcome(world.books, 0, 0)
+    play(world, outcome, until_us=until_us, shortcuts=False)
+    return world, outcome
+
+
+def start_of(world: World, at_us: int) -> Start:
+    """What the world would tell the round at `at_us`, and what is truly left of its jobs."""
+    world.advance(at_us)
+    told = world.snapshot()
+    work = {}
+    for job, run in world.runs.items():
+        done_us = run.done_us
+        lease = world.leases.get(run.lease)
+        if lease is not None:
+            held_us = at_us - lease.started_us - run.overhead_us
+            done_us += max(0, held_us) * run.speed_milli // 1000
+        past = [row for row in world.books.leases if row.job == job]
+        work[job] = Work(
+            run.job.duration_us - done_us,
+            run.done_us,
+            sum(row.end_us - row.start_us for row in past),
+            run.leases - bool(run.lease),
+            run.started_us,
+            run.overhead_us,
+        )
+    return Start(told, work)
+
+
+def leases(outcome: Outcome, after_us: int) -> list[tuple[Any, ...]]:
+    """Those that were there at an instant or came later, without the numbers that they have."""
+    return sorted(
+        (row.job, row.number, row.start_us, row.end_us, row.placement, row.reason)
+        for row in outcome.books.leases
+        if row.end_us > after_us
+    )
+
+
+# After all arrivals, so that nothing comes which the snapshot could not know.
+MIDDLE_US = -(-max(job.submitted_us for job in WORK.jobs) // STEP_US) * STEP_US
+
+
+class TestFromTheMiddleOfARun:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_it_goes_on_to_the_same_leases(self, policy: str) -> None:
+        _, whole = played(CLUSTER, rules(policy))
+        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+        assert len(start.snapshot.leases) > 3
+        assert len(start.snapshot.jobs) > len(start.snapshot.leases), "somebody waits"
+        outcome = go_on(PresentWorld(start), until_us=FOR_EVER_US)
+        assert len(leases(whole, MIDDLE_US)) > 20
+        assert leases(outcome, MIDDLE_US) == leases(whole, MIDDLE_US)
+        assert not outcome.stranded
+
+    def test_with_speeds_and_cold_starts_too(self) -> None:
+        cluster = replace(CLUSTER, speeds={"v100": 1700})
+        own = rules("ltgf", cold_us=20 * SECOND_US)
+        _, whole = played(cluster, own)
+        world, _ = played(cluster, own, MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+
+        class Fast(Start):
+            cluster = property(lambda _: replace(cluster, profiles={}))
+
+        outcome = go_on(PresentWorld(Fast(start.snapshot, start.work), own), until_us=FOR_EVER_US)
+        assert leases(outcome, MIDDLE_US) == leases(whole, MIDDLE_US)
+
+    def test_terms_that_begin_later_cost_the_same(self) -> None:
+        _, whole = played(CLUSTER, rules("ltgf"))
+        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        outcome = go_on(PresentWorld(start_of(world, MIDDLE_US)), until_us=FOR_EVER_US)
+
+        def terms(of: Outcome) -> list[tuple[Any, ...]]:
+            jobs = {row.lease: (row.job, row.number) for row in of.books.leases}
+            return sorted(
+                (*jobs[row.lease], *row[1:]) for row in of.books.terms if row.starts_us > MIDDLE_US
+            )
+
+        assert terms(outcome) == terms(whole)
+        assert sum(row[-1] for row in terms(outcome)) > 0
+
+    def test_shortcuts_change_nothing(self) -> None:
+        world, _ = played(CLUSTER, rules("fifo"), MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+        plain = PresentWorld(start)
+        assert plain.is_plain
+        slow = PresentWorld(start)
+        outcome = Outcome(slow.books, 0, 0)
+        play(slow, outcome, shortcuts=False)
+        assert go_on(plain, until_us=FOR_EVER_US).books.sha256() == outcome.books.sha256()
+
+
+class TestOfNoHours:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_the_state_is_given_back(self, policy: str) -> None:
+        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+        there = PresentWorld(start)
+        assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
+        go_on(there, until_us=start.snapshot.at_us)
+        assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
+        assert there.books.leases == []
+
+    def test_another_policy_starts_without_the_memory(self) -> None:
+        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+        remembers = msgspec.structs.replace(start.snapshot, memory={"something": 1})
+        kept = PresentWorld(Start(remembers, start.work))
+        assert kept.memory == {"something": 1}
+        other = PresentWorld(Start(remembers, start.work), rules("fifo"))
+        assert other.memory == {}
+        assert other.snapshot().service == start.snapshot.service
+
+
+class TestAJobThatIsBeingTakenBack:
+    def test_counts_for_nothing(self) -> None:
+        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        start = start_of(world, MIDDLE_US)
+        gone = start.snapshot.leases[0].job
+        left: Snapshot = msgspec.structs.replace(
+            start.snapshot,
+            jobs=tuple(job for job in start.snapshot.jobs if job.id != gone),
+            leases=start.snapshot.leases[1:],
+        )
+        outcome = go_on(PresentWorld(Start(left, start.work)), until_us=FOR_EVER_US)
+        assert not outcome.stranded
+        assert gone not in {row.job for row in outcome.books.leases}
+
+
+@pytest.fixture(scope="module")
+def start() -> Start:
+    world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+    return start_of(world, MIDDLE_US)
+
+
+class TestTheOutlook:
+    def test_counts_every_job_whether_it_is_over_or_not(self, start: Start) -> None:
+        until_us = MIDDLE_US + HOUR_US
+        row = look_ahead(start, start.rules, until_us=until_us).row
+        assert row["jobs"] == len(start.snapshot.jobs)
+        assert row["jobs"] == row["finished"] + row["running"] + row["waiting"]
+        assert row["finished"] > 3
+        assert row["running"] > 0
+
+    def test_an_open_job_counts_up_to_the_end(self, start: Start) -> None:
+        """One more hour makes averages longer, never shorter: nobody drops out."""
+        rows = [
+            look_ahead(start, start.rules, until_us=MIDDLE_US + hours * HOUR_US).row
+            for hours in (1, 2, 4)
+        ]
+        jct = [row["avg_jct_s"] for row in rows]
+        assert jct == sorted(jct)
+        waits = [row["avg_queue_s"] for row in rows]
+        assert waits == sorted(waits)
+
+    def test_to_the_very_end_tells_the_true_averages(self, start: Start) -> None:
+        _, whole = played(CLUSTER, rules("ltgf"))
+        row = look_ahead(start, start.rules, until_us=FOR_EVER_US).row
+        jobs = {job.id: job for job in WORK.jobs}
+        true = [
+            (one.end_us - jobs[one.job].submitted_us) / SECOND_US
+            for one in whole.books.jobs
+            if one.job in start.work
+        ]
+        assert row["avg_jct_s"] == pytest.approx(sum(true) / len(true))
+        assert row["finished"] == row["jobs"]
+
+    def test_the_course_adds_up_to_the_gpu_time_that_was_held(self, start: Start) -> None:
+        until_us = MIDDLE_US + HOUR_US
+        told = look_ahead(start, start.rules, until_us=until_us)
+        held = sum(point["gpus"] for point in told.course) / len(told.course)
+        assert held == pytest.approx(told.row["gpu_utilisation"] * CLUSTER.capacity)
+        assert told.course[-1]["finished"] == told.row["finished"]
+
+    def test_a_job_that_got_nothing_is_a_loss(self, start: Start) -> None:
+        """In a tenth of an hour under a strict queue, those who wait get nothing they deserve."""
+        until_us = MIDDLE_US + HOUR_US // 10
+        fifo = look_ahead(start, rules("fifo"), until_us=until_us).row
+        assert fifo["waiting"] > 0
+        assert fifo["sharing_loss_jobs"] > 0
+
+    def test_is_the_same_every_time_and_tells_how_far_it_is(self, start: Start) -> None:
+        until_us = MIDDLE_US + HOUR_US
+        instants: list[int] = []
+        first = look_ahead(start, start.rules, until_us=until_us, progress=instants.append)
+        again = look_ahead(start, start.rules, until_us=until_us)
+        assert first.row == again.row
+        assert instants == sorted(instants)
+        assert MIDDLE_US <= instants[0] < instants[-1] < until_us
+
+    def test_of_an_empty_pool_tells_nothing_that_does_not_apply(self, start: Start) -> None:
+        empty = msgspec.structs.replace(start.snapshot, jobs=(), leases=())
+        told = look_ahead(Start(empty, {}), start.rules, until_us=MIDDLE_US + HOUR_US)
+        assert told.row["avg_jct_s"] is None
+        assert told.row["sharing_loss_jobs"] is None
+        assert told.row["jobs"] == 0
+        assert told.tenants == []
