@@ -9,6 +9,7 @@ from django.db import transaction
 
 from billing.models import Book
 from portal.demo_local import local_seed
+from portal.demo_mixed import mixed_seed
 from portal.opening import pool_open
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.simulation.traces import DATA
@@ -26,7 +27,7 @@ NODES, GPUS_PER_NODE, SCALE = 60, 8, 60
 def demo_seed() -> bool:
     """Make the demo's pools, tenants, quotas and people; return False if they exist already."""
     if Pool.objects.filter(name="philly").exists():
-        return local_seed()
+        return any([local_seed(), mixed_seed()])
     Book.objects.get_or_create(
         slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -55,6 +56,7 @@ def demo_seed() -> bool:
     )
     _people({tenant.slug: tenant for tenant, _ in tenants})
     local_seed()
+    mixed_seed()
     return True
 
 

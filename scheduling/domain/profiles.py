@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
+
 from scheduling.domain.values import Value
 
 PLAIN_MILLI = 1000  # the speed of the slowest type
@@ -23,3 +26,12 @@ class Profile(Value, frozen=True, array_like=True):
     def speed_milli(self, gpu_type: str) -> int:
         """Thousandths of the slowest type's speed; 0 where it cannot run."""
         return dict(self.speedups).get(gpu_type, 0)
+
+
+def speedups_normal(speeds: Mapping[str, Fraction]) -> dict[str, int]:
+    """Return speeds (in any one unit, each above 0) as thousandths of the slowest, by type.
+
+    Half a thousandth rounds to the even neighbour.
+    """
+    slowest = min(speeds.values(), default=Fraction(1))
+    return {name: round(speeds[name] / slowest * PLAIN_MILLI) for name in sorted(speeds)}

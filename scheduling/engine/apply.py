@@ -18,7 +18,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.grants import grants_write
-from scheduling.engine.records import entitled_rows, price_row, share_row, summary_row
+from scheduling.engine.records import entitled_rows, price_row, share_row, summary_row, throughputs
 from scheduling.engine.write import (
     Kind,
     RoundPlan,
@@ -215,6 +215,7 @@ def _record_prices(write: RoundWrite) -> None:
 def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) -> Round:
     plan, snapshot, decision = write.plan, write.plan.snapshot, write.plan.decision
     snapshot_bytes, decision_bytes = canonical_bytes(snapshot), canonical_bytes(decision)
+    throughput = throughputs(snapshot, decision)
     day = plan.wall_at.date()
     write.cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
     RoundBlob.objects.bulk_create(
@@ -262,6 +263,6 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
             "gpus": Node.objects.filter(pool_id=snapshot.pool).aggregate(all=Sum("gpus"))["all"],
             **summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
         },
-        shares=[share_row(share) for share in decision.shares],
+        shares=[share_row(share, throughput) for share in decision.shares],
         superseded=write.superseded,
     )

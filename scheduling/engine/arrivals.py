@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from scheduling.models import Arrival, Job, VirtualWork
+from scheduling.models import Arrival, Job, Profile, VirtualWork
 from tenants.scopes import engine_scope
 
 # One transaction takes at most so many jobs; the next round takes the rest.
@@ -29,13 +29,24 @@ def arrivals_submit(pool_id: int, *, until: datetime) -> int:
 
 
 def job_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job that a trace's optional columns give."""
+    """Return the fields of a job that a trace's optional columns give, but for its profile."""
     fields = {name: extra[name] for name in _TO_JOB if name in extra}
     if "max_price" in fields:
         fields["max_price"] = Decimal(fields["max_price"])
     if "estimate_s" in fields:
         fields["estimate_source"] = "trace"
     return fields
+
+
+def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a job of this type: it accepts the types that it can run on.
+
+    Of these those in `gpu_types`, if it names any. Nothing for a job without a type.
+    """
+    if profile is None:
+        return {}
+    accepted = [name for name in sorted(profile.speedups) if not gpu_types or name in gpu_types]
+    return {"profile": profile, "gpu_types": accepted}
 
 
 _TO_JOB = ("cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s")

@@ -5,11 +5,12 @@ Imported traces wait as rows (`scheduling.engine.arrivals`), the demo's is read 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from scheduling.domain.values import SECOND_US
-from scheduling.engine.arrivals import arrivals_submit
-from scheduling.models import Job, TraceFeed, VirtualWork
+from scheduling.engine.arrivals import arrivals_submit, profile_fields
+from scheduling.models import Job, Profile, TraceFeed, VirtualWork
 from scheduling.simulation.traces import TraceJob, trace_read
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
@@ -27,7 +28,8 @@ def _bundled(pool_id: int, until: datetime) -> int:
     """Submit what is due of the pool's bundled trace, if it has one.
 
     At the end of the trace it begins again, shifted by its length, without the backlog. While
-    more than `max_pending` jobs wait, nothing is fed: an overloaded demo stays bounded.
+    more than `max_pending` jobs wait, the trace stands still: an overloaded demo stays bounded, and
+    no job comes with an instant that is long past.
     """
     with engine_scope(pool_id):
         row = TraceFeed.objects.select_for_update().filter(pool_id=pool_id).first()
@@ -35,8 +37,8 @@ def _bundled(pool_id: int, until: datetime) -> int:
             return 0
         pending = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING).count()
         if pending > row.max_pending:
-            row.held_back += 1
-            row.save(update_fields=["held_back"])
+            _stand_still(row, until)
+            row.save(update_fields=["held_back", "started_at"])
             return 0
         due = _due(row, until)
         _submit(row.pool_id, due)
@@ -49,33 +51,48 @@ def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]
     jobs = trace_read(row.trace)
     due: list[tuple[TraceJob, int, datetime]] = []
     while len(due) < BATCH:
-        if row.position == len(jobs):
-            row.cycle += 1
-            row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)
-        job = jobs[row.position]
-        shift = timedelta(seconds=row.cycle * row.length_s + job.submit_s)
-        submitted_at = row.started_at + shift
+        submitted_at = _next_at(row, jobs)
         if submitted_at > until:
             break
-        due.append((job, row.cycle, submitted_at))
+        due.append((jobs[row.position], row.cycle, submitted_at))
         row.position += 1
     return due
 
 
+def _next_at(row: TraceFeed, jobs: Sequence[TraceJob]) -> datetime:
+    """When the next job is due; at the end of the trace it begins again."""
+    if row.position == len(jobs):
+        row.cycle += 1
+        row.position = next(i for i, job in enumerate(jobs) if job.submit_s > 0)
+    seconds = row.cycle * row.length_s + jobs[row.position].submit_s
+    return row.started_at + timedelta(seconds=seconds)
+
+
+def _stand_still(row: TraceFeed, until: datetime) -> None:
+    """Shift the trace so that its next job is not due before `until`."""
+    row.held_back += 1
+    row.started_at += max(until - _next_at(row, trace_read(row.trace)), timedelta())
+
+
 def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
     tenants = dict(Tenant.objects.values_list("slug", "id"))
+    profiles = {(row.tenant_id, row.name): row for row in Profile.objects.filter(pool_id=pool_id)}
+    made = [
+        (tenants[f"vc-{job.tenant}"], job, cycle, submitted_at) for job, cycle, submitted_at in due
+    ]
     jobs = [
         Job(
             pool_id=pool_id,
-            tenant_id=tenants[f"vc-{job.tenant}"],
-            name=f"philly-{job.trace_id}" + (f"-r{cycle}" if cycle else ""),
+            tenant_id=tenant_id,
+            name=f"{job.profile or 'philly'}-{job.trace_id}" + (f"-r{cycle}" if cycle else ""),
             submitted_at=submitted_at,
             source="trace",
             gpus=job.gpus,
             gpus_min=job.gpus,
             gpus_max=job.gpus,
+            **profile_fields(profiles.get((tenant_id, job.profile))),
         )
-        for job, cycle, submitted_at in due
+        for tenant_id, job, cycle, submitted_at in made
     ]
     Job.objects.bulk_create(jobs)
     VirtualWork.objects.bulk_create(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from billing.money import to_text
 from scheduling.domain.decision import Decision, Share
+from scheduling.domain.profiles import PLAIN_MILLI
 from scheduling.domain.snapshot import PoolPrice, Snapshot
+from scheduling.policies.registry import options_told
 
 
 def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
@@ -42,15 +45,51 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
     }
 
 
-def share_row(share: Share) -> dict[str, Any]:
-    """Return a share with its field names, for the row that outlives the round's bytes."""
-    return {name: getattr(share, name) for name in share.__struct_fields__}
+def share_row(share: Share, throughput: Mapping[tuple[int, str], int]) -> dict[str, Any]:
+    """Return a share with its field names, for the row that outlives the round's bytes.
+
+    In pools with profiles also what its GPUs do, `throughput_milli`.
+    """
+    row = {name: getattr(share, name) for name in share.__struct_fields__}
+    if throughput:
+        row["throughput_milli"] = throughput.get((share.tenant, share.gpu_type), 0)
+    return row
+
+
+def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], int]:
+    """Return GPUs x speed of all leases after the round, by (tenant, GPU type).
+
+    In thousandths of a GPU of each job's slowest type; empty where no job has a profile.
+    """
+    if not snapshot.profiles:
+        return {}
+    profiles = {profile.id: profile for profile in snapshot.profiles}
+    profile_of = {job.id: profiles.get(job.profile) for job in snapshot.jobs}
+    over = {end.lease for end in decision.ends}
+    held = [
+        (lease.job, lease.tenant, lease.gpu_type, lease.gpus)
+        for lease in snapshot.leases
+        if lease.id not in over
+    ]
+    held += [
+        (grant.job, grant.tenant, grant.gpu_type, sum(gpus for _, gpus in grant.placement))
+        for grant in decision.grants
+    ]
+    found: dict[tuple[int, str], int] = {}
+    for job, tenant, gpu_type, gpus in held:
+        profile = profile_of.get(job)
+        speed = profile.speed_milli(gpu_type) if profile else PLAIN_MILLI
+        found[tenant, gpu_type] = found.get((tenant, gpu_type), 0) + gpus * speed
+    return found
 
 
 def summary_row(
     snapshot: Snapshot, decision: Decision, *, granted: int, renewed: int, ended: int
 ) -> dict[str, Any]:
-    """Return the counts of a round as applied (what was superseded is not in them)."""
+    """Return the counts of a round as applied (what was superseded is not in them).
+
+    In pools with profiles also the throughput, and the policy with its options in words.
+    """
     capacity = sum(node.gpus for node in snapshot.nodes)
     used = sum(price.used for price in decision.prices)
     return {
@@ -63,6 +102,16 @@ def summary_row(
         "used": used,
         "idle": capacity - used,
         "reasons": _by_reason(decision),
+        **_throughput(snapshot, decision),
+    }
+
+
+def _throughput(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
+    if not snapshot.profiles:
+        return {}
+    return {
+        "throughput_milli": sum(throughputs(snapshot, decision).values()),
+        "policy": options_told(snapshot.policy, snapshot.options),
     }
 
 

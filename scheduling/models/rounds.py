@@ -11,7 +11,8 @@ class Round(models.Model):
     """One committed scheduling decision of a pool. Append-only.
 
     `at` is the instant on the round grid: the policy's `now`. `summary` holds counts for
-    lists, `shares` the rows of the decision per (tenant, type), `superseded` what changed
+    lists, `shares` the rows of the decision per (tenant, type); in pools with profiles both hold
+    `throughput_milli`, GPUs x speed of the leases after the round. `superseded`: what changed
     between snapshot and apply: [{"item", "id", "why"}, ...].
     """
 

@@ -42,3 +42,18 @@ def options(name: str, raw: dict[str, Any]) -> Options:
         OptionError: a field is unknown or out of bounds; it is named.
     """
     return parse_options(policy(name).options_type, raw)
+
+
+def options_told(name: str, raw: dict[str, Any]) -> str:
+    """Return a policy in words: its name, and the options that differ from their defaults.
+
+    Raises: as `options`.
+    """
+    chosen = options(name, raw)
+    plain = type(chosen)()
+    words = [
+        f"{field} {getattr(chosen, field)}"
+        for field in chosen.__struct_fields__
+        if getattr(chosen, field) != getattr(plain, field)
+    ]
+    return ", ".join([name, *words])

@@ -14,13 +14,17 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. `submit_s` counts from the slice's start; 0 is the backlog."""
+    """One job of a trace. `submit_s` counts from the slice's start; 0 is the backlog.
+
+    `profile` names its job type, whose slowest GPU type `duration_s` is told for; empty: none.
+    """
 
     trace_id: int
     tenant: str
     submit_s: int
     duration_s: int
     gpus: int
+    profile: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -42,4 +46,5 @@ def _rows(path: Path) -> Iterator[TraceJob]:
                 int(row["submit_s"]),
                 int(row["duration_s"]),
                 int(row["gpus"]),
+                row.get("profile", ""),
             )

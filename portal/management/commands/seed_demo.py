@@ -10,9 +10,9 @@ from portal.demo import demo_seed
 class Command(BaseCommand):
     """Seed the demo; does nothing where it was seeded already."""
 
-    help = "Make the demo pool `philly`, its tenants and people, unless they exist."
+    help = "Make the demo's pools, tenants and people, unless they exist."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Seed and say what was done."""
         made = demo_seed()
-        self.stdout.write("demo pool philly is made" if made else "the demo is there already")
+        self.stdout.write("the demo is made" if made else "the demo is there already")

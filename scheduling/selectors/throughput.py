@@ -1,0 +1,161 @@
+"""What a mixed pool's GPUs do: GPUs x speed, in GPUs of each job's slowest type. By round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from scheduling.models import Round
+from scheduling.selectors.sight import Seen, Sight
+
+# The last rounds that are read; a chart shows POINTS of them.
+ROUNDS, POINTS = 2000, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One round: its throughput, and the policy with its options that decided it."""
+
+    number: int
+    at: datetime
+    milli: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """Rounds in a row of one policy; `mean_milli` is the mean of their throughputs."""
+
+    policy: str
+    first: int
+    since: datetime
+    until: datetime
+    rounds: int
+    mean_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSpeed:
+    """One tenant after the last round; `seen` None: all that the viewer may not see, summed."""
+
+    seen: Seen | None
+    gpus: int
+    milli: int
+
+    @property
+    def each_milli(self) -> int | None:
+        """Mean speed of its GPUs; None where it holds none."""
+        return self.milli // self.gpus if self.gpus else None
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """A pool's throughput now and over its last rounds, oldest first."""
+
+    moments: tuple[Moment, ...]
+    reigns: tuple[Reign, ...]
+    tenants: tuple[TenantSpeed, ...]
+
+    @property
+    def last(self) -> Moment:
+        """The last round."""
+        return self.moments[-1]
+
+
+_MOMENTS = """
+SELECT * FROM (
+    SELECT number, at, (summary->>'throughput_milli')::bigint, summary->>'policy'
+    FROM scheduling_round
+    WHERE pool_id = %s AND at >= %s AND summary ? 'throughput_milli'
+    ORDER BY number DESC LIMIT %s
+) last ORDER BY number
+"""
+
+
+def throughput_read(pool_id: int, sight: Sight, *, since: datetime) -> Throughput | None:
+    """Return a pool's throughput since an instant; None where no round told of any. Two queries."""
+    moments = _moments(pool_id, since)
+    if not moments:
+        return None
+    shares = Round.objects.filter(pool_id=pool_id, number=moments[-1].number)
+    rows = shares.values_list("shares", flat=True).get()
+    return Throughput(thinned(moments), reigns(moments), _tenants(rows, sight))
+
+
+def _moments(pool_id: int, since: datetime) -> list[Moment]:
+    with connection.cursor() as cursor:
+        cursor.execute(_MOMENTS, [pool_id, since, ROUNDS])
+        return [Moment(*row) for row in cursor.fetchall()]
+
+
+def reigns(moments: Sequence[Moment]) -> tuple[Reign, ...]:
+    """Return the policies of rounds in time order, one after the other."""
+    found: list[list[Moment]] = []
+    for moment in moments:
+        if not found or found[-1][-1].policy != moment.policy:
+            found.append([])
+        found[-1].append(moment)
+    return tuple(
+        Reign(
+            rows[0].policy,
+            rows[0].number,
+            rows[0].at,
+            rows[-1].at,
+            len(rows),
+            sum(row.milli for row in rows) // len(rows),
+        )
+        for rows in found
+    )
+
+
+def thinned(moments: Sequence[Moment]) -> tuple[Moment, ...]:
+    """Return at most about POINTS of them, evenly, and the last."""
+    step = -(-len(moments) // POINTS)
+    return tuple(moments[(len(moments) - 1) % step :: step])
+
+
+def _tenants(shares: Iterable[dict[str, Any]], sight: Sight) -> tuple[TenantSpeed, ...]:
+    sums: dict[int, list[int]] = {}
+    for share in shares:
+        row = sums.setdefault(share["tenant"], [0, 0])
+        row[0] += share["own"] + share["borrowed"]
+        row[1] += share.get("throughput_milli", 0)
+    shown: list[TenantSpeed] = []
+    hidden = [0, 0]
+    for tenant, (gpus, milli) in sums.items():
+        seen = sight.of(tenant)
+        if seen is None:
+            hidden = [hidden[0] + gpus, hidden[1] + milli]
+        else:
+            shown.append(TenantSpeed(seen, gpus, milli))
+    shown.sort(key=lambda row: row.seen.number if row.seen else 0)
+    return (*shown, TenantSpeed(None, *hidden)) if hidden[0] else tuple(shown)
+
+
+_OWN = """
+SELECT r.number, r.at, x.milli, r.summary->>'policy'
+FROM (
+    SELECT number, at, summary, shares FROM scheduling_round
+    WHERE pool_id = %s AND at >= %s AND summary ? 'throughput_milli'
+    ORDER BY number DESC LIMIT %s
+) r
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum((share->>'throughput_milli')::bigint), 0)::bigint AS milli
+    FROM jsonb_array_elements(r.shares) share WHERE (share->>'tenant')::bigint = %s
+) x
+ORDER BY r.number
+"""
+
+
+def tenant_throughput(pool_id: int, tenant_id: int, *, since: datetime) -> tuple[Moment, ...]:
+    """Return one tenant's throughput over the last POINTS rounds since an instant. One query.
+
+    Empty in pools without profiles.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_OWN, [pool_id, since, POINTS, tenant_id])
+        return tuple(Moment(*row) for row in cursor.fetchall())

@@ -1,0 +1,176 @@
+"""The demo pool `mixed`: GPUs of three types, and a change of policy while it runs."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+
+from billing.checks import checks_run
+from billing.metering import meter_pool
+from portal.demo import demo_seed
+from portal.demo_mixed import BEGIN, KINDS
+from scheduling.engine.rounds import Outcome
+from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
+from scheduling.policies.registry import POLICIES
+from scheduling.selectors.replay import round_replay
+from scheduling.selectors.sight import Sight
+from scheduling.selectors.throughput import throughput_read
+from scheduling.services.operate import LENGTHS, pool_change
+from scheduling.simulation.mixed_trace import COLUMNS, mixed_rows
+from scheduling.simulation.traces import DATA
+from tenants.audit import Actor
+from tenants.models import Quota, User
+from tests.factories import Cluster
+
+# Policies with options that an operator goes through, one after the other, while jobs run.
+SWITCHES = [
+    (name, options)
+    for name, options in (
+        ("ltgf", {}),
+        ("oef", {"mode": "noncooperative"}),
+        ("oef", {"mode": "cooperative"}),
+        ("fifo", {}),
+        ("ltgf", {}),
+    )
+    if name in POLICIES
+]
+ROUND_S, ROUNDS = 600, 6
+
+
+@pytest.fixture
+def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
+    demo_seed()
+    return Pool.objects.get(name="mixed")
+
+
+def lab_of(pool: Pool) -> Cluster:
+    first = pool.nodes.select_related("gpu_type").first()
+    assert first is not None
+    return Cluster(pool, first.gpu_type, {}, BEGIN)
+
+
+def switch(pool: Pool, policy: str, options: Mapping[str, object]) -> None:
+    pool_change(
+        actor=Actor(User.objects.get(username="otto")),
+        pool_id=pool.pk,
+        policy=policy,
+        options=options,
+        lengths={name: getattr(pool, name) for name in LENGTHS},
+        visibility=pool.visibility,
+    )
+
+
+class TestTheTrace:
+    def test_is_what_its_seed_draws(self) -> None:
+        with gzip.open(DATA / "mixed_24h.csv.gz", "rt", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in mixed_rows())]
+
+
+class TestTheSeed:
+    def test_shares_out_every_gpu_of_each_type(self, pool: Pool) -> None:
+        for kind in KINDS:
+            quotas = Quota.objects.filter(pool=pool, gpu_type__name=kind.name)
+            assert sum(row.gpus for row in quotas) == kind.nodes * kind.gpus
+
+    def test_gives_every_team_speeds_on_the_types_of_the_pool(self, pool: Pool) -> None:
+        types = {kind.name for kind in KINDS}
+        profiles = Profile.objects.filter(pool=pool)
+        assert profiles.count() == 10
+        for profile in profiles:
+            assert set(profile.speedups) == types
+            assert min(profile.speedups.values()) == 1000
+
+    def test_is_made_once(self, pool: Pool) -> None:
+        assert not demo_seed()
+        assert pool.profiles.count() == 10
+
+
+class TestTheFeed:
+    def test_gives_jobs_their_profile_and_its_types(self, pool: Pool) -> None:
+        lab_of(pool).round()
+        jobs = Job.objects.filter(pool=pool).select_related("profile")
+        assert jobs.count() == 48
+        for job in jobs:
+            assert job.profile is not None
+            assert job.profile.tenant_id == job.tenant_id
+            assert job.name.startswith(job.profile.name)
+            assert job.gpu_types == sorted(job.profile.speedups)
+
+    def test_stands_still_while_too_many_wait(self, pool: Pool) -> None:
+        TraceFeed.objects.filter(pool=pool).update(max_pending=5)
+        lab = lab_of(pool)
+        lab.rounds(4, every_s=ROUND_S)
+        feed = TraceFeed.objects.get(pool=pool)
+        assert feed.held_back == 3
+        TraceFeed.objects.filter(pool=pool).update(max_pending=500)
+        lab.round(after_s=ROUND_S)
+        late = Job.objects.filter(pool=pool, submitted_at__gt=BEGIN)
+        # What comes now is not told to have come while the trace stood still.
+        assert late.exists()
+        assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
+
+
+class TestASwitchOfThePolicy:
+    def test_loses_no_lease_and_shows_what_it_does_to_throughput(self, pool: Pool) -> None:
+        lab = lab_of(pool)
+        for index, (policy, options) in enumerate(SWITCHES):
+            if index:
+                held = set(Lease.objects.exclude(state="ended").values_list("id", flat=True))
+                switch(pool, policy, options)
+                pool.refresh_from_db()
+                assert held == set(
+                    Lease.objects.exclude(state="ended").values_list("id", flat=True)
+                )
+            for _ in range(ROUNDS):
+                result = lab.round(after_s=ROUND_S if Round.objects.exists() else 0)
+                assert result.outcome is Outcome.COMMITTED
+        self.leases_end_at_their_terms(pool)
+        self.books_add_up(pool)
+        self.rounds_replay(pool)
+        self.throughput_is_told(pool)
+
+    def leases_end_at_their_terms(self, pool: Pool) -> None:
+        """Finished, or not renewed when the last term was over; nothing else."""
+        ended = Lease.objects.filter(pool=pool, state="ended")
+        assert ended.count() > 30
+        assert {lease.end_reason for lease in ended} <= {"finished", "not_renewed"}
+        for lease in ended.filter(end_reason="not_renewed"):
+            last = LeaseTerm.objects.filter(lease=lease).order_by("-number").first()
+            assert last is not None
+            assert lease.ended_at is not None
+            assert lease.ended_at >= last.expires_at
+        assert not Job.objects.filter(pool=pool).exclude(quarantine="").exists()
+
+    def books_add_up(self, pool: Pool) -> None:
+        while meter_pool(pool.pk).events:
+            pass
+        results = {result.name: result for result in checks_run()}
+        assert [result for result in results.values() if not result.ok] == []
+        assert results["lines_match_terms"].checked > 0
+
+    def rounds_replay(self, pool: Pool) -> None:
+        for round_ in Round.objects.filter(pool=pool):
+            assert round_replay(round_).same
+
+    def throughput_is_told(self, pool: Pool) -> None:
+        sight = Sight(pool.visibility)
+        told = throughput_read(pool.pk, sight, since=BEGIN)
+        assert told is not None
+        assert [reign.policy.split(",")[0] for reign in told.reigns] == [
+            policy for policy, _ in SWITCHES
+        ]
+        assert [reign.rounds for reign in told.reigns] == [ROUNDS] * len(SWITCHES)
+        # The total is what the leases say, and the tenants' parts sum to it.
+        held = Lease.objects.filter(pool=pool).exclude(state="ended")
+        speeds = [
+            row.gpus * row.job.profile.speedups[row.gpu_type.name]
+            for row in held.select_related("job__profile", "gpu_type")
+            if row.job.profile is not None
+        ]
+        assert told.last.milli == sum(speeds)
+        assert sum(row.milli for row in told.tenants) == told.last.milli
