@@ -1,0 +1,1 @@
+"""Linear programs of the sharing rules, pure; the only importers of solvers."""

@@ -1,0 +1,119 @@
+"""HiGHS, called so that the same program gives the same bytes: one thread, seed, no clock.
+
+Wall time is never a limit; iterations are. Tolerances are 1e-9 because the default of 1e-7 errs
+by 2e-7 relative. Interior point ends with a crossover to a vertex, without which the bound of
+n + k - 1 non-zeros is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.formulations.problems import Array, SolverError
+
+ITERATIONS = 2_000_000  # of simplex; interior point takes far fewer
+TOLERANCE = 1e-9
+OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "parallel": "off",
+    "random_seed": 0,
+    "simplex_iteration_limit": ITERATIONS,
+    "run_crossover": "on",
+    "primal_feasibility_tolerance": TOLERANCE,
+    "dual_feasibility_tolerance": TOLERANCE,
+}
+
+
+@dataclass(eq=False)
+class Rows:
+    """Rows of a linear program as they are collected: `lower <= values . x[indices] <= upper`."""
+
+    indices: list[NDArray[np.int32]] = field(default_factory=list)
+    values: list[Array] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def add(self, indices: NDArray[np.int64], values: Array, lower: float, upper: float) -> None:
+        """Add one row; zeros are left out, as HiGHS would warn of them."""
+        kept = np.flatnonzero(values)
+        self.indices.append(np.asarray(indices, dtype=np.int32)[kept])
+        self.values.append(np.asarray(values, dtype=np.float64)[kept])
+        self.lower.append(lower)
+        self.upper.append(upper)
+
+    def packed(self) -> tuple[Array, Array, NDArray[np.int32], NDArray[np.int32], Array]:
+        """Give bounds, starts, indices and values as HiGHS takes them."""
+        sizes = [len(row) for row in self.indices]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        return (
+            np.array(self.lower),
+            np.array(self.upper),
+            starts if sizes else np.zeros(0, np.int32),
+            np.concatenate(self.indices) if sizes else np.zeros(0, np.int32),
+            np.concatenate(self.values) if sizes else np.zeros(0),
+        )
+
+
+class Program:
+    """One linear program in HiGHS, maximised; rows can be added, and it starts where it ended."""
+
+    def __init__(self, cost: Array, upper: Array, rows: Rows) -> None:
+        """Pass `max cost . x, 0 <= x <= upper` and the rows."""
+        self.highs = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy declares it
+        for name, value in OPTIONS.items():
+            self.highs.setOptionValue(name, value)
+        lower_rows, upper_rows, starts, indices, values = rows.packed()
+        columns = len(cost)
+        self.highs.passModel(
+            columns,
+            len(lower_rows),
+            len(values),
+            int(highspy.MatrixFormat.kRowwise),
+            int(highspy.ObjSense.kMaximize),
+            0.0,  # offset
+            cost,
+            np.zeros(columns),
+            upper,
+            lower_rows,
+            upper_rows,
+            starts,
+            indices,
+            values,
+            np.zeros(columns, np.int32),  # all columns are continuous
+        )
+
+    def option(self, name: str, value: bool | int | float | str) -> None:
+        """Set an option of HiGHS."""
+        self.highs.setOptionValue(name, value)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows; the next solve starts from the basis of the last."""
+        lower, upper, starts, indices, values = rows.packed()
+        if len(lower):
+            self.highs.addRows(len(lower), lower, upper, len(values), starts, indices, values)
+
+    def solve(self) -> tuple[Array, Array]:
+        """Return the values of columns and the duals of rows at the optimum.
+
+        Raises:
+            SolverError: the status is anything but optimal.
+        """
+        self.highs.run()
+        status = self.highs.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"HiGHS ended with {self.highs.modelStatusToString(status)!r}")
+        solution = self.highs.getSolution()
+        return np.array(solution.col_value), np.array(solution.row_dual)
+
+    def column_duals(self) -> Array:
+        """Return the reduced costs of the last optimum."""
+        return np.array(self.highs.getSolution().col_dual)
+
+    def objective(self) -> float:
+        """Return the value of the last optimum."""
+        return float(self.highs.getInfo().objective_function_value)
