@@ -94,16 +94,18 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     Raises:
         ValueError: a weight or the total is negative.
     """
-    if total < 0 or any(weight < 0 for weight in weights):
+    if total < 0 or min(weights, default=0) < 0:
         raise ValueError("largest_remainder needs a total and weights of at least 0")
     weight_sum = sum(weights)
     if weight_sum == 0:
         return [0] * len(weights)
     parts = [total * weight // weight_sum for weight in weights]
-    remainders = [-(total * weight % weight_sum) for weight in weights]
     left = total - sum(parts)
-    for index in sorted(range(len(weights)), key=lambda i: (remainders[i], i))[:left]:
-        parts[index] += 1
+    if left:
+        ranked = [(-(total * weight % weight_sum), index) for index, weight in enumerate(weights)]
+        ranked.sort()
+        for _, index in ranked[:left]:
+            parts[index] += 1
     return parts
 
 

@@ -9,7 +9,7 @@ from billing.revenue.idle import (
     IdleSums,
     QuotaRow,
     Share,
-    lender_order,
+    split_amount,
     split_charge,
     weights_between,
 )
@@ -23,8 +23,8 @@ __all__ = [
     "QuotaRow",
     "Share",
     "Sweep",
-    "lender_order",
     "price_to_micro",
+    "split_amount",
     "split_charge",
     "weights_between",
 ]

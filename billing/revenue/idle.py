@@ -44,11 +44,6 @@ class Share:
     lent_gpu_us: int
 
 
-def lender_order(lender: int) -> tuple[bool, int]:
-    """Order of lenders where remainders tie: by tenant id, the operator last."""
-    return (lender == OPERATOR, lender)
-
-
 def split_charge(
     amount_micro: int, borrowed_gpu_us: int, weights: Mapping[int, int]
 ) -> tuple[Share, ...]:
@@ -60,13 +55,34 @@ def split_charge(
     Raises:
         ValueError: an amount or a weight is negative.
     """
-    lenders = sorted((key for key, weight in weights.items() if weight), key=lender_order)
+    lenders = _lenders(weights)
     if not lenders:
         return (Share(OPERATOR, 0, amount_micro, borrowed_gpu_us),)
     present = [weights[lender] for lender in lenders]
     amounts = largest_remainder(amount_micro, present)
     lent = largest_remainder(borrowed_gpu_us, present)
     return tuple(map(Share, lenders, present, amounts, lent))
+
+
+def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return (lender, money) of a charge: `split_charge` for those who need no more than that.
+
+    Raises:
+        ValueError: an amount or a weight is negative.
+    """
+    lenders = _lenders(weights)
+    if not lenders:
+        return [(OPERATOR, amount_micro)]
+    amounts = largest_remainder(amount_micro, [weights[lender] for lender in lenders])
+    return list(zip(lenders, amounts, strict=True))
+
+
+def _lenders(weights: Mapping[int, int]) -> list[int]:
+    """Those with a weight, in the order in which remainders tie: by tenant id, operator last."""
+    lenders = sorted([lender for lender, weight in weights.items() if weight])
+    if lenders and lenders[0] == OPERATOR:
+        lenders.append(lenders.pop(0))
+    return lenders
 
 
 class IdleSums:
@@ -109,11 +125,12 @@ class IdleSums:
     def mark(self, at_us: int) -> dict[int, int]:
         """Return each lender's integral up to `at_us` (zeros left out), in GPU-microseconds."""
         self._advance(at_us)
-        sums = {
-            lender: self._sums.get(lender, 0) + rate * (self.now_us - self._since_us[lender])
+        now_us, since_us, sums = self.now_us, self._since_us, self._sums
+        return {
+            lender: total
             for lender, rate in self._rates.items()
+            if (total := sums[lender] + rate * (now_us - since_us[lender]))
         }
-        return {lender: total for lender, total in sums.items() if total}
 
     def rates(self) -> dict[int, int]:
         """Return each lender's lendable idle GPUs now."""
@@ -163,5 +180,8 @@ class IdleSums:
 
 def weights_between(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
     """Return the weights of a term from its two marks (zeros left out)."""
-    weights = {lender: total - before.get(lender, 0) for lender, total in after.items()}
-    return {lender: weight for lender, weight in weights.items() if weight}
+    return {
+        lender: weight
+        for lender, total in after.items()
+        if (weight := total - before.get(lender, 0))
+    }

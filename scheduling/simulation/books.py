@@ -1,7 +1,7 @@
 """The simulator's records: leases, terms, charges and incomes, and the hash over all of them.
 
-Terms and their lenders come from `billing.revenue.Sweep`, charges from `billing.money`, as in a
-live pool; only the rows they end up in are plain values here.
+Idle quota and lenders' parts come from `billing.revenue`, charges from `billing.money`, as in a
+live pool (tests/simulation/test_books.py: equal to its sweep over lease events).
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from billing.money import charge_micro, to_text
-from billing.revenue import ClosedTerm, Event, Sweep, split_charge
+from billing.money import charge_micro
+from billing.revenue import IdleSums, split_amount, weights_between
 from scheduling.domain.cluster import Placement
+from scheduling.domain.leases import Lease
+
+Mark = dict[int, int]  # lender -> idle GPU-microseconds so far
 
 
 class LeaseRow(NamedTuple):
@@ -59,60 +62,75 @@ class JobRow(NamedTuple):
 
 @dataclass(slots=True)
 class Books:
-    """What has happened. `charged` and `earned` are micro-credits by tenant (0: the operator)."""
+    """What has happened. `charged` and `earned` are micro-credits by tenant (0: the operator).
+
+    Everything is told in time order, so that a term is charged when it closes: what
+    `billing.revenue.Sweep` gives where no event is late.
+    """
 
     leases: list[LeaseRow] = field(default_factory=list)
     terms: list[TermRow] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
     charged: dict[int, int] = field(default_factory=dict)
     earned: dict[int, int] = field(default_factory=dict)
-    _sweep: Sweep = field(default_factory=Sweep)
-    _number: int = 0
+    _idle: dict[str, IdleSums] = field(default_factory=dict)
+    _begun: dict[int, tuple[int, Mark]] = field(default_factory=dict)  # present terms, by lease
+    _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest of each type
 
     def entitle(
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
     ) -> None:
         """Effective quotas of a type from now on: tenant -> (GPUs, lendable at most)."""
-        data = {"gpu_type": gpu_type, "capacity": capacity, "quotas": quotas}
-        self._feed("entitled", at_us, data)
+        self._idle.setdefault(gpu_type, IdleSums()).entitle(at_us, capacity, quotas)
 
-    def event(self, kind: str, at_us: int, who: tuple[int, int, int, int], data: Any) -> None:
-        """Tell of a lease: who = (lease, job, tenant, term)."""
-        self._feed(kind, at_us, data, who)
+    def granted(self, at_us: int, lease: Lease) -> None:
+        """A lease began, and with it its first term."""
+        self._begin(at_us, lease)
+        self._idle[lease.gpu_type].use(at_us, lease.tenant, lease.own)
 
-    def rest(self, at_us: int) -> None:
-        """Close what is known up to `at_us`: nothing earlier will be told any more."""
-        for closed in self._sweep.rest(at_us):
-            self._close(closed)
+    def renewed(self, at_us: int, old: Lease, new: Lease) -> None:
+        """One term closed and the next began."""
+        self._close(at_us, old)
+        self._begin(at_us, new)
+        if new.own != old.own:
+            self._idle[old.gpu_type].use(at_us, old.tenant, new.own - old.own)
 
-    def _feed(
-        self, kind: str, at_us: int, data: Any, who: tuple[int, int, int, int] = (0, 0, 0, 0)
-    ) -> None:
-        self._number += 1
-        event = Event(self._number, kind, at_us, *who, data)
-        for closed in self._sweep.feed(event):
-            self._close(closed)
+    def ended(self, at_us: int, lease: Lease) -> None:
+        """A lease is over, and its last term."""
+        self._close(at_us, lease)
+        self._idle[lease.gpu_type].use(at_us, lease.tenant, -lease.own)
 
-    def _close(self, term: ClosedTerm) -> None:
-        charge = charge_micro(term.borrowed, term.price_micro, term.held_us)
-        starts_us = term.ends_us if term.starts_us is None else term.starts_us
+    def _begin(self, at_us: int, lease: Lease) -> None:
+        mark = self._mark(at_us, lease.gpu_type) if lease.borrowed and lease.price_micro else {}
+        self._begun[lease.id] = (at_us, mark)
+
+    def _close(self, at_us: int, lease: Lease) -> None:
+        starts_us, before = self._begun.pop(lease.id)
+        borrowed, price_micro = lease.borrowed, lease.price_micro
+        charge = 0
+        if borrowed and price_micro:
+            charge = charge_micro(borrowed, price_micro, at_us - starts_us)
         self.terms.append(
             TermRow(
-                term.lease,
-                term.term,
-                term.own,
-                term.borrowed,
-                term.price_micro,
-                starts_us,
-                term.ends_us,
-                charge,
+                lease.id, lease.term, lease.own, borrowed, price_micro, starts_us, at_us, charge
             )
         )
-        if not charge:
-            return
-        self.charged[term.tenant] = self.charged.get(term.tenant, 0) + charge
-        for share in split_charge(charge, term.borrowed * term.held_us, term.weights):
-            self.earned[share.lender] = self.earned.get(share.lender, 0) + share.amount_micro
+        if charge:
+            after = self._mark(at_us, lease.gpu_type)
+            self._charge(lease.tenant, charge, weights_between(before, after))
+
+    def _charge(self, tenant: int, charge: int, weights: Mark) -> None:
+        self.charged[tenant] = self.charged.get(tenant, 0) + charge
+        earned = self.earned
+        for lender, amount in split_amount(charge, weights):
+            earned[lender] = earned.get(lender, 0) + amount
+
+    def _mark(self, at_us: int, gpu_type: str) -> Mark:
+        """Idle quota by lender up to now; changes of this very instant do not move it."""
+        known = self._marks.get(gpu_type)
+        if known is None or known[0] != at_us:
+            known = self._marks[gpu_type] = (at_us, self._idle[gpu_type].mark(at_us))
+        return known[1]
 
     def sha256(self) -> str:
         """Hash of every job's end, every lease and every term with its charge, in one order."""
@@ -124,8 +142,3 @@ class Books:
         for term in sorted(self.terms):
             digest.update(repr(tuple(term)).encode())
         return digest.hexdigest()
-
-
-def term_data(gpu_type: str, own: int, borrowed: int, price_micro: int) -> dict[str, Any]:
-    """A term's figures as lease events carry them."""
-    return {"gpu_type": gpu_type, "own": own, "borrowed": borrowed, "price": to_text(price_micro)}

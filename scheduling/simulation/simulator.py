@@ -151,7 +151,6 @@ def _closed(
     outcome.end_us = world.at_us if until_us is None else until_us
     outcome.stranded = tuple(world.runs)
     outcome.open = tuple(world.leases.values())
-    world.books.rest(world.at_us)
     if until_us is None:
         check_conservation(outcome, cluster, jobs)
     return outcome

@@ -32,7 +32,7 @@ from scheduling.domain.snapshot import (
 from scheduling.domain.values import SECOND_US
 from scheduling.placement.consolidated import FreeGpus
 from scheduling.policies.registry import policy as policy_named
-from scheduling.simulation.books import Books, JobRow, LeaseRow, term_data
+from scheduling.simulation.books import Books, JobRow, LeaseRow
 from scheduling.simulation.events import Events, Kind
 from scheduling.simulation.workloads import Cluster, SimJob
 
@@ -243,8 +243,7 @@ class World:
         del self.leases[lease.id]
         self.queue.add(lease.job)
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
-        who = (lease.id, lease.job, lease.tenant, lease.term)
-        self.books.event("ended", at_us, who, {"started": True})
+        self.books.ended(at_us, lease)
 
     # What a round looks at, and what it changes.
 
@@ -347,7 +346,6 @@ class World:
             self._release(lease, self.at_us, end.reason)
         for grant in decision.grants:
             self._grant(grant)
-        self.books.rest(self.at_us)
 
     def go_on(self, renewals: Sequence[Renew], grants: Sequence[Grant], *, forget: bool) -> None:
         """A round that ends nothing; the caller keeps the sums. `forget` clears the memory."""
@@ -356,7 +354,6 @@ class World:
         self._begin_round(renewals)
         for grant in grants:
             self._grant(grant)
-        self.books.rest(self.at_us)
 
     def _begin_round(self, renewals: Sequence[Renew]) -> None:
         self.changes.clear()
@@ -369,14 +366,12 @@ class World:
         old = self.leases[row.lease]
         self.own_held[old.tenant, old.gpu_type] += row.own - old.own
         until_us = self.at_us + self.rules.lease_us
-        self.leases[old.id] = Lease(
+        new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
             old.term + 1, row.own, row.borrowed, row.price_micro,
         )  # fmt: skip
         self._one_more_term(row.job)
-        who = (old.id, old.job, old.tenant, old.term + 1)
-        data = term_data(row.gpu_type, row.own, row.borrowed, row.price_micro)
-        self.books.event("renewed", self.at_us, who, data)
+        self.books.renewed(self.at_us, old, new)
         self.events.push(until_us, Kind.DUE, old.id)
         run = self.runs[row.job]
         if self.rules.checkpoint_us:
@@ -387,7 +382,7 @@ class World:
     def _grant(self, grant: Grant) -> None:
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
         until_us = self.at_us + self.rules.lease_us
-        self.leases[lease_id] = Lease(
+        lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
             until_us, 1, grant.own, grant.borrowed, grant.price_micro,
         )  # fmt: skip
@@ -399,10 +394,7 @@ class World:
         self.free[grant.gpu_type].take(grant.placement)
         self.queue.discard(grant.job)
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
-        who = (lease_id, grant.job, grant.tenant, 1)
-        data = term_data(grant.gpu_type, grant.own, grant.borrowed, grant.price_micro)
-        self.books.event("granted", self.at_us, who, data)
-        self.books.event("started", self.at_us, who, {})
+        self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
         self.events.push(until_us, Kind.DUE, lease_id)
 
