@@ -96,7 +96,6 @@ def go_on(
 
     play(world, outcome, until_us=until_us - 1, shortcuts=world.is_plain, progress=tell)
     world.advance(max(until_us, world.at_us))
-    world.books.rest(world.at_us)
     outcome.end_us = until_us
     outcome.stranded, outcome.open = tuple(world.runs), tuple(world.leases.values())
     return outcome

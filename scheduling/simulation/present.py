@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from scheduling.domain.cluster import Node
 from scheduling.domain.leases import Lease
 from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
-from scheduling.simulation.books import term_data
 from scheduling.simulation.events import Kind
 from scheduling.simulation.workloads import Cluster, SimJob
 from scheduling.simulation.world import Rules, World, _Run, free_gpus
@@ -113,10 +112,7 @@ class PresentWorld(World):
         self.held[lease.gpu_type] = self.held.get(lease.gpu_type, 0) + lease.gpus
         self.own_held[key] = self.own_held.get(key, 0) + lease.own
         self.free[lease.gpu_type].take(lease.placement)
-        who = (lease.id, lease.job, lease.tenant, lease.term)
-        data = term_data(lease.gpu_type, lease.own, lease.borrowed, lease.price_micro)
-        self.books.event("granted", self.at_us, who, data)
-        self.books.event("started", self.at_us, who, {})
+        self.books.granted(self.at_us, lease)
         self.events.push(run.ends_us, Kind.END, lease.id)
         self.events.push(max(lease.expires_us, lease.protected_until_us), Kind.DUE, lease.id)
 
