@@ -16,6 +16,8 @@ from portal.marks.tenants import TenantMark
 
 COMPACT_FROM = 200
 ROWS = 2
+# A small node is drawn no larger than one of so many columns: its name has room beside others'.
+LEAST_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def node_map(nodes: Sequence[MapNode], *, label: str = "", compact: bool | None 
 
 
 def _node(node: MapNode, cells: _Cells) -> Markup:
-    columns = max(-(-node.gpus // ROWS), 1)
+    columns = max(-(-node.gpus // ROWS), LEAST_COLUMNS if cells.names else 1)
     width = columns * cells.width + 2
     height = cells.top + ROWS * cells.height + 1
     leases = sorted(node.leases, key=lambda lease: lease.tenant.you)

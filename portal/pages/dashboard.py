@@ -22,9 +22,11 @@ from portal.marks.figures import (
     thousands,
 )
 from portal.marks.notes import Addend, Link, Note, Stat, count_note, credit_note
+from portal.pages.speeds import moments_chart, value_text
 from scheduling.domain.entitlements import Mode
 from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
 from scheduling.selectors.sight import Sight
+from scheduling.selectors.throughput import Moment
 
 SHOWN = 10
 NAMED = 3
@@ -52,6 +54,7 @@ class Board:
     money: AccountSummary
     round_url: str
     ledger_url: str
+    moments: Sequence[Moment] = ()
 
     @property
     def has(self) -> int:
@@ -314,14 +317,21 @@ class Figure:
 
 
 def figures(board: Board) -> list[Figure]:
-    """Use against quota, and rho; per GPU type where there are several."""
+    """Use against quota, and rho; per GPU type where there are several. First what it all does."""
     types = list(dict.fromkeys(day.gpu_type for day in board.days))
-    found = []
+    found = [_throughput_figure(board)] if board.moments else []
     for gpu_type in types:
         days = [day for day in board.days if day.gpu_type == gpu_type]
         prefix = f"{gpu_type}: " if len(types) > 1 else ""
         found += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
     return found
+
+
+def _throughput_figure(board: Board) -> Figure:
+    title = f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}"
+    label = f"{title}; over the last day"
+    svg = moments_chart(board.moments, board.now, label=label, width=CHART_WIDTH)
+    return Figure(title, "In GPUs of each job's slowest type. Dashed: another policy", svg)
 
 
 def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:

@@ -18,6 +18,7 @@ from portal.pages.submit import submit_links
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.sight import sight_read
+from scheduling.selectors.throughput import tenant_throughput
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -63,4 +64,5 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=reverse("ledger"),
+        moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
     )

@@ -22,6 +22,7 @@ from portal.marks.svg import Markup
 from portal.marks.tenants import TenantMark
 from portal.views.marking import HIDDEN, map_marks
 from portal.views.round_words import FORMULA
+from portal.views.throughput import throughput_context
 from scheduling.models import MaintenanceWindow, Node
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_ahead
@@ -36,8 +37,10 @@ from scheduling.selectors.pools import (
     pool_overview,
 )
 from scheduling.selectors.sight import sight_read
+from scheduling.selectors.throughput import throughput_read
 from tenants.scopes import site_scope
 
+DAY = timedelta(hours=24)
 Marks = dict[int, TenantMark]
 _STATES = {Node.State.UP: "up", Node.State.DRAINED: "drained", Node.State.LOST: "down"}
 
@@ -50,9 +53,13 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     with site_scope():
         sight = sight_read(facts.id, access(request))
         view = pool_overview(facts.id, sight)
-        windows = windows_ahead(facts.id, pool_now(facts).pool_at)
+        now = pool_now(facts).pool_at
+        windows = windows_ahead(facts.id, now)
+        told = throughput_read(facts.id, sight, since=now - DAY)
+    marks = _marks(view)
     context = {
-        **_context(name, view),
+        **_context(name, view, marks),
+        **throughput_context(told, marks, name, now),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "sight": sight,
@@ -99,14 +106,17 @@ class Part:
     rows: tuple[Row, ...]
 
 
-def _context(name: str, view: PoolOverview) -> dict[str, Any]:
+def _marks(view: PoolOverview) -> Marks:
     uses: Counter[int] = Counter()
     seen = {}
     for claim in (claim for type_ in view.types for claim in type_.claims):
         if claim.seen is not None:
             uses[claim.seen.tenant] += claim.uses
             seen[claim.seen.tenant] = claim.seen
-    marks = map_marks(seen.values(), uses)
+    return map_marks(seen.values(), uses)
+
+
+def _context(name: str, view: PoolOverview, marks: Marks) -> dict[str, Any]:
     used, idle, blocked = (view.total(key) for key in ("used", "idle", "blocked"))
     last = view.rounds[-1] if view.rounds else None
     return {
