@@ -21,6 +21,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 TICK_EVERY_S = 1.0
 METER_EVERY_S = 5.0
 HOUSEKEEPING_EVERY_S = 3600.0
+SIMULATIONS_EVERY_S = 5.0
 QUEUES = ("default", "rounds")
 
 
@@ -75,6 +76,11 @@ app.conf.update(
             "task": "scheduling.housekeeping",
             "schedule": HOUSEKEEPING_EVERY_S,
             "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
+        },
+        "simulations": {
+            "task": "scheduling.simulations",
+            "schedule": SIMULATIONS_EVERY_S,
+            "options": {"queue": "default", "expires": SIMULATIONS_EVERY_S},
         },
         **{
             f"pulse-{queue}": {

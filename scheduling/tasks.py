@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime
 from typing import Any
 
 import structlog
 from celery import current_app, shared_task
+from django.conf import settings
 from django.db.models import Q
 
 from scheduling.engine.clock import clock_read, clock_tick, grid_instant
@@ -14,11 +17,21 @@ from scheduling.engine.failures import round_failed, round_succeeded
 from scheduling.engine.housekeeping import old_rows_drop
 from scheduling.engine.rounds import Outcome, round_run
 from scheduling.models import Job, Pool, PoolFence
+from scheduling.services.simulations import (
+    LOST_WORDS,
+    simulation_given_up,
+    simulation_wanted,
+    simulations_claim,
+    simulations_lost,
+)
 from tenants.idempotency import replies_drop
 from tenants.lockout import attempts_drop
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
+
+# Simulations that this worker process started: (id, claim) -> their process.
+_simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 
 
 @shared_task(name="scheduling.tick", ignore_result=True)
@@ -73,6 +86,33 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 def housekeeping(**_: Any) -> None:
     """Drop what is kept for a limited time only."""
     old_rows_drop()
+    simulations_lost()
     with site_scope():
         replies_drop()
         attempts_drop()
+
+
+@shared_task(name="scheduling.simulations", ignore_result=True)
+def simulations(**_: Any) -> int:
+    """Give up simulations that were lost, start those whose turn it is; return how many.
+
+    Each gets a process of its own: the worker, which has the ticks to do, waits for none.
+    """
+    simulations_lost()
+    for key, process in list(_simulations.items()):
+        if process.poll() is not None:
+            del _simulations[key]
+            simulation_given_up(*key, LOST_WORDS)  # unless it told its end itself
+        elif not simulation_wanted(*key):
+            process.kill()  # cancelled or given up inside of one long decision
+    claimed = simulations_claim()
+    for key in claimed:
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "run_simulation"]
+        try:
+            _simulations[key] = subprocess.Popen(
+                [*command, str(key[0]), key[1]], stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            log.exception("simulation.not_started", simulation=key[0])
+            simulation_given_up(*key, f"It could not be started: {error}. Try again later.")
+    return len(claimed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from scheduling.domain.snapshot import (
 )
 from scheduling.domain.values import SECOND_US, decode
 from scheduling.engine.changes import Hold, JobFacts, timed_changes
+from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
@@ -306,3 +307,14 @@ def _changes(
 def next_number(pool_id: int) -> int:
     """Return the number that the pool's next round will get."""
     return PoolFence.objects.values_list("next_round", flat=True).get(pool_id=pool_id)
+
+
+def next_instant(pool_id: int, now: PoolNow) -> datetime:
+    """Return the instant of the next round on the grid, after whatever was looked at last."""
+    pool = Pool.objects.select_related("fence").get(pk=pool_id)
+    step = timedelta(seconds=pool.round_s * now.scale)
+    at = grid_instant(now, pool.round_s)
+    checked = pool.fence.last_checked_at
+    while checked is not None and at <= checked:
+        at += step
+    return at

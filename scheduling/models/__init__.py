@@ -8,6 +8,7 @@ from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.profiles import Profile
 from scheduling.models.rounds import PoolState, Round, RoundBlob
+from scheduling.models.simulations import Simulation
 
 __all__ = [
     "Arrival",
@@ -29,6 +30,7 @@ __all__ = [
     "Round",
     "RoundBlob",
     "RoundFailure",
+    "Simulation",
     "TraceFeed",
     "VirtualWork",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -13,9 +13,9 @@ from scheduling.domain.decision import Decision, Share
 from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from scheduling.domain.instants import to_us
 from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
-from scheduling.engine.clock import PoolNow, grid_instant
-from scheduling.engine.snapshots import next_number, snapshot_read
-from scheduling.models import GpuType, Pool
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.snapshots import next_instant, next_number, snapshot_read
+from scheduling.models import GpuType
 from scheduling.policies.base import decide_round
 from tenants.periods import Period, Terms, period_at
 from tenants.scopes import site_scope
@@ -79,7 +79,7 @@ def quota_impact(
     with site_scope():
         plan = quotas_plan(pool_id, edits, since=since, now=now.pool_at)
         number = next_number(pool_id)
-        at = _next_instant(pool_id, now)
+        at = next_instant(pool_id, now)
     snapshot = snapshot_read(pool_id, number=number, at=at)
     with site_scope():
         types = dict(GpuType.objects.values_list("id", "name"))
@@ -154,17 +154,6 @@ def _changes(
         or (change.tenant, change.gpu_types[0]) not in keys
     ]
     return tuple(sorted([*steps, *kept], key=lambda change: change.at_us))
-
-
-def _next_instant(pool_id: int, now: PoolNow) -> datetime:
-    """The instant of the next round on the grid, after whatever was looked at last."""
-    pool = Pool.objects.select_related("fence").get(pk=pool_id)
-    step = timedelta(seconds=pool.round_s * now.scale)
-    at = grid_instant(now, pool.round_s)
-    checked = pool.fence.last_checked_at
-    while checked is not None and at <= checked:
-        at += step
-    return at
 
 
 def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key, Terms]:

@@ -1,0 +1,36 @@
+"""`manage.py run_simulation`: the process of one simulation; a worker starts it, nobody else."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from scheduling.services.simulation_run import simulation_run
+
+NICE = 10  # rounds, pages and metering come first
+
+
+class Command(BaseCommand):
+    """Runs a simulation that a worker has claimed, behind everything else on the machine."""
+
+    help = "Run a simulation that was asked for on a pool's page (started by a worker)."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the simulation and the claim under which it may be written."""
+        parser.add_argument("simulation", type=int)
+        parser.add_argument("claim")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run it; its row says what came of it."""
+        os.nice(NICE)
+        parent = os.getppid()
+        simulation_run(
+            options["simulation"],
+            options["claim"],
+            timer=time.monotonic,
+            is_orphan=lambda: os.getppid() != parent,
+        )

@@ -1,0 +1,83 @@
+"""Simulations that an operator asked for, and what came of them."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from scheduling.models.cluster import Pool
+
+
+class Simulation(models.Model):
+    """The next hours of a pool with its present queue, under its policy and another one.
+
+    `at` is the pool time that it starts from, of the snapshot whose hash is told; all other
+    times are of the wall. `claim` names the process that runs it: state, progress and result are
+    written where state and claim are still as that process knows them, so that one that was given
+    up writes nothing. `beat_at` is its last sign of life.
+    """
+
+    class State(models.TextChoices):
+        """Where it is. Queued and running ones are open, the others never change again."""
+
+        QUEUED = "queued", "queued"
+        RUNNING = "running", "running"
+        DONE = "done", "done"
+        FAILED = "failed", "failed"
+        CANCELLED = "cancelled", "cancelled"
+
+    OPEN_STATES = (State.QUEUED, State.RUNNING)
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="simulations")
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    policy = models.SlugField(max_length=31)
+    options = models.JSONField(default=dict, blank=True)
+    hours = models.PositiveSmallIntegerField()
+    state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
+    progress_milli = models.PositiveSmallIntegerField(default=0)
+    claim = models.CharField(max_length=32, default="", blank=True)
+    at = models.DateTimeField(null=True, blank=True)
+    snapshot_sha256 = models.CharField(max_length=64, default="", blank=True)
+    result = models.JSONField(null=True, blank=True)
+    error = models.CharField(max_length=600, default="", blank=True)
+    asked_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    beat_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(hours__gte=1, hours__lte=168), name="simulation_hours_1_to_168"
+            ),
+            models.CheckConstraint(
+                condition=Q(progress_milli__lte=1000), name="simulation_progress_to_1000"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=("queued", "running")) ^ Q(ended_at__isnull=False),
+                name="simulation_ended_or_open",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="done") | Q(result__isnull=False),
+                name="simulation_done_has_result",
+            ),
+        ]
+        indexes = [
+            # A pool's page lists its simulations, newest first.
+            models.Index(fields=["pool", "-id"], name="simulation_by_pool"),
+            # Every few seconds the open ones are looked for, out of all that ever were.
+            models.Index(
+                fields=["id"],
+                name="simulation_open",
+                condition=Q(state__in=("queued", "running")),
+            ),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it waits for its turn or runs."""
+        return self.state in self.OPEN_STATES

@@ -1,0 +1,143 @@
+"""How much work is left of a pool's open jobs, and where that is known from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from scheduling.domain.jobs import Job
+from scheduling.domain.leases import Lease
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import HOUR_US, SECOND_US
+from scheduling.simulation.present import Work
+
+UNKNOWN_US = HOUR_US  # where no job of the pool has ended yet
+LEAST_US = SECOND_US
+
+_HELD = """
+SELECT l.job_id, t.name, count(*), min(extract(epoch FROM l.started_at) * 1000000)::bigint,
+       sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
+FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE l.job_id = ANY(%s) AND l.id <> ALL(%s) AND l.state = 'ended' AND l.started_at IS NOT NULL
+GROUP BY l.job_id, t.name
+"""
+
+# The latest 5,000 jobs that ended: how long they held GPUs, by tenant and (NULL) of all.
+_MEDIANS = """
+SELECT j.tenant_id, percentile_disc(0.5) WITHIN GROUP (ORDER BY w.held_us)
+FROM (SELECT id, tenant_id FROM scheduling_job
+      WHERE pool_id = %s AND state IN ('succeeded', 'failed') AND ended_at <= to_timestamp(%s)
+      ORDER BY ended_at DESC LIMIT 5000) j
+JOIN LATERAL (
+    SELECT sum(extract(epoch FROM ended_at - started_at) * 1000000)::bigint AS held_us
+    FROM scheduling_lease
+    WHERE job_id = j.id AND started_at IS NOT NULL AND ended_at IS NOT NULL
+) w ON w.held_us > 0
+GROUP BY GROUPING SETS ((j.tenant_id), ())
+"""
+
+
+@dataclass(slots=True)
+class Assumed:
+    """Of how many jobs the work was known from what.
+
+    `estimate`: their own. `tenant`, `pool`: the median held time of ended jobs. `unknown`: an
+    hour. `past`: of all these, jobs that have done that much already; they are taken to need as
+    long again. `pool_s`: the pool's median (None: no job has ended).
+    """
+
+    estimate: int = 0
+    tenant: int = 0
+    pool: int = 0
+    unknown: int = 0
+    past: int = 0
+    pool_s: float | None = None
+    unknown_s: float = UNKNOWN_US / SECOND_US
+
+
+@dataclass(slots=True)
+class _Held:
+    """What leases that are over left behind, in us."""
+
+    leases: int = 0
+    started_us: int | None = None
+    held_us: int = 0
+    done_us: int = 0
+
+
+def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], Assumed]:
+    """Return the work of every job of a snapshot, and from what it was told. Two queries.
+
+    A job's work is its estimate; without one, the median time that ended jobs of its tenant in
+    this pool held GPUs; else of the whole pool; else an hour. What its leases held at their
+    type's speed is done. One that has done all of it goes on for as long again.
+    """
+    held = _held(snapshot)
+    medians = _medians(snapshot)
+    profiles = {row.id: row for row in snapshot.profiles}
+    leases = {lease.job: lease for lease in snapshot.leases}
+    assumed = Assumed(pool_s=medians[None] / SECOND_US if None in medians else None)
+    work: dict[int, Work] = {}
+    for job in snapshot.jobs:
+        past = held.get(job.id, _Held())
+        done_us = past.done_us + _present_us(job, leases.get(job.id), profiles, snapshot.at_us)
+        left_us = _total_us(job, medians, assumed) - done_us
+        if left_us <= 0:
+            assumed.past += 1
+            left_us = done_us
+        work[job.id] = Work(
+            max(LEAST_US, left_us), past.done_us, past.held_us, past.leases, past.started_us
+        )
+    return work, assumed
+
+
+def _total_us(job: Job, medians: Mapping[int | None, int], assumed: Assumed) -> int:
+    if job.estimate_us is not None:
+        assumed.estimate += 1
+        return job.estimate_us
+    if job.tenant in medians:
+        assumed.tenant += 1
+        return medians[job.tenant]
+    if None in medians:
+        assumed.pool += 1
+        return medians[None]
+    assumed.unknown += 1
+    return UNKNOWN_US
+
+
+def _speed_milli(job: Job, profiles: Mapping[int, Any], gpu_type: str) -> int:
+    return int(profiles[job.profile].speed_milli(gpu_type)) if job.profile else 1000
+
+
+def _present_us(job: Job, lease: Lease | None, profiles: Mapping[int, Any], at_us: int) -> int:
+    if lease is None:
+        return 0
+    speed_milli = _speed_milli(job, profiles, lease.gpu_type)
+    return max(0, at_us - lease.started_us) * speed_milli // 1000
+
+
+def _held(snapshot: Snapshot) -> dict[int, _Held]:
+    """By job, of leases that were over; one that ended after the snapshot still counts as held."""
+    jobs = {job.id: job for job in snapshot.jobs}
+    profiles = {row.id: row for row in snapshot.profiles}
+    present = [lease.id for lease in snapshot.leases]
+    found: dict[int, _Held] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_HELD, [list(jobs), present])
+        for job_id, gpu_type, count, started_us, held_us in cursor.fetchall():
+            row = found.setdefault(job_id, _Held())
+            row.leases += count
+            row.started_us = min(started_us, row.started_us or started_us)
+            row.held_us += int(held_us)
+            speed_milli = _speed_milli(jobs[job_id], profiles, gpu_type)
+            row.done_us += int(held_us) * speed_milli // 1000
+    return found
+
+
+def _medians(snapshot: Snapshot) -> dict[int | None, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(_MEDIANS, [snapshot.pool, snapshot.at_us / SECOND_US])
+        return {tenant: int(median) for tenant, median in cursor.fetchall() if median}

@@ -1,0 +1,198 @@
+"""Simulations of a pool's next hours: asked for, started in turn, cancelled, given up.
+
+Nothing here runs one: that is `scheduling.services.simulation_run`, in a process of its own. All
+states change by compare-and-swap on (state, claim), so a process that was given up or whose
+simulation was cancelled writes nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import structlog
+from celery import current_app
+from django.db import transaction
+
+from scheduling.engine.clock import clock_read, wall_now
+from scheduling.models import Job, Pool, Simulation
+from scheduling.policies import registry
+from scheduling.policies.policy import OptionError
+from tenants.audit import Actor, audit_write
+from tenants.operating import ChangeError, operation
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+HOURS = (6, 24, 72)
+OPEN_MOST = 2  # queued or running, of one pool
+RUNNING_MOST = 1  # of all pools together: rounds keep the other core
+# Open jobs x rounds x policies. About five minutes of one core with the simpler policies.
+WORK_MOST = 150_000_000
+LOST = timedelta(seconds=60)
+LOST_WORDS = (
+    "Its process is gone or gave no sign of life for a minute: most likely its worker was stopped"
+    " or killed. Nothing was changed; start it again."
+)
+State = Simulation.State
+
+
+def simulation_ask(
+    *, actor: Actor, pool_id: int, policy: str, options: Mapping[str, Any], hours: int
+) -> Simulation:
+    """Ask for a simulation of the pool's next hours under `policy` beside its present one.
+
+    Raises:
+        ChangeError: on `policy`, `option-` and a name, `hours`, or `do` (too much, or too many).
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        # The lock makes two who ask at once count each other.
+        pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        chosen = _chosen(policy, options, hours)
+        jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES, quarantine="").count()
+        _refuse_too_much(pool, jobs, hours)
+        row = Simulation.objects.create(
+            pool=pool,
+            asked_by=actor.user,
+            policy=policy,
+            options=chosen,
+            hours=hours,
+            asked_at=wall_now(),
+        )
+        after = {"policy": policy, "options": chosen, "hours": hours, "simulation": row.pk}
+        audit_write(actor, "simulation.asked", f"pool {pool.name}", after=after)
+        transaction.on_commit(_wake, robust=True)
+    return row
+
+
+def _chosen(policy: str, options: Mapping[str, Any], hours: int) -> dict[str, Any]:
+    errors: dict[str, str] = {}
+    chosen: dict[str, Any] = {}
+    if hours not in HOURS:
+        errors["hours"] = f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours."
+    try:
+        chosen = msgspec.to_builtins(registry.options(policy, dict(options)))
+    except registry.UnknownPolicyError:
+        errors["policy"] = "Choose one of the policies."
+    except OptionError as error:
+        field, _, words = str(error).partition(": ")
+        errors[f"option-{field}"] = words
+    if errors:
+        raise ChangeError(errors)
+    return chosen
+
+
+def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
+    open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
+    if open_now >= OPEN_MOST:
+        words = f"{open_now} simulations of {pool.name} wait or run. Cancel one, or wait for it."
+        raise ChangeError({"do": words})
+    if not jobs:
+        words = f"No job of {pool.name} waits or runs: there is nothing to simulate."
+        raise ChangeError({"do": words})
+    if work_of(pool, jobs, hours) > WORK_MOST:
+        fits = [one for one in HOURS if work_of(pool, jobs, one) <= WORK_MOST]
+        rounds = rounds_of(pool, hours)
+        words = f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too much for one go. "
+        words += f"Choose at most {fits[-1]} h." if fits else "Ask when fewer jobs are open."
+        raise ChangeError({"hours": words})
+
+
+def rounds_of(pool: Pool, hours: int) -> int:
+    """Rounds of the pool in so many hours of its time, at its present scale."""
+    return hours * 3600 // (pool.round_s * clock_read(pool.pk).scale)
+
+
+def work_of(pool: Pool, jobs: int, hours: int) -> int:
+    """Open jobs x rounds x two policies: what a simulation's time grows with."""
+    return jobs * rounds_of(pool, hours) * 2
+
+
+def simulation_cancel(*, actor: Actor, simulation_id: int) -> bool:
+    """End a simulation that waits or runs; return whether this ended it.
+
+    Its process sees it within seconds and ends without a result.
+
+    Raises:
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        row = Simulation.objects.select_for_update(of=("self",)).select_related("pool")
+        locked = row.get(pk=simulation_id)
+        if not locked.is_open:
+            return False
+        before = {"state": locked.state, "simulation": locked.pk}
+        locked.state, locked.ended_at = State.CANCELLED, wall_now()
+        locked.save(update_fields=["state", "ended_at"])
+        after = {"state": locked.state, "simulation": locked.pk}
+        subject = f"pool {locked.pool.name}"
+        audit_write(actor, "simulation.cancelled", subject, before=before, after=after)
+        transaction.on_commit(_wake, robust=True)  # the next one may have its turn
+    return True
+
+
+def simulations_claim() -> list[tuple[int, str]]:
+    """Take as many queued simulations as may run; return (id, claim) of each, oldest first."""
+    with site_scope():
+        # Two who look at once come one after the other.
+        rows = list(
+            Simulation.objects.select_for_update()
+            .filter(state__in=Simulation.OPEN_STATES)
+            .order_by("id")
+        )
+        room = RUNNING_MOST - sum(row.state == State.RUNNING for row in rows)
+        queued = [row for row in rows if row.state == State.QUEUED][: max(0, room)]
+        now = wall_now()
+        for row in queued:
+            row.state, row.claim = State.RUNNING, uuid4().hex
+            row.started_at = row.beat_at = now
+            row.save(update_fields=["state", "claim", "started_at", "beat_at"])
+    return [(row.pk, row.claim) for row in queued]
+
+
+def simulations_lost() -> int:
+    """Give up what runs without a sign of life; return how many."""
+    with site_scope():
+        now = wall_now()
+        lost = Simulation.objects.filter(state=State.RUNNING, beat_at__lt=now - LOST)
+        count = lost.update(state=State.FAILED, error=LOST_WORDS, ended_at=now)
+    if count:
+        log.warning("simulation.lost", count=count)
+    return count
+
+
+def simulation_given_up(simulation_id: int, claim: str, words: str) -> bool:
+    """End a running simulation as failed; return whether it still ran under this claim."""
+    with site_scope():
+        fields = {"state": State.FAILED, "error": words[:600], "ended_at": wall_now()}
+        return bool(mine(simulation_id, claim).update(**fields))
+
+
+def mine(simulation_id: int, claim: str) -> Any:
+    """The rows to write for a process: the one that it runs, or none any more."""
+    return Simulation.objects.filter(pk=simulation_id, state=State.RUNNING, claim=claim)
+
+
+def simulation_beat(simulation_id: int, claim: str, progress_milli: int) -> bool:
+    """Tell how far it is; return whether it is still wanted."""
+    with site_scope():
+        fields = {"progress_milli": progress_milli, "beat_at": wall_now()}
+        return bool(mine(simulation_id, claim).update(**fields))
+
+
+def simulation_wanted(simulation_id: int, claim: str) -> bool:
+    """Whether a simulation still runs under this claim."""
+    with site_scope():
+        return bool(mine(simulation_id, claim).exists())
+
+
+def _wake() -> None:
+    """Have the queue looked at now; a broker that is away only makes it later."""
+    try:
+        current_app.send_task("scheduling.simulations", expires=60)
+    except Exception:
+        log.warning("wake.failed", exc_info=True)

@@ -1,0 +1,332 @@
+"""Simulations of a pool's next hours: what bounds them, what ends them, what they leave alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+
+from scheduling import tasks
+from scheduling.engine.clock import wall_now
+from scheduling.engine.snapshots import snapshot_read
+from scheduling.models import Job, Lease, PoolClock, PoolState, Round, Simulation
+from scheduling.selectors.work_left import work_left
+from scheduling.services import simulations as service
+from scheduling.services.simulation_run import simulation_run
+from tenants.audit import Actor
+from tenants.models import AuditRecord, User
+from tenants.operating import ChangeError
+from tests.factories import Cluster, cluster
+from tests.tools import eventually
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+HOUR_S = 3600
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    """Eight GPUs, both tenants want more than their four; one job has ended."""
+    made = cluster({"north": 4, "south": 4}, round_s=30)
+    made.submit("north", 1, 90)
+    made.round()
+    made.round(after_s=120)
+    for index in range(6):
+        made.submit("north", 2, 4000, estimate_s=3000 + 600 * index)
+        made.submit("south", 1, 4000)
+    made.rounds(3, every_s=30)
+    PoolClock.objects.filter(pool=made.pool).update(anchor_pool=made.at, anchor_wall=wall_now())
+    return made
+
+
+@pytest.fixture
+def operator() -> Actor:
+    return Actor(User.objects.create(username="eve", site_role=User.SiteRole.OPERATOR))
+
+
+def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **options: Any) -> Any:
+    return service.simulation_ask(
+        actor=actor, pool_id=lab.pool.pk, policy=policy, options=options, hours=hours
+    )
+
+
+def every_beat() -> Callable[[], float]:
+    """A timer on which four rounds take a second: every fourth one tells how far it is."""
+    return itertools.count(0, 0.25).__next__
+
+
+def run(row: Simulation, **options: Any) -> str:
+    """Claim it and run it in this process."""
+    (((found, claim)),) = service.simulations_claim()
+    assert found == row.pk
+    state = simulation_run(found, claim, **{"timer": every_beat(), **options})
+    row.refresh_from_db()
+    return state
+
+
+class TestAsking:
+    def test_makes_a_row_and_a_record(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        assert (row.state, row.hours, row.policy) == ("queued", 6, "fifo")
+        record = AuditRecord.objects.get()
+        assert (record.action, record.subject) == ("simulation.asked", f"pool {lab.pool.name}")
+        assert record.after["simulation"] == row.pk
+
+    def test_is_for_operators(self, lab: Cluster) -> None:
+        nobody = Actor(User.objects.create(username="ada"))
+        with pytest.raises(PermissionDenied):
+            ask(lab, nobody)
+        assert not Simulation.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("asked", "field"),
+        [
+            ({"policy": "magic"}, "policy"),
+            ({"hours": 5}, "hours"),
+            ({"policy": "ltgf", "spread": 3}, "option-spread"),
+            ({"policy": "ltgf", "magic": 3}, "option-magic"),
+        ],
+    )
+    def test_names_what_is_wrong(
+        self, lab: Cluster, operator: Actor, asked: dict[str, Any], field: str
+    ) -> None:
+        with pytest.raises(ChangeError) as refused:
+            ask(lab, operator, **asked)
+        assert set(refused.value.errors) == {field}
+        assert not Simulation.objects.exists()
+
+    def test_a_third_one_of_a_pool_is_refused(self, lab: Cluster, operator: Actor) -> None:
+        first = ask(lab, operator)
+        ask(lab, operator)
+        with pytest.raises(ChangeError, match="Cancel one, or wait"):
+            ask(lab, operator)
+        service.simulation_cancel(actor=operator, simulation_id=first.pk)
+        assert ask(lab, operator).state == "queued"
+
+    def test_what_is_too_much_is_refused_with_what_would_do(
+        self, lab: Cluster, operator: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        jobs = Job.objects.filter(state__in=Job.ACTIVE_STATES).count()
+        monkeypatch.setattr(service, "WORK_MOST", jobs * 24 * 120 * 2)
+        with pytest.raises(ChangeError, match=r"8,640 rounds.*Choose at most 24 h"):
+            ask(lab, operator, hours=72)
+        assert ask(lab, operator, hours=24).state == "queued"
+        monkeypatch.setattr(service, "WORK_MOST", 1)
+        with pytest.raises(ChangeError, match="Ask when fewer jobs are open"):
+            ask(lab, operator, hours=6)
+
+    def test_of_an_empty_queue_is_refused(self, operator: Actor) -> None:
+        with pytest.raises(ChangeError, match="nothing to simulate"):
+            ask(cluster({"north": 4}), operator)
+
+
+class TestARun:
+    def test_tells_both_policies_from_one_start(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        assert run(row) == "done", row.error
+        assert row.progress_milli == 1000
+        own, other = (one["row"] for one in row.result["runs"])
+        assert (own["policy"], other["policy"]) == ("ltgf", "fifo")
+        assert own["jobs"] == other["jobs"] == 12
+        assert own["finished"] + own["running"] + own["waiting"] == 12
+        assert own["deadline_miss_rate"] is None
+        assert len(own["sha256"]) == len(row.snapshot_sha256) == 64
+        assert [one["tenant"] for one in row.result["runs"][0]["tenants"]] == sorted(
+            tenant.pk for tenant in lab.tenants.values()
+        )
+
+    def test_of_the_present_policy_alone_is_one(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator, "ltgf")
+        run(row)
+        assert len(row.result["runs"]) == 1
+
+    def test_with_another_option_is_two(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator, "ltgf", spread=True)
+        run(row)
+        assert [one["row"]["options"].get("spread") for one in row.result["runs"]] == [None, True]
+
+    def test_changes_nothing_of_the_pool_and_holds_no_transaction(
+        self, lab: Cluster, operator: Actor
+    ) -> None:
+        def rows() -> list[Any]:
+            return [
+                list(Job.objects.order_by("id").values()),
+                list(Lease.objects.order_by("id").values()),
+                [(row.round, bytes(row.service)) for row in PoolState.objects.all()],
+                Round.objects.count(),
+            ]
+
+        before, looks = rows(), []
+
+        def look() -> bool:
+            looks.append(connection.in_atomic_block)
+            return False
+
+        assert run(ask(lab, operator), is_orphan=look) == "done"
+        assert rows() == before
+        assert len(looks) > 10
+        assert not any(looks)
+
+    def test_lets_rounds_go_on_meanwhile(self, lab: Cluster, operator: Actor) -> None:
+        outcomes: list[str] = []
+
+        def round_between() -> bool:
+            if len(outcomes) < 3:
+                outcomes.append(lab.round(after_s=30).outcome.value)
+            return False
+
+        assert run(ask(lab, operator), is_orphan=round_between) == "done"
+        assert outcomes == ["committed"] * 3
+
+
+class TestTheWorkThatIsLeft:
+    def test_is_the_estimate_less_what_was_done(self, lab: Cluster) -> None:
+        snapshot = snapshot_read(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
+        work, assumed = work_left(snapshot)
+        lease = next(one for one in snapshot.leases if one.tenant == lab.tenants["north"].pk)
+        job = next(job for job in snapshot.jobs if job.id == lease.job)
+        assert job.estimate_us is not None
+        held_us = snapshot.at_us - lease.started_us
+        assert work[job.id].left_us == job.estimate_us - held_us > 0
+        assert assumed.estimate == 6
+
+    def test_without_one_is_the_median_of_the_tenant_then_of_the_pool_then_an_hour(
+        self, lab: Cluster
+    ) -> None:
+        """North's job of 90 s has ended; south has none."""
+        lab.submit("north", 1, 50)
+        lab.round(after_s=30)
+        snapshot = snapshot_read(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
+        work, assumed = work_left(snapshot)
+        assert (assumed.tenant, assumed.pool, assumed.unknown) == (1, 6, 0)
+        assert assumed.pool_s == 90
+        waits = max(job.id for job in snapshot.jobs)
+        assert work[waits].left_us == 90_000_000
+        Job.objects.filter(state="succeeded").update(state="cancelled")
+        assert work_left(snapshot)[1].unknown == 7
+
+    def test_of_a_job_past_it_is_as_long_again(self, lab: Cluster) -> None:
+        at = lab.at + timedelta(seconds=600)
+        snapshot = snapshot_read(lab.pool.pk, number=9, at=at)
+        work, assumed = work_left(snapshot)
+        past = [lease for lease in snapshot.leases if lease.tenant == lab.tenants["south"].pk]
+        assert assumed.past == len(past) > 0
+        assert work[past[0].job].left_us == snapshot.at_us - past[0].started_us
+
+    def test_counts_leases_that_are_over(self, lab: Cluster) -> None:
+        for _ in range(8):
+            lab.round(after_s=300)
+        snapshot = snapshot_read(lab.pool.pk, number=99, at=lab.at + timedelta(seconds=30))
+        work, _ = work_left(snapshot)
+        for job_id, row in work.items():
+            over = Lease.objects.filter(job=job_id, state="ended")
+            held = [
+                one.ended_at - one.started_at for one in over if one.ended_at and one.started_at
+            ]
+            assert row.held_us == sum(held, timedelta()).total_seconds() * 1_000_000
+            assert row.leases == len(over)
+        assert any(row.leases for row in work.values())
+
+
+class TestAnEndBeforeTheEnd:
+    def test_cancelled_while_it_runs_it_stops_at_its_next_look(
+        self, lab: Cluster, operator: Actor
+    ) -> None:
+        row, looks = ask(lab, operator), []
+
+        def cancel() -> bool:
+            looks.append(service.simulation_cancel(actor=operator, simulation_id=row.pk))
+            return False
+
+        assert run(row, is_orphan=cancel) == ""
+        assert looks == [True]
+        assert (row.state, row.result) == ("cancelled", None)
+        actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
+        assert list(actions) == ["simulation.asked", "simulation.cancelled"]
+
+    def test_cancelled_before_its_turn_it_never_runs(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        service.simulation_cancel(actor=operator, simulation_id=row.pk)
+        assert service.simulations_claim() == []
+        assert not service.simulation_cancel(actor=operator, simulation_id=row.pk)
+
+    def test_past_its_time_it_fails_with_what_to_do(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        assert run(row, timer=itertools.count(0, 400).__next__) == "failed"
+        assert "longer than 10 minutes" in row.error
+        assert "Choose fewer hours" in row.error
+
+    def test_without_its_worker_it_fails(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        assert run(row, is_orphan=lambda: True) == "failed"
+        assert "worker that started it was stopped" in row.error
+
+    def test_an_error_of_the_policy_is_told(
+        self, lab: Cluster, operator: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = ask(lab, operator)
+        Simulation.objects.filter(pk=row.pk).update(options={"magic": 1})
+        assert run(row) == "failed"
+        assert "magic: unknown option" in row.error
+
+    def test_lost_it_is_failed_by_housekeeping_and_writes_nothing_later(
+        self, lab: Cluster, operator: Actor
+    ) -> None:
+        row = ask(lab, operator)
+        ((found, claim),) = service.simulations_claim()
+        tasks.housekeeping()
+        row.refresh_from_db()
+        assert row.state == "running", "its last sign of life is new"
+        Simulation.objects.filter(pk=found).update(beat_at=wall_now() - timedelta(minutes=2))
+        tasks.housekeeping()
+        row.refresh_from_db()
+        assert (row.state, row.ended_at is not None) == ("failed", True)
+        assert "start it again" in row.error
+        assert simulation_run(found, claim, timer=every_beat()) == ""
+        assert not service.simulation_beat(found, claim, 500)
+
+
+class TestItsProcess:
+    def test_one_runs_at_a_time_in_the_order_of_asking(self, lab: Cluster, operator: Actor) -> None:
+        first, second = ask(lab, operator), ask(lab, operator, hours=24)
+        assert tasks.simulations() == 1
+        assert tasks.simulations() == 0
+
+        def turned() -> bool:
+            tasks.simulations()
+            states = Simulation.objects.filter(pk__in=[first.pk, second.pk]).order_by("pk")
+            return list(states.values_list("state", flat=True)) == ["done", "done"]
+
+        eventually(turned, within_s=60)
+        first.refresh_from_db()
+        second.refresh_from_db()
+        assert first.ended_at < second.started_at
+        eventually(lambda: tasks.simulations() == 0 and not tasks._simulations, within_s=20)
+
+    def test_killed_it_is_told_at_the_next_look(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        tasks.simulations()
+        (process,) = tasks._simulations.values()
+        process.kill()
+        process.wait()
+        tasks.simulations()
+        row.refresh_from_db()
+        assert row.state == "failed"
+        assert "its worker was stopped or killed" in row.error
+        assert not tasks._simulations
+
+    def test_cancelled_it_is_ended(self, lab: Cluster, operator: Actor) -> None:
+        row = ask(lab, operator)
+        tasks.simulations()
+        (process,) = tasks._simulations.values()
+        service.simulation_cancel(actor=operator, simulation_id=row.pk)
+        tasks.simulations()
+        assert process.wait() in (-9, 0)
+        tasks.simulations()
+        row.refresh_from_db()
+        assert row.state == "cancelled"
+        assert not tasks._simulations
