@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling.policies import ltgf
-from scheduling.policies.baselines import fifo, sjf, srtf, yarn_cs
+from scheduling.policies import ltgf, oef
+from scheduling.policies.baselines import (
+    fifo,
+    gavel,
+    max_efficiency,
+    max_min,
+    sjf,
+    srtf,
+    yarn_cs,
+)
 from scheduling.policies.policy import Options, Policy, parse_options
 
 POLICIES: dict[str, Policy] = {
     ltgf.POLICY.name: ltgf.POLICY,
+    oef.POLICY.name: oef.POLICY,
     fifo.POLICY.name: fifo.POLICY,
     sjf.POLICY.name: sjf.POLICY,
     srtf.POLICY.name: srtf.POLICY,
     yarn_cs.POLICY.name: yarn_cs.POLICY,
+    gavel.POLICY.name: gavel.POLICY,
+    max_min.POLICY.name: max_min.POLICY,
+    max_efficiency.POLICY.name: max_efficiency.POLICY,
 }
 
 

@@ -1,0 +1,347 @@
+"""OEF from fractions to leases: worked examples, long runs, and its departures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace as copy
+from fractions import Fraction
+
+import pytest
+from msgspec.structs import replace
+
+from scheduling.domain.decision import Decision
+from scheduling.domain.reasons import Reason
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import canonical_bytes
+from scheduling.policies.base import decide_round
+from scheduling.simulation.simulator import simulate
+from scheduling.simulation.workloads import Cluster, SimJob
+from scheduling.simulation.world import Rules, World
+from tests.papers.mixed_pool import (
+    MINUTE_US,
+    SPEEDS,
+    TYPES,
+    cluster,
+    mixed_cluster,
+    mixed_workload,
+    profile,
+    queue,
+    rounds,
+)
+
+SHARING = ("oef", "gavel", "max_min", "max_efficiency")
+
+
+def ideals(decision: Decision) -> dict[tuple[int, int, str], float]:
+    return {(row.tenant, row.profile, row.gpu_type): row.gpus for row in decision.ideals}
+
+
+def throughputs(pool: Cluster, decision: Decision) -> dict[int, float]:
+    """Slowest-type GPUs' worth of each tenant's ideal."""
+    found: dict[int, float] = {}
+    for row in decision.ideals:
+        work = row.gpus * pool.speed_milli(row.profile, row.gpu_type) / 1000
+        found[row.tenant] = found.get(row.tenant, 0) + work
+    return found
+
+
+class TestSeveralJobTypes:
+    """OEF 4.2.4: a job type is a virtual tenant with its part of the weight."""
+
+    PROFILES = (
+        profile(1, 1, 1000, 2000), profile(2, 1, 1000, 3000),
+        profile(3, 2, 1000, 5000), profile(4, 2, 1000, 5000),
+    )  # fmt: skip
+    JOBS = [
+        job for row in PROFILES for job in queue(row.tenant, 9, profile=row.id, first=row.id * 10)
+    ]
+    OPTIONS = {"environment": "noncooperative"}
+
+    def test_share_a_tenants_weight(self) -> None:
+        """The example with twice the GPUs, so that each tenant can have a whole quota."""
+        pool = cluster([[2], [2]], {1: 1, 2: 1}, self.PROFILES)
+        ((_, decision, _),) = rounds(pool, self.JOBS, 1, options=self.OPTIONS)
+        found = ideals(decision)
+        for row, told in zip(self.PROFILES, ("4/37", "15/37", "9/37", "9/37"), strict=True):
+            gpus = found[row.tenant, row.id, "p100"]
+            assert gpus == pytest.approx(2 * float(Fraction(told)), abs=2e-6)
+        assert found[1, 1, "k80"] == 2
+        assert throughputs(pool, decision)[1] == pytest.approx(4 * 45 / 37, abs=1e-5)
+
+    def test_share_it_by_priority(self) -> None:
+        rows = [replace(self.PROFILES[0], speedups=self.PROFILES[1].speedups, priority=3),
+                *self.PROFILES[1:]]  # fmt: skip
+        pool = cluster([[4], [4]], {1: 1, 2: 1}, rows)
+        ((_, decision, _),) = rounds(pool, self.JOBS, 1, options=self.OPTIONS)
+        told: dict[int, float] = {1: 0, 2: 0, 3: 0, 4: 0}
+        for row in decision.ideals:
+            told[row.profile] += row.gpus * pool.speed_milli(row.profile, row.gpu_type)
+        assert told[1] == pytest.approx(3 * told[2], rel=1e-5)
+
+    def test_are_none_without_a_profile(self) -> None:
+        """Jobs without one run equally fast everywhere: half of everything."""
+        pool = cluster([[2], [2]], {1: 1, 2: 1})
+        jobs = [*queue(1, 5), *queue(2, 5, first=11)]
+        ((_, decision, _),) = rounds(pool, jobs, 1, options=self.OPTIONS)
+        assert throughputs(pool, decision) == pytest.approx({1: 2, 2: 2})
+
+
+def four_tenants() -> tuple[Cluster, list[int]]:
+    rows = [profile(i, i, *SPEEDS[i - 1]) for i in (1, 2, 3, 4)]
+    return cluster([[4, 4]] * 3, dict.fromkeys((1, 2, 3, 4), 2), rows), [1, 2, 3, 4]
+
+
+class TestFourTenants:
+    """OEF 6.2: four tenants on 8 GPUs of each of three types; one leaves at minute 40."""
+
+    def jobs(self) -> list[SimJob]:
+        return [
+            job
+            for tenant in (1, 2, 3, 4)
+            for job in queue(
+                tenant, 30, profile=tenant, first=100 * tenant,
+                cancel_min=40 if tenant == 4 else None,
+            )
+        ]  # fmt: skip
+
+    def test_gain_alike_before_and_after_one_leaves(self) -> None:
+        pool, _ = four_tenants()
+        run = rounds(pool, self.jobs(), 16, options={"environment": "noncooperative"})
+        found = [(snapshot.at_us, throughputs(pool, decision)) for snapshot, decision, _ in run]
+        for at_us, told in found:
+            assert set(told) == ({1, 2, 3, 4} if at_us < 40 * MINUTE_US else {1, 2, 3})
+            assert max(told.values()) == pytest.approx(min(told.values()), rel=1e-5)
+        assert found[-1][1][1] > found[0][1][1]
+
+    @pytest.mark.parametrize("policy", SHARING)
+    def test_receive_on_average_what_is_ideal(self, policy: str) -> None:
+        """Leases of one round: whole GPUs differ from the ideal by less than one on average."""
+        pool, _ = four_tenants()
+        jobs = [job for job in self.jobs() if job.tenant < 4]
+        self.check_average(pool, jobs, policy, lease_min=5)
+
+    def test_receive_it_with_leases_of_many_rounds(self) -> None:
+        pool, _ = four_tenants()
+        jobs = [job for job in self.jobs() if job.tenant < 4]
+        self.check_average(pool, jobs, "oef", lease_min=30, count=360)
+
+    @staticmethod
+    def check_average(
+        pool: Cluster, jobs: list[SimJob], policy: str, *, lease_min: int, count: int = 120
+    ) -> None:
+        held: Counter[tuple[int, int, str]] = Counter()
+        for _, decision, world in rounds(pool, jobs, count, policy, lease_min=lease_min):
+            told = ideals(decision)
+            for lease in world.leases.values():
+                held[lease.tenant, lease.tenant, lease.gpu_type] += lease.gpus
+        for tenant in (1, 2, 3):
+            for gpu_type in TYPES:
+                key = (tenant, tenant, gpu_type)
+                assert held[key] / count == pytest.approx(told.get(key, 0), abs=0.1)
+
+    def test_a_tenant_of_large_gangs_receives_on_average_what_is_ideal(self) -> None:
+        """Its share of a type is below its gang: it saves, and then runs."""
+        pool = cluster([[4]], {1: 1, 2: 3})
+        jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
+        held: Counter[int] = Counter()
+        for _, _, world in rounds(pool, jobs, 100):
+            held.update({row.tenant: row.gpus for row in world.leases.values() if row.tenant == 1})
+            held.update([row.tenant for row in world.leases.values() if row.tenant == 2])
+        assert (held[1], held[2]) == pytest.approx((100, 300), abs=2)
+
+
+class TestStarvation:
+    def test_goes_before_arrival_inside_a_tenant(self) -> None:
+        """Two GPUs, five jobs: each waits for its turn, none for two."""
+        pool = cluster([[2]], {1: 2})
+        ran = [
+            sorted(lease.job for lease in world.leases.values())
+            for _, _, world in rounds(pool, queue(1, 5), 6)
+        ]
+        assert ran == [[1, 2], [3, 4], [1, 5], [2, 3], [1, 4], [2, 5]]
+
+    def test_is_not_looked_at_in_order_of_arrival(self) -> None:
+        pool = cluster([[2]], {1: 2})
+        run = rounds(pool, queue(1, 5), 4, options={"job_order": "arrival"})
+        ran = [sorted(lease.job for lease in world.leases.values()) for _, _, world in run]
+        assert ran == [[1, 2]] * 4
+
+    def test_decides_who_runs_and_size_who_is_placed_first(self) -> None:
+        """Longest waiting jobs are chosen; of those the largest has the choice of nodes."""
+        pool = cluster([[4, 2]], {1: 6})
+        jobs = [*queue(1, 2, gpus=1), *queue(1, 1, gpus=4, first=3), *queue(1, 9, first=4)]
+        ((_, decision, _),) = rounds(pool, jobs, 1)
+        assert [grant.job for grant in decision.grants] == [3, 1, 2]
+        assert decision.grants[0].placement == ((1, 4),)
+
+    def test_ends_for_a_gang_that_its_tenants_own_small_jobs_are_in_the_way_of(self) -> None:
+        """Its tenant has room for it, never at once: nodes are held back after two leases."""
+        pool = cluster([[4]], {1: 4})
+        small = [
+            copy(job, submitted_us=index * 5 * MINUTE_US)
+            for index, job in enumerate(queue(1, 8, minutes=1000))
+        ]
+        jobs = [*small[:4], *queue(1, 1, gpus=4, first=9), *small[4:]]
+        jobs = [copy(job, id=index) for index, job in enumerate(jobs, start=1)]
+        gang = next(job.id for job in jobs if job.gpus == 4)
+
+        def first_start(reserve: int) -> int | None:
+            options = {"reserve_after_leases": reserve}
+            run = rounds(pool, jobs, 40, lease_min=20, options=options)
+            return next(
+                (snapshot.at_us // MINUTE_US for snapshot, decision, _ in run
+                 if any(grant.job == gang for grant in decision.grants)), None,
+            )  # fmt: skip
+
+        assert first_start(0) is None
+        found = first_start(2)
+        assert found is not None
+        assert found <= 5 * 20
+
+
+class TestTypes:
+    def test_are_those_where_the_tenant_has_gpus(self) -> None:
+        pool, _ = four_tenants()
+        jobs = TestFourTenants().jobs()
+        ((_, decision, _),) = rounds(pool, jobs, 1)
+        found = Counter((grant.tenant, grant.gpu_type) for grant in decision.grants)
+        for (tenant, _, gpu_type), gpus in ideals(decision).items():
+            assert abs(found[tenant, gpu_type] - gpus) < 1
+
+    def test_are_those_that_the_job_accepts_and_its_profile_runs_on(self) -> None:
+        rows = (profile(1, 1, 1000, 0, 3000),)
+        pool = cluster([[2], [2], [2]], {1: 6}, rows)
+        jobs = queue(1, 4, profile=1)
+        jobs += [copy(job, id=9, profile=0, gpu_types=("p100",)) for job in jobs[:1]]
+        ((_, decision, _),) = rounds(pool, jobs, 1)
+        found = Counter(grant.gpu_type for grant in decision.grants)
+        assert found == {"k80": 2, "v100": 2, "p100": 1}
+        assert [grant.gpu_type for grant in decision.grants if grant.job == 9] == ["p100"]
+
+    def test_stay_while_the_tenant_has_gpus_there(self) -> None:
+        """Job 1 ends on the fast type: one of the slow type's jobs goes there, the other stays."""
+        rows = (profile(1, 1, 1000, 4000),)
+        pool = cluster([[2], [2]], {1: 2}, rows)
+        jobs = [*queue(1, 1, profile=1, minutes=8), *queue(1, 3, profile=1, first=2)]
+        first, second = (decision for _, decision, _ in rounds(pool, jobs, 2))
+        assert [row.gpu_type for row in first.grants] == ["p100", "p100", "k80", "k80"]
+        assert [(row.job, row.gpu_type) for row in second.renewals] == [(2, "p100"), (3, "k80")]
+        assert [(row.job, row.gpu_type) for row in second.grants] == [(4, "p100")]
+
+    def test_that_nobody_in_the_pool_has_are_told_as_too_large(self) -> None:
+        rows = (profile(1, 1, 0, 0, 3000),)
+        pool = cluster([[2], [2]], {1: 2}, rows)
+        ((_, decision, _),) = rounds(pool, queue(1, 3, profile=1), 1)
+        (skip,) = decision.skips
+        assert (skip.reason, skip.jobs, skip.numbers["capacity"]) == (
+            Reason.TOO_LARGE, (1, 2, 3), 0,
+        )  # fmt: skip
+
+
+class TestWithoutQuota:
+    def test_a_tenant_gets_what_is_left_and_gives_it_back(self) -> None:
+        pool = cluster([[4]], {1: 4})
+        jobs = [
+            *queue(1, 2, minutes=30), *queue(2, 9, first=11),
+            *(copy(job, submitted_us=12 * MINUTE_US) for job in queue(1, 2, first=31)),
+        ]  # fmt: skip
+        held = []
+        for _, decision, world in rounds(pool, jobs, 4):
+            held.append(Counter(row.tenant for row in world.leases.values()))
+            assert {row.tenant for row in decision.ideals} == {1}
+        assert held == [{1: 2, 2: 2}, {1: 2, 2: 2}, {1: 2, 2: 2}, {1: 4}]
+
+
+class TestLeftovers:
+    def test_go_to_the_tenant_of_largest_deviation_whose_next_job_fits(self) -> None:
+        """Two tenants have 2.5 each and gangs of 2: one GPU of the 5 is nobody's gang."""
+        pool = cluster([[5]], {1: 1, 2: 1, 3: 0})
+        jobs = [*queue(1, 4, gpus=2), *queue(2, 4, gpus=2, first=11), *queue(3, 4, first=21)]
+        for _, _, world in rounds(pool, jobs, 6):
+            held = Counter[int]()
+            for lease in world.leases.values():
+                held[lease.tenant] += lease.gpus
+            assert held == {1: 2, 2: 2, 3: 1}
+
+
+def seen(policy: str) -> Iterable[tuple[Snapshot, Decision]]:
+    work = mixed_workload(5, jobs=60, hours=2)
+    for snapshot, decision, _ in rounds(mixed_cluster(), work.jobs, 40, policy, lease_min=15):
+        yield snapshot, decision
+
+
+class TestMemory:
+    @pytest.mark.parametrize("policy", SHARING)
+    def test_gives_what_solving_anew_gives(self, policy: str) -> None:
+        reused = 0
+        for snapshot, decision in seen(policy):
+            reused += snapshot.memory.get("key") == decision.memory["key"]
+            forgot = {key: row for key, row in snapshot.memory.items() if key != "key"}
+            again = decide_round(replace(snapshot, memory=forgot))
+            assert canonical_bytes(again) == canonical_bytes(decision)
+        assert reused
+
+    def test_is_of_integers_and_forgets_who_is_gone(self) -> None:
+        for snapshot, decision in seen("oef"):
+            active = {(job.tenant, job.profile) for job in snapshot.jobs}
+            assert {(row[0], row[1]) for row in decision.memory["rows"]} <= active
+            assert {job.id for job in snapshot.jobs} >= set(decision.memory["extra"])
+            numbers = [
+                n for row in decision.memory["rows"] for pair in row[2].values() for n in pair
+            ]
+            numbers += [n for row in decision.memory["shares"] for n in row[2]]
+            assert all(isinstance(number, int) for number in numbers)
+
+
+class TestSkipping:
+    WORK = mixed_workload(9, jobs=40, hours=6)
+
+    @pytest.mark.parametrize("policy", SHARING)
+    @pytest.mark.parametrize("lease_min", [5, 60])
+    def test_gives_what_ticking_gives_on_mixed_types(self, policy: str, lease_min: int) -> None:
+        rules = Rules(policy, round_us=MINUTE_US, lease_us=lease_min * MINUTE_US)
+        every = simulate(mixed_cluster(), self.WORK.jobs, rules, skip=False)
+        some = simulate(mixed_cluster(), self.WORK.jobs, rules)
+        assert some.books.sha256() == every.books.sha256()
+        assert some.rounds < every.rounds
+
+    def test_changes_no_deviation(self) -> None:
+        """After quiet rounds, or none, the next round has the same memory."""
+        rules = Rules(
+            "oef", {"environment": "noncooperative"}, round_us=MINUTE_US, lease_us=60 * MINUTE_US
+        )
+        rows = (profile(1, 1, 1000, 3000), profile(2, 2, 1000, 4000))
+        pool = cluster([[3], [3]], {1: 1, 2: 1}, rows)
+        late = [copy(job, submitted_us=30 * MINUTE_US) for job in queue(2, 9, profile=2, first=21)]
+        jobs = (*queue(1, 3, profile=1), *queue(2, 3, profile=2, first=11), *late)
+        found = []
+        for ticks in (range(31), (0, 1, 30)):
+            world = World(pool, jobs, rules)
+            for minute in ticks:
+                world.advance(minute * MINUTE_US)
+                world.apply(decide_round(world.snapshot()))
+            found.append(canonical_bytes(world.memory))
+        assert found[0] == found[1]
+        assert any(pair[0] for row in world.memory["rows"] for pair in row[2].values())
+
+
+class TestGain:
+    """The same jobs on the same GPUs: how much work is done in a day, by speeds of profiles."""
+
+    @staticmethod
+    def work_done(policy: str, seed: int) -> int:
+        pool, work = mixed_cluster(), mixed_workload(seed, jobs=400)
+        rules = Rules(policy, round_us=5 * MINUTE_US, lease_us=15 * MINUTE_US)
+        outcome = simulate(pool, work.jobs, rules, until_us=12 * 60 * MINUTE_US)
+        jobs = {job.id: job for job in work.jobs}
+        rows = [(row.job, row.gpu_type, row.end_us - row.start_us) for row in outcome.books.leases]
+        rows += [(row.job, row.gpu_type, outcome.end_us - row.started_us) for row in outcome.open]
+        return sum(
+            held_us * jobs[job].gpus * pool.speed_milli(jobs[job].profile, gpu_type)
+            for job, gpu_type, held_us in rows
+        )
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_of_cooperative_oef_over_max_min_is_positive(self, seed: int) -> None:
+        assert self.work_done("oef", seed) > self.work_done("max_min", seed)

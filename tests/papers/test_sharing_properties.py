@@ -1,0 +1,180 @@
+"""Properties of the rounds of every sharing policy on random pools."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from benchmarks.ltgf_pool import advanced, pool
+from scheduling.domain.decision import Decision
+from scheduling.domain.profiles import Profile
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import canonical_bytes, decode, sha256_hex
+from scheduling.policies.base import decide_round
+from scheduling.policies.registry import policy
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICIES = ("oef", "gavel", "max_min", "max_efficiency")
+TYPES = ("k80", "p100", "v100")
+
+
+def mixed(seed: int, **fields: Any) -> Snapshot:
+    """A random pool of three types with profiles, and jobs that accept one type, some or any."""
+    snapshot = pool(seed=seed, gpu_types=TYPES, **fields)
+    rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
+    profiles = tuple(
+        Profile(
+            index,
+            1 + index % len(snapshot.tenants),
+            tuple((name, rng.choice((0, 1000, 1500, 4000))) for name in TYPES),
+            rng.randint(1, 3),
+        )
+        for index in range(1, 9)
+    )
+    held = {lease.job for lease in snapshot.leases}
+    jobs = []
+    for job in snapshot.jobs:
+        mine = [0] + [row.id for row in profiles if row.tenant == job.tenant]
+        accepted = job.gpu_types if job.id in held else rng.choice((job.gpu_types, (), TYPES[1:]))
+        jobs.append(replace(job, profile=rng.choice(mine), gpu_types=accepted))
+    return replace(
+        snapshot, jobs=tuple(jobs), profiles=profiles, policy="oef",
+        policy_version=policy("oef").version, options={},
+    )  # fmt: skip
+
+
+@st.composite
+def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
+    name = draw(st.sampled_from(POLICIES))
+    options: dict[str, Any] = {
+        "job_order": draw(st.sampled_from(["starvation", "arrival"])),
+        "reserve_after_leases": draw(st.integers(0, 2)),
+        "spread": draw(st.booleans()),
+    }
+    if name == "oef":
+        options["environment"] = draw(st.sampled_from(["cooperative", "noncooperative"]))
+    snapshot = mixed(
+        draw(st.integers(0, 10**6)),
+        nodes=draw(st.integers(1, 9)),
+        tenants=draw(st.integers(1, 5)),
+        pending=draw(st.integers(0, 40)),
+        fill=draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
+        expired=draw(st.sampled_from([0.0, 0.3, 1.0])),
+        limits=limits and draw(st.booleans()),
+    )
+    return replace(snapshot, policy=name, options=options)
+
+
+class TestEveryRound:
+    """`decide_round` checks the invariants of every decision: capacity, gangs, leases, reasons."""
+
+    @given(rounds())
+    def test_leaves_leases_that_are_not_due_alone(self, snapshot: Snapshot) -> None:
+        decision = decide_round(snapshot)
+        due = {lease.id for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
+        assert {end.lease for end in decision.ends} <= due
+        assert {row.lease for row in decision.renewals} <= due
+
+    @given(rounds())
+    def test_runs_no_job_where_its_profile_cannot(self, snapshot: Snapshot) -> None:
+        profiles = {row.id: row for row in snapshot.profiles}
+        jobs = {job.id: job for job in snapshot.jobs}
+        for grant in decide_round(snapshot).grants:
+            row = profiles.get(jobs[grant.job].profile)
+            assert row is None or row.speed_milli(grant.gpu_type) > 0
+
+    @given(rounds())
+    def test_keeps_ideals_within_capacity(self, snapshot: Snapshot) -> None:
+        decision = decide_round(snapshot)
+        capacity: Counter[str] = Counter()
+        for node in snapshot.nodes:
+            capacity[node.gpu_type] += node.gpus
+        for gpu_type in TYPES:
+            used = sum(row.gpus for row in decision.ideals if row.gpu_type == gpu_type)
+            assert used <= capacity[gpu_type] + 1e-9
+        quotas = {row.tenant for row in snapshot.entitlements if row.gpus}
+        assert {row.tenant for row in decision.ideals} <= quotas
+
+    @given(rounds(), st.randoms(use_true_random=False))
+    def test_does_not_look_at_the_order_of_rows(
+        self, snapshot: Snapshot, rng: random.Random
+    ) -> None:
+        ready = advanced(snapshot)
+
+        def shuffled(rows: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(rng.sample(rows, len(rows)))
+
+        mixed_up = replace(
+            ready,
+            **{
+                name: shuffled(getattr(ready, name))
+                for name in ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles")
+            },
+        )
+        assert canonical_bytes(decide_round(mixed_up)) == canonical_bytes(decide_round(ready))
+
+    @given(rounds())
+    def test_survives_json(self, snapshot: Snapshot) -> None:
+        again = decode(canonical_bytes(snapshot), Snapshot)
+        first = canonical_bytes(decide_round(snapshot))
+        assert canonical_bytes(decide_round(again)) == first
+        assert canonical_bytes(decode(first, Decision)) == first
+
+    @given(rounds(limits=False))
+    @settings(max_examples=60)
+    def test_conserves_work(self, snapshot: Snapshot) -> None:
+        """No job waits while its gang fits what is left of a type that it can run on."""
+        options = {**snapshot.options, "reserve_after_leases": 0, "spread": False}
+        decision = decide_round(replace(snapshot, options=options))
+        free = {node.id: node.gpus for node in snapshot.nodes}
+        types = {node.id: node.gpu_type for node in snapshot.nodes}
+        ended = {end.lease for end in decision.ends}
+        placements = [row.placement for row in snapshot.leases if row.id not in ended]
+        for placement in [*placements, *(grant.placement for grant in decision.grants)]:
+            for node, count in placement:
+                free[node] -= count
+        profiles = {row.id: row for row in snapshot.profiles}
+        waiting = {job for skip in decision.skips for job in skip.jobs}
+        for job in snapshot.jobs:
+            row = profiles.get(job.profile)
+            for node, count in free.items():
+                accepts = not job.gpu_types or types[node] in job.gpu_types
+                if job.id in waiting and accepts and (row is None or row.speed_milli(types[node])):
+                    assert job.gpus > count
+
+
+class TestSameBytesElsewhere:
+    SCRIPT = """
+import sys
+from tests.papers.test_sharing_properties import told
+for name in sys.argv[1:]:
+    print(told(name))
+"""
+
+    @pytest.mark.parametrize("seed", ["0", "12345"])
+    def test_with_another_hash_seed(self, seed: str) -> None:
+        result = subprocess.run(
+            [sys.executable, "-c", self.SCRIPT, *POLICIES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert result.stdout.split() == [told(name) for name in POLICIES]
+
+
+def told(name: str) -> str:
+    """The hash of a decision about a pool of some size."""
+    snapshot = mixed(5, nodes=12, tenants=5, pending=60, fill=0.8, expired=0.5, limits=True)
+    return sha256_hex(canonical_bytes(decide_round(replace(snapshot, policy=name))))
