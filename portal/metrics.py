@@ -41,10 +41,12 @@ from portal.celery import QUEUES
 from portal.health import broker_client, intent_age_s, round_age_s, tick_age_s
 from scheduling.engine.clock import pool_time
 from scheduling.selectors.vitals import (
+    CertificateVitals,
     GpuCount,
     PoolVitals,
     RoundsSince,
     active_jobs,
+    certificate_vitals,
     gpu_counts,
     live_leases,
     pool_vitals,
@@ -124,7 +126,7 @@ class RoundTotals:
         """Take the new rounds in; one query. A pool seen first begins at its present round."""
         with self._lock:
             for pool in pools:
-                fresh = RoundsSince(pool.id, pool.rounds, 0, 0, 0, 0, 0, 0, 0)
+                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 9)
                 if self._sums.setdefault(pool.id, fresh).number > pool.rounds:
                     self._sums[pool.id] = fresh  # an older database was put back
             after = {pool.id: self._sums[pool.id].number for pool in pools}
@@ -144,11 +146,13 @@ def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
         before.snapshot_us + new.snapshot_us,
         before.decide_us + new.decide_us,
         before.fallbacks + new.fallbacks,
+        before.violated + new.violated,
+        before.uncertified + new.uncertified,
     )
 
 
 class DatabaseCollector(Collector):
-    """Pools and books as the database has them at the scrape. Six queries, whatever is there."""
+    """Pools and books as the database has them at the scrape. Seven queries, whatever is there."""
 
     def __init__(self) -> None:
         self._totals = RoundTotals()
@@ -165,7 +169,8 @@ class DatabaseCollector(Collector):
                 pools = pool_vitals()
                 families = [
                     *_clocks(pools),
-                    *_rounds(pools, self._totals.advance(pools)),
+                    *_rounds(pools, totals := self._totals.advance(pools)),
+                    *_certificates(pools, totals, certificate_vitals()),
                     *_work(pools),
                     *_gpus(pools, gpu_counts()),
                     *_engine(pools),
@@ -210,6 +215,31 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
     yield from (rounds, age, failing, seconds, fallbacks, leases)
+
+
+def _certificates(
+    pools: list[PoolVitals], totals: dict[int, RoundsSince], last: list[CertificateVitals]
+) -> Iterator[Metric]:
+    violations = _gauge(
+        "certificate_violations",
+        "What breaks a promise in the pool's last certificate; 0: it holds.",
+        *("pool", "property"),
+    )
+    failed = _gauge("certificate_failed", "1: the last round could not be certified.", "pool")
+    age = _gauge("certificate_age_seconds", "Wall time since the last certificate.", "pool")
+    rounds = _counter(
+        "certified_rounds", "Rounds that broke a promise, or were not certified.", "pool", "verdict"
+    )
+    names = {pool.id: pool.name for pool in pools}
+    for one in last:
+        failed.add_metric([names[one.pool]], float(one.failed))
+        age.add_metric([names[one.pool]], one.age_s)
+        for name, count in sorted(one.broken.items()):
+            violations.add_metric([names[one.pool], name], count)
+    for pool in pools:
+        rounds.add_metric([pool.name, "violated"], totals[pool.id].violated)
+        rounds.add_metric([pool.name, "not_certified"], totals[pool.id].uncertified)
+    yield from (violations, failed, age, rounds)
 
 
 def _work(pools: list[PoolVitals]) -> Iterator[Metric]:

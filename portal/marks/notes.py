@@ -60,7 +60,8 @@ class Stat:
 class Promise:
     """One row of a certificate.
 
-    `verdict` is one of holds, note (holds, with a note), violated, unclaimed ("not claimed").
+    `verdict` is one of holds, note (holds, with a note), violated; and, in grey, unclaimed ("not
+    claimed"), unpromised, moot ("does not apply"), unmeasured.
     """
 
     name: str
@@ -82,8 +83,9 @@ class Certificate:
 
     @property
     def ordered(self) -> tuple[Promise, ...]:
-        """Broken promises first, the others in their own order."""
-        return tuple(sorted(self.promises, key=lambda promise: promise.verdict != "violated"))
+        """Broken promises first, grey ones last, each in their own order."""
+        rank = {"violated": 0, "holds": 1, "note": 1}
+        return tuple(sorted(self.promises, key=lambda promise: rank.get(promise.verdict, 2)))
 
     @property
     def broken(self) -> int:

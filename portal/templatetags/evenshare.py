@@ -30,6 +30,9 @@ VERDICTS = {
     "note": ("note", "holds, with a note"),
     "violated": ("bad", "violated"),
     "unclaimed": ("unclaimed", "not claimed"),
+    "unpromised": ("unclaimed", "not promised"),
+    "moot": ("unclaimed", "does not apply"),
+    "unmeasured": ("unclaimed", "not measured"),
 }
 
 
@@ -158,9 +161,12 @@ def certificate(context: Context, cert: Certificate) -> dict[str, Any]:
     }
 
 
-def _verdict(promise: Promise) -> tuple[Markup, str]:
+ROW_CLASSES = {"ok": "holds", "note": "note-row", "bad": "violated", "unclaimed": "grey"}
+
+
+def _verdict(promise: Promise) -> tuple[str, Markup, str]:
     kind, words = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
-    return glyphs.state_icon(kind), words
+    return ROW_CLASSES[kind], glyphs.state_icon(kind), words
 
 
 # ---- small marks ----

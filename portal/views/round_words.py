@@ -1,22 +1,16 @@
-"""A round in words: its sentence, why GPUs idle, its certificate, the notes behind its numbers."""
+"""A round in words: its sentence, why GPUs idle, the notes behind its numbers."""
 
 from __future__ import annotations
 
 from portal.context import PYTHON
 from portal.marks.figures import credits_text, gpu_hours, plural, ratio, thousands
-from portal.marks.notes import Addend, Certificate, Note, Promise, count_note
+from portal.marks.notes import Addend, Note
 from scheduling.models import Round
-from scheduling.selectors.promises import Checked
 from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
 
 FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
 NOTES = {"reserved": "Its gang had waited so long that GPUs were kept for it."}
-UNCLAIMED = (
-    ("Nobody would rather have another's share", "Envy is not computed for this round."),
-    ("Nobody does worse than alone", "The sharing incentive is not computed for this round."),
-    ("Lying does not pay", "No misreport is tried on this round."),
-)
 
 
 def replay_command(pool: str, number: int) -> str:
@@ -154,83 +148,3 @@ def ended_words(code: str) -> str:
     """Why a lease ended, as a sentence."""
     words = ENDINGS.get(code, code.replace("_", " "))
     return words[0].upper() + words[1:]
-
-
-# ---- the certificate ----
-
-
-def certificate(view: RoundView) -> Certificate:
-    """What was checked on this round's own numbers, and what is not claimed."""
-    round_ = view.round
-    unclaimed = tuple(Promise(name, "unclaimed", words) for name, words in UNCLAIMED)
-    checked = view.decision.checked if view.decision else None
-    if checked is None:
-        promises: tuple[Promise, ...] = ()
-        words = "The engine checked this decision before it was applied. Its bytes are gone, so"
-        words += " this page cannot check it again."
-    else:
-        promises = tuple(_promises(checked))
-        words = "Invariants, checked again on this round's stored bytes while you opened the page."
-    return Certificate(
-        title=f"Certificate of round {thousands(round_.number)}",
-        promises=(*promises, *unclaimed),
-        # Both hashes and the command stand on the page themselves.
-        sha256="",
-        command="",
-        words=words,
-        issued=f"Issued by policy {round_.policy} {round_.policy_version}.",
-    )
-
-
-def _promises(c: Checked) -> list[Promise]:
-    given, there = c.fullest
-    return [
-        _promise(
-            "No GPU is given twice",
-            c.breaks("node_capacity", "once"),
-            f"{thousands(c.leased)} leased + {thousands(c.capacity - c.leased)} free"
-            f" = {thousands(c.capacity)}; the fullest node gives {given} of {there}.",
-            count_note("GPUs", [("leased", c.leased), ("free", c.capacity - c.leased)]),
-        ),
-        _promise(
-            "No job holds a part of its GPUs",
-            c.breaks("gang", "jobs"),
-            f"All {plural(c.leases, 'lease')} {'is' if c.leases == 1 else 'are'} whole.",
-            count_note(
-                "Leases after the round",
-                [("went on", c.kept), ("renewed", c.renewed), ("granted", c.granted)],
-            ),
-        ),
-        _promise(
-            "Own GPUs stay within quota",
-            c.breaks("own_and_borrowed"),
-            f"{thousands(c.own)} own + {thousands(c.borrowed)} borrowed = {thousands(c.leased)}.",
-            count_note("GPUs leased", [("own", c.own), ("borrowed", c.borrowed)]),
-        ),
-        _promise(
-            "Leases end when they are due, not before",
-            c.breaks("known_leases", "running_leases", "instants"),
-            f"{plural(c.due, 'lease was', 'leases were')} due:"
-            f" {thousands(c.renewed)} renewed, {thousands(c.ended)} ended.",
-            count_note("Leases due", [("renewed", c.renewed), ("ended", c.ended)]),
-        ),
-        _promise(
-            "Borrowed GPUs cost the posted price, within limits",
-            c.breaks("limits", "prices"),
-            f"{plural(c.borrowing, 'new term borrows', 'new terms borrow')}."
-            f" {plural(c.capped, 'job has', 'jobs have')} a maximum price,"
-            f" {plural(c.budgeted, 'tenant has', 'tenants have')} a credit limit.",
-        ),
-        _promise(
-            "Who waits is told one reason",
-            c.breaks("reasons"),
-            f"{plural(c.waiting, 'job waits', 'jobs wait')},"
-            f" {plural(c.told, 'reason is', 'reasons are')} given.",
-        ),
-    ]
-
-
-def _promise(name: str, broken: int, words: str, note: Note | None = None) -> Promise:
-    if broken:
-        return Promise(name, "violated", f"{plural(broken, 'row breaks', 'rows break')} it.", note)
-    return Promise(name, "holds", words, note)

@@ -16,8 +16,10 @@ from portal.marks.bars import hash_bars, hash_groups
 from portal.marks.figures import plural, thousands
 from portal.marks.notes import Note, count_note
 from portal.views import round_words as words
+from portal.views.certificate_words import sheet
 from portal.views.marking import mark_of
 from scheduling.models import Round
+from scheduling.selectors.certificates import certificate_seen
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.reasons import why
 from scheduling.selectors.rounds import (
@@ -121,13 +123,14 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
     with site_scope():
         sight = sight_read(facts.id, access(request))
         view = round_view(facts.id, number, sight)
+        seen = certificate_seen(view.round, sight) if view else None
     if view is None:
         raise Http404
     context = {
         **_head(facts, view),
         **_body(view),
         "sight": sight,
-        "certificate": words.certificate(view),
+        "certificate": sheet(view, seen),
         "command": words.replay_command(name, number),
         "nav_key": "rounds",
     }

@@ -20,6 +20,7 @@ from scheduling.api.render import (
 from scheduling.domain.instants import from_us, to_us
 from scheduling.engine.clock import pool_time
 from scheduling.models import Job
+from scheduling.selectors.certificates import certificate_seen
 from scheduling.selectors.job_lists import QueueKey, queue_listed
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import pool_overview
@@ -160,11 +161,12 @@ class RoundShow(SchedulingView):
 
     @extend_schema(operation_id="round_show", responses={200: schemas.RoundWhole})
     def get(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Show a round: shares, reasons with their numbers, prices, and the hashes of its bytes."""
+        """Show a round: shares, certificate, reasons, prices, and the hashes of its bytes."""
         facts = self.pool(name)
         with site_scope():
             sight = sight_read(facts.id, self.access)
             view = round_view(facts.id, number, sight) if number < 2**62 else None
+            seen = certificate_seen(view.round, sight) if view else None
         if view is None:
             raise not_there()
-        return Response(round_view_json(view, facts.name))
+        return Response(round_view_json(view, seen, facts.name))

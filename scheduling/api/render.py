@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from scheduling.models import Job, Round
+from scheduling.selectors.certificates import CertificateSeen
 from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
@@ -150,12 +151,13 @@ def round_json(row: Round, pool: str) -> dict[str, Any]:
     }
 
 
-def round_view_json(view: RoundView, pool: str) -> dict[str, Any]:
-    """Return one round as its viewer may see it."""
+def round_view_json(view: RoundView, seen: CertificateSeen | None, pool: str) -> dict[str, Any]:
+    """Return one round, with its certificate, as its viewer may see it."""
     decision = view.decision
     return {
         **round_json(view.round, pool),
         "shares": [_share(row) for row in view.shares],
+        "certificate": _certificate(seen, decision.again if decision else None),
         "decision": None if decision is None else {
             "counts": decision.counts,
             "skips": [_skips(group) for group in decision.skips],
@@ -172,6 +174,48 @@ def round_view_json(view: RoundView, pool: str) -> dict[str, Any]:
         },
         "why_no_decision": view.why_not,
     }  # fmt: skip
+
+
+def _certificate(seen: CertificateSeen | None, again: bool | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    return {
+        "version": seen.version,
+        "failure": seen.failure,
+        "same_again": again,
+        "lines": [
+            {
+                "property": row.name.value,
+                "verdict": row.verdict.value,
+                "basis": row.basis.value,
+                "checked": row.checked,
+                "count": row.count,
+                "worst": row.worst,
+                "worst_in_gpus": row.in_gpus,
+                "total": row.total,
+                "tenant": tenant_json(row.seen),
+                "other": tenant_json(row.other),
+                "hidden": row.hidden,
+                "why": row.why,
+            }
+            for row in seen.findings
+        ],
+        "rows": [
+            {
+                "tenant": tenant_json(row.seen),
+                "job_type": row.profile,
+                "weight": row.weight,
+                "ideal": row.ideal,
+                "held": row.held,
+                "alone": row.alone,
+                "best_other": row.best_other,
+                "other": tenant_json(row.other),
+                "has_all": row.capped,
+            }
+            for row in seen.rows
+        ],
+        "rows_hidden": seen.rows_hidden,
+    }
 
 
 def _share(row: ShareRow) -> dict[str, Any]:

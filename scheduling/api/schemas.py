@@ -287,9 +287,52 @@ class ShareSeen(s.Serializer[object]):
     rho_after = s.FloatField(allow_null=True)
 
 
+class CertificateLine(s.Serializer[object]):
+    """A property of a round: whether it holds, and the numbers that the caller may see."""
+
+    property = s.CharField()
+    verdict = s.CharField()
+    basis = s.CharField()
+    checked = s.IntegerField()
+    count = s.IntegerField()
+    worst = s.FloatField(allow_null=True)
+    worst_in_gpus = s.FloatField(allow_null=True)
+    total = s.FloatField(allow_null=True)
+    tenant = TenantSeen(allow_null=True)
+    other = TenantSeen(allow_null=True)
+    hidden = s.BooleanField()
+    why = s.CharField(allow_blank=True)
+
+
+class CertificateRow(s.Serializer[object]):
+    """What one job type of a tenant does with its share, in GPUs of the slowest type."""
+
+    tenant = TenantSeen()
+    job_type = s.CharField(allow_blank=True)
+    weight = s.FloatField()
+    ideal = s.FloatField(allow_null=True)
+    held = s.FloatField()
+    alone = s.FloatField()
+    best_other = s.FloatField(allow_null=True)
+    other = TenantSeen(allow_null=True)
+    has_all = s.BooleanField()
+
+
+class CertificateWhole(s.Serializer[object]):
+    """What was measured when the round was decided; `same_again` while its bytes are kept."""
+
+    version = s.IntegerField()
+    failure = s.CharField(allow_blank=True)
+    same_again = s.BooleanField(allow_null=True)
+    lines = CertificateLine(many=True)
+    rows = CertificateRow(many=True)
+    rows_hidden = s.IntegerField()
+
+
 class RoundWhole(RoundRow):
-    """One round with its shares and, while its bytes are kept, its decision."""
+    """One round with its shares and certificate and, while its bytes are kept, its decision."""
 
     shares = ShareSeen(many=True)
+    certificate = CertificateWhole(allow_null=True)
     decision = s.DictField(child=s.JSONField(), allow_null=True)
     why_no_decision = s.CharField(allow_blank=True)

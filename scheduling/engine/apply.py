@@ -27,6 +27,7 @@ from scheduling.engine.write import (
     jobs_state,
     terms_write,
 )
+from scheduling.fairness.certificate import plain
 from scheduling.models import (
     Intent,
     LeaseSlot,
@@ -265,4 +266,5 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         },
         shares=[share_row(share, throughput) for share in decision.shares],
         superseded=write.superseded,
+        certificate=plain(plan.certificate),
     )

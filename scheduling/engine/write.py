@@ -18,6 +18,7 @@ from scheduling.domain.instants import from_us
 from scheduling.domain.snapshot import Snapshot
 from scheduling.engine.bulk import copy_rows
 from scheduling.engine.events import EventLog
+from scheduling.fairness.certificate import Certificate
 from scheduling.models import Intent, LeaseEvent, PoolFence
 
 Kind = LeaseEvent.Kind
@@ -29,6 +30,7 @@ class RoundPlan:
 
     snapshot: Snapshot
     decision: Decision
+    certificate: Certificate
     token: int
     wall_at: datetime
     book: str

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from scheduling.domain.decision import Decision
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import canonical_bytes, decode, sha256_hex
+from scheduling.fairness.certificate import VERSION, plain
 from scheduling.models import Pool, Round, RoundBlob
 from scheduling.policies.base import decide_round
+from scheduling.policies.certify import certify
 
 
 class ReplayError(Exception):
@@ -19,11 +21,16 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True)
 class Replay:
-    """A round decided again: the hashes of what was stored and what came out."""
+    """A round decided again: the hashes of what was stored and what came out.
+
+    `certified`: whether its certificate comes out the same too; None where none was stored, or
+    one of another version.
+    """
 
     snapshot_sha256: str
     decision_sha256: str
     same: bool
+    certified: bool | None = None
 
 
 def round_find(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
@@ -84,4 +91,18 @@ def round_replay(round_: Round) -> Replay:
         and snapshot_sha256 == round_.snapshot_sha256
         and decision_sha256 == round_.decision_sha256
     )
-    return Replay(snapshot_sha256, decision_sha256, same)
+    certified = certificate_same(
+        round_, decode(snapshot_bytes, Snapshot), decode(decision_bytes, Decision)
+    )
+    return Replay(snapshot_sha256, decision_sha256, same, certified)
+
+
+def certificate_same(round_: Round, snapshot: Snapshot, decision: Decision) -> bool | None:
+    """Return whether a round's stored bytes certify as they did when they were decided.
+
+    None where it has no certificate, or one of another version.
+    """
+    stored = round_.certificate
+    if not stored or stored.get("version") != VERSION:
+        return None
+    return bool(plain(certify(snapshot, decision)) == stored)

@@ -12,13 +12,13 @@ import msgspec
 
 from billing.money import to_credits
 from scheduling.domain.cluster import Placement
-from scheduling.domain.decision import Decision, Grant, Renew, Skip
+from scheduling.domain.decision import Decision, Grant, Renew, Skip, Solve
 from scheduling.domain.reasons import EndReason, Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import decode
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import Checked, check
-from scheduling.selectors.replay import ReplayError, round_bytes
+from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
 from scheduling.selectors.sight import Seen, Sight
 
 PAGE = 50
@@ -46,7 +46,7 @@ def rounds_page(
     pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE
 ) -> RoundsPage:
     """Return rounds by key: the newest, those numbered below `before`, or just above `after`."""
-    rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded")
+    rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded", "certificate")
     if after is not None:
         found = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
         rows = found[:limit][::-1]
@@ -189,7 +189,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class RoundDecision:
-    """What the stored bytes say; sums, counts and `largest_hole` count rows out of sight too."""
+    """What the stored bytes say; sums, counts and `largest_hole` count rows out of sight too.
+
+    `again`: whether they certify now as they did then, see `certificate_same`.
+    """
 
     grants: tuple[PickRow, ...]
     renewals: tuple[PickRow, ...]
@@ -205,6 +208,8 @@ class RoundDecision:
     largest_hole: int
     smallest_gang: int | None
     size: int
+    solve: Solve | None
+    again: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +341,8 @@ class _Reader:
             largest_hole=self._largest_hole(),
             smallest_gang=self._smallest_gang(),
             size=size,
+            solve=decision.solve,
+            again=certificate_same(self.round, self.snapshot, decision),
         )
 
     def _cut(self, rows: Sequence[Any]) -> list[Any]:

@@ -52,13 +52,31 @@ SELECT x.pool_id, coalesce(max(r.number), x.after), count(r.number),
        coalesce(sum((r.summary->>'renewed')::bigint), 0),
        coalesce(sum((r.summary->>'ended')::bigint), 0),
        coalesce(sum(r.snapshot_us), 0), coalesce(sum(r.decide_us), 0),
-       count(*) FILTER (WHERE r.fallback <> '')
+       count(*) FILTER (WHERE r.fallback <> ''),
+       count(*) FILTER (WHERE jsonb_array_length(r.certificate->'violated') > 0),
+       count(*) FILTER (WHERE r.certificate ? 'failure')
 FROM unnest(%s::bigint[], %s::bigint[]) x(pool_id, after)
 LEFT JOIN LATERAL (
-    SELECT number, summary, snapshot_us, decide_us, fallback FROM scheduling_round
+    SELECT number, summary, snapshot_us, decide_us, fallback, certificate
+    FROM scheduling_round
     WHERE pool_id = x.pool_id AND number > x.after ORDER BY number LIMIT %s
 ) r ON true
 GROUP BY x.pool_id, x.after
+"""
+
+# The certificate of each pool's last round: by property, the promises of it and how they stand.
+_CERTIFIED = """
+SELECT p.id, extract(epoch FROM clock_timestamp() - r.wall_at)::float,
+       r.certificate ? 'failure', f->>'name', f->>'verdict', coalesce((f->>'count')::int, 0)
+FROM scheduling_pool p
+CROSS JOIN LATERAL (
+    SELECT wall_at, certificate FROM scheduling_round
+    WHERE pool_id = p.id ORDER BY number DESC LIMIT 1
+) r
+LEFT JOIN LATERAL jsonb_array_elements(r.certificate->'findings') f
+  ON f->>'verdict' IN ('holds', 'violated')
+WHERE r.certificate IS NOT NULL
+ORDER BY p.id
 """
 
 
@@ -115,6 +133,35 @@ class RoundsSince:
     snapshot_us: int
     decide_us: int
     fallbacks: int
+    violated: int
+    uncertified: int
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateVitals:
+    """A pool's last certificate: its age in wall seconds, and what breaks each promise.
+
+    `broken`: property -> how many rows, leases or picks break it (at least 1 where it is
+    violated); only what the policy promises is in it.
+    """
+
+    pool: int
+    age_s: float
+    failed: bool
+    broken: dict[str, int]
+
+
+def certificate_vitals() -> list[CertificateVitals]:
+    """Return the certificates of all pools' last rounds. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CERTIFIED)
+        rows = cursor.fetchall()
+    found: dict[int, CertificateVitals] = {}
+    for pool, age_s, failed, name, verdict, count in rows:
+        one = found.setdefault(pool, CertificateVitals(pool, max(0.0, age_s), failed, {}))
+        if name is not None:
+            one.broken[name] = max(1, count) if verdict == "violated" else 0
+    return list(found.values())
 
 
 def pool_vitals() -> list[PoolVitals]:

@@ -162,7 +162,7 @@ class TestAPool:
                 place.submit("north", 1, 3600)
             cluster({f"more-{more}": 2})
             place.round(after_s=10)
-        assert [len(sql) for sql in counts] == [6, 6, 6]
+        assert [len(sql) for sql in counts] == [7, 7, 7]
 
     def test_names_no_job_tenant_or_person(self, place: Cluster, client: Client) -> None:
         place.submit("north", 1, 3600)
@@ -170,6 +170,7 @@ class TestAPool:
         names = {name for _, labels in scrape(client) for name, _ in labels}
         assert names <= {
             *("pool", "policy", "state", "gpu_type", "use", "step", "decision", "part", "queue"),
+            *("property", "verdict"),
             *("route", "method", "status", "le"),
         }
 

@@ -1,4 +1,4 @@
-"""`manage.py replay_round ID`: decide a stored round again and compare the bytes."""
+"""`manage.py replay_round ID`: decide and certify a stored round again, and compare."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.selectors.replay import ReplayError, round_find, round_replay
 
+CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
+
 
 class Command(BaseCommand):
     """Recompute a round's decision from its stored snapshot, here and now."""
 
-    help = "Recompute a stored round and compare its decision byte by byte."
+    help = "Recompute a stored round: compare its decision byte by byte, and its certificate."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take rounds by number (of a pool), or all that are stored."""
@@ -29,14 +31,14 @@ class Command(BaseCommand):
         failed = 0
         for round_ in rounds:
             replay = round_replay(round_)
-            failed += not replay.same
+            failed += not replay.same or replay.certified is False
             verdict = "same bytes" if replay.same else "DIFFERENT"
             self.stdout.write(
                 f"round {round_.number}: {verdict}  snapshot {replay.snapshot_sha256}"
-                f"  decision {replay.decision_sha256}"
+                f"  decision {replay.decision_sha256}  certificate {CERTIFIED[replay.certified]}"
             )
             if not replay.same:
                 self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
         if failed:
-            raise CommandError(f"{failed} of {len(rounds)} rounds gave another decision")
+            raise CommandError(f"{failed} of {len(rounds)} rounds gave another answer")
         self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")

@@ -1,0 +1,145 @@
+"""A round's certificate as values: what was measured, and whether it was promised.
+
+Numbers only; sentences are made from them where they are shown. It is plain data that survives
+JSON, rounded to six places, so that the same bytes certify alike on every machine.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+VERSION = 1
+# A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
+MAX_ROWS = 200
+MAX_NAMED = 20
+
+
+class Property(StrEnum):
+    """What a certificate has a line for, in the order of the lines."""
+
+    CAPACITY = "capacity"  # no node gives more GPUs than it has
+    GANG = "gang"  # no job holds a part of its GPUs
+    SINGLE_HOLD = "single_hold"  # no job holds two leases
+    LONG_TERM_ORDER = "long_term_order"  # who received least for its due is served first
+    ENVY_FREE = "envy_free"  # nobody would do better with another's share, by weight
+    SHARING_INCENTIVE = "sharing_incentive"  # nobody would do better with its part of each type
+    EQUAL_THROUGHPUT = "equal_throughput"  # all do the same per unit of weight
+    PARETO = "pareto"  # nobody could do better without another doing worse
+    OVERSTATING = "overstating"  # nobody gains by reporting faster speeds
+    UNDERSTATING = "understating"  # nobody gains by reporting slower speeds
+
+
+class Verdict(StrEnum):
+    """What came of a property."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    NOT_PROMISED = "not_promised"  # measured where that is cheap, and no promise is broken
+    NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could be asked of
+    UNKNOWN = "unknown"  # it was promised, and could not be measured: `why` says so
+
+
+class Basis(StrEnum):
+    """What was measured."""
+
+    LEASES = "leases"  # leases after the round, in whole GPUs
+    IDEALS = "ideals"  # the fractions that the policy's program answered, before rounding
+    SUMS = "sums"  # GPU-time received and due, at each pick of the round
+    PROBES = "probes"  # the policy asked again with other speeds
+
+
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line of a certificate.
+
+    `checked`: how many rows, pairs, leases or misreports were looked at; `count` how many break
+    it, `broken` the first of their ids (tenants; for leases: jobs or nodes). `worst` is the
+    number that decides (its meaning and unit depend on the property, see docs/fairness.md), of
+    `tenant`, against `other`. `in_gpus` is the same measured on whole GPUs. `total` is a sum over
+    the pool. `tolerance`: what is smaller is noise.
+    """
+
+    name: Property
+    verdict: Verdict
+    basis: Basis
+    checked: int = 0
+    count: int = 0
+    broken: tuple[int, ...] = ()
+    worst: float | None = None
+    tenant: int | None = None
+    other: int | None = None
+    in_gpus: float | None = None
+    total: float | None = None
+    tolerance: float | None = None
+    why: str = ""
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one job type of a tenant does with its share.
+
+    In GPUs of the slowest type: `ideal` with its share before rounding (None: the policy has no
+    such), `held` with the GPUs held after the round, `alone` with its weight's part of every
+    type, `best_other` with the best of the others' shares by weight, that of `other`. The last
+    two are of the shares that the promise is about: ideal ones where there are any. `capped`: it
+    has all GPUs that it can use.
+    """
+
+    tenant: int
+    profile: int
+    weight: float
+    held: float
+    alone: float
+    ideal: float | None = None
+    best_other: float | None = None
+    other: int | None = None
+    capped: bool = False
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All lines of a round. `failure`: why it could not be certified, else empty.
+
+    `violated` repeats the names of findings that are, for those who count. `left_out`: rows
+    beyond the limit.
+    """
+
+    version: int
+    violated: tuple[Property, ...]
+    findings: tuple[Finding, ...] = ()
+    rows: tuple[Row, ...] = ()
+    left_out: int = 0
+    failure: str = ""
+
+
+def certificate(
+    findings: tuple[Finding, ...], rows: tuple[Row, ...] = (), failure: str = ""
+) -> Certificate:
+    """Return a certificate of these lines, within its size."""
+    return Certificate(
+        version=VERSION,
+        violated=tuple(row.name for row in findings if row.verdict is Verdict.VIOLATED),
+        findings=findings,
+        rows=rows[:MAX_ROWS],
+        left_out=max(0, len(rows) - MAX_ROWS),
+        failure=failure,
+    )
+
+
+def plain(value: Certificate) -> dict[str, object]:
+    """Return a certificate as JSON holds it."""
+    found: dict[str, object] = msgspec.json.decode(msgspec.json.encode(value))
+    return found
+
+
+def read(data: object) -> Certificate:
+    """Read one back.
+
+    Raises:
+        msgspec.ValidationError: it is of another version.
+    """
+    return msgspec.convert(data, Certificate)
+
+
+def figure(value: float) -> float:
+    """Return a number as certificates keep it: six places, and no minus zero."""
+    return round(float(value), 6) + 0.0

@@ -1,0 +1,87 @@
+"""Rounds whose stored decision breaks a promise, put beside those that were really decided."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from scheduling.domain.decision import Decision, Ideal
+from scheduling.domain.snapshot import Snapshot
+from scheduling.domain.values import canonical_bytes, decode, sha256_hex
+from scheduling.fairness.certificate import plain
+from scheduling.models import Round, RoundBlob
+from scheduling.policies.certify import certify
+from scheduling.selectors.replay import round_bytes
+from tenants.scopes import engine_scope
+from tests.functional.pool_stage import Stage, last_round
+
+Change = Callable[[Snapshot, Decision], tuple[Snapshot, Decision]]
+
+
+def plant(there: Stage, change: Change) -> Round:
+    """Store one more round: the last one's bytes, changed, and what they certify to."""
+    last = last_round(there)
+    raw = round_bytes(last)
+    snapshot, decision = change(decode(raw[0], Snapshot), decode(raw[1], Decision))
+    pool, number = last.pool_id, last.number + 1
+    snapshot = replace(snapshot, number=number)
+    stored = canonical_bytes(snapshot), canonical_bytes(decision)
+    with engine_scope(pool):
+        RoundBlob.objects.create(
+            day=last.wall_at.date(),
+            pool_id=pool,
+            number=number,
+            snapshot=zlib.compress(stored[0]),
+            decision=zlib.compress(stored[1]),
+        )
+        return Round.objects.create(
+            pool_id=pool,
+            number=number,
+            at=last.at + timedelta(seconds=1),
+            wall_at=last.wall_at,
+            token=last.token,
+            policy=snapshot.policy,
+            policy_version=snapshot.policy_version,
+            scale=last.scale,
+            snapshot_sha256=sha256_hex(stored[0]),
+            decision_sha256=sha256_hex(stored[1]),
+            snapshot_us=0,
+            decide_us=0,
+            summary=last.summary,
+            shares=last.shares,
+            certificate=plain(certify(snapshot, decision)),
+        )
+
+
+def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """A cooperative policy that gives one GPU per GPU of quota, but the first tenant half a GPU."""
+    weights = {row.tenant: row.gpus for row in snapshot.entitlements}
+    first = min(weights)
+    jobs = tuple(replace(job, gpus=8) for job in snapshot.jobs)
+    ideals = tuple(
+        Ideal(tenant, 0, "v100", 0.5 if tenant == first else gpus)
+        for tenant, gpus in weights.items()
+    )
+    return replace(snapshot, policy="oef", jobs=jobs), replace(decision, ideals=ideals)
+
+
+def overfull(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """Every node is smaller than what is granted on it."""
+    nodes = tuple(replace(node, gpus=1) for node in snapshot.nodes)
+    return replace(snapshot, nodes=nodes), _granted(decision)
+
+
+def partial(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """Every job needs one GPU more than it gets."""
+    jobs = tuple(replace(job, gpus=job.gpus + 1) for job in snapshot.jobs)
+    return replace(snapshot, jobs=jobs), decision
+
+
+def _granted(decision: Decision) -> Decision:
+    """The same decision with a first grant of two GPUs on its node."""
+    first, *rest = decision.grants
+    placement = ((first.placement[0][0], 2),)
+    return replace(decision, grants=(replace(first, placement=placement), *rest))

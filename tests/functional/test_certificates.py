@@ -1,0 +1,174 @@
+"""The certificate of a round: stored, recomputed, shown by sight; planted violations turn red."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, transaction
+from django.test import Client
+
+from scheduling.engine import rounds as engine
+from scheduling.fairness.certificate import VERSION, Property, Verdict, certificate, read
+from scheduling.models import Round
+from scheduling.selectors.replay import round_find, round_replay
+from tests.functional.certificate_stage import Change, envious, overfull, partial, plant
+from tests.functional.pool_stage import Stage, last_round, stage
+from tests.functional.test_metrics import sample, scrape
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return stage()
+
+
+def words(page: str) -> str:
+    """A page as it is read."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def sheet(there: Stage, number: int, who: str = "owner") -> str:
+    """The certificate on a round's page, as it is read."""
+    page = there.page(who, there.url(f"rounds/{number}/"))
+    return words(page[page.index('<section class="cert') :].partition("</section>")[0])
+
+
+class TestARound:
+    def test_is_stored_with_its_certificate(self, there: Stage) -> None:
+        for round_ in Round.objects.filter(pool=there.lab.pool):
+            found = read(round_.certificate)
+            assert (found.failure, found.violated) == ("", ())
+            assert {row.name for row in found.findings} == set(Property)
+
+    def test_certifies_again_from_its_bytes(self, there: Stage) -> None:
+        there.lab.rounds(4, every_s=900)
+        replays = [round_replay(row) for row in round_find(there.pool, [], every=True)]
+        assert len(replays) >= 5
+        assert all(replay.same and replay.certified is True for replay in replays)
+
+    def test_is_found_out_where_its_certificate_is_another(
+        self, there: Stage, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        call_command("replay_round", "1", pool=there.pool)
+        assert "certificate the same" in capsys.readouterr().out
+        round_ = last_round(there)
+        assert round_.certificate is not None
+        round_.certificate["findings"][0]["checked"] = 77
+        assert round_replay(round_).certified is False
+        round_.certificate["version"] = VERSION + 1
+        assert round_replay(round_).certified is None
+
+    def test_keeps_its_certificate_for_good(self, there: Stage) -> None:
+        with pytest.raises(DatabaseError), transaction.atomic():
+            Round.objects.filter(pool=there.lab.pool).update(certificate={})
+
+    def test_goes_on_where_it_cannot_be_certified(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch, client: Client
+    ) -> None:
+        failed = certificate((), failure="ValueError: planted")
+        monkeypatch.setattr(engine, "certify", lambda *_: failed)
+        scrape(client)
+        there.lab.submit("beta", 1, 60)
+        round_ = there.lab.round(after_s=10).round
+        assert round_ is not None
+        assert round_.summary["granted"] == 1
+        assert "could not be certified: the measurement failed" in sheet(there, round_.number)
+        assert "ValueError: planted" in sheet(there, round_.number, "operator")
+        found = scrape(client)
+        assert sample(found, "certificate_failed", pool=there.pool) == 1
+        assert (
+            sample(found, "certified_rounds_total", pool=there.pool, verdict="not_certified") == 1
+        )
+
+
+PLANTED = [
+    (envious, Property.ENVY_FREE, "Nobody would rather have another's share violated"),
+    (overfull, Property.CAPACITY, "No GPU is given twice violated"),
+    (partial, Property.GANG, "No job holds a part of its GPUs violated"),
+]
+
+
+class TestAPlantedViolation:
+    @pytest.mark.parametrize(("change", "name", "line"), PLANTED, ids=str)
+    def test_turns_the_page_and_the_metric_red(
+        self, there: Stage, client: Client, change: Change, name: Property, line: str
+    ) -> None:
+        found = scrape(client)
+        if name is not Property.ENVY_FREE:
+            assert sample(found, "certificate_violations", pool=there.pool, property=name) == 0
+        round_ = plant(there, change)
+        page = sheet(there, round_.number)
+        assert "not hold." in page
+        assert line in page
+        found = scrape(client)
+        assert sample(found, "certificate_violations", pool=there.pool, property=name) >= 1
+        assert sample(found, "certificate_age_seconds", pool=there.pool) >= 0
+        # The round before was certified too, and broke nothing.
+        assert "not hold." not in sheet(there, round_.number - 1)
+
+    def test_is_counted_for_who_looks_too_late(self, there: Stage, client: Client) -> None:
+        scrape(client)
+        plant(there, envious)
+        from scheduling.models import PoolFence
+
+        PoolFence.objects.filter(pool=there.lab.pool).update(
+            next_round=last_round(there).number + 1
+        )
+        found = scrape(client)
+        assert sample(found, "certified_rounds_total", pool=there.pool, verdict="violated") == 1
+
+    def test_certifies_red_again(self, there: Stage) -> None:
+        round_ = plant(there, envious)
+        assert "again while you opened this page: the same" in sheet(there, round_.number)
+
+
+class TestWhatATenantSees:
+    """The planted round's worst numbers are alpha's; its neighbour is beta's manager."""
+
+    def test_is_everything_where_the_pool_shows_all(self, there: Stage) -> None:
+        round_ = plant(there, envious)
+        page = sheet(there, round_.number, "neighbour")
+        assert "By weight, alpha would do" in page
+        assert "with the share of" in page
+
+    def test_has_pseudonyms_for_others(self, there: Stage) -> None:
+        round_ = plant(there, envious)
+        there.see("pseudonyms")
+        page = sheet(there, round_.number, "neighbour")
+        assert "alpha" not in page
+        assert "By weight, tenant 1 would do" in page
+
+    def test_is_no_number_of_others_where_the_pool_hides_them(self, there: Stage) -> None:
+        round_ = plant(there, envious)
+        there.see("own")
+        stored = read(round_.certificate)
+        alpha = there.tenant("alpha").pk
+        theirs = [row for row in stored.findings if row.tenant == alpha]
+        assert theirs
+        answer = there.get("neighbour", f"/api/v1/rounds/{there.pool}/{round_.number}")
+        told = answer.json()["certificate"]
+        for row in theirs:
+            line = next(one for one in told["lines"] if one["property"] == row.name)
+            assert (line["worst"], line["tenant"], line["other"], line["hidden"]) == (
+                *(None, None, None),
+                True,
+            )
+            assert line["verdict"] == row.verdict
+        assert [row["tenant"]["name"] for row in told["rows"]] == ["beta"]
+        assert told["rows"][0]["best_other"] is None
+        assert told["rows_hidden"] == 2
+        page = there.page("neighbour", there.url(f"rounds/{round_.number}/"))
+        assert "alpha" not in page
+        assert "another tenant's" in html.unescape(page)
+
+    def test_is_the_same_over_rest(self, there: Stage) -> None:
+        round_ = plant(there, envious)
+        answer = there.get("owner", f"/api/v1/rounds/{there.pool}/{round_.number}")
+        told = answer.json()["certificate"]
+        line = next(one for one in told["lines"] if one["property"] == "envy_free")
+        assert (line["verdict"], line["tenant"]["name"]) == (Verdict.VIOLATED, "alpha")
+        assert told["same_again"] is True
+        assert [row["tenant"]["name"] for row in told["rows"]] == ["alpha", "beta", "gamma"]
