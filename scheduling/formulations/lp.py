@@ -7,7 +7,9 @@ n + k - 1 non-zeros is lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import highspy
 import numpy as np
@@ -17,6 +19,7 @@ from scheduling.formulations.problems import Array, SolverError
 
 ITERATIONS = 2_000_000  # of simplex; interior point takes far fewer
 TOLERANCE = 1e-9
+DUAL = 1e-7  # a dual above this is not rounding, in a program whose values are about 1
 OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -38,7 +41,9 @@ class Rows:
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
 
-    def add(self, indices: NDArray[np.int64], values: Array, lower: float, upper: float) -> None:
+    def add(
+        self, indices: NDArray[np.integer[Any]], values: Array, lower: float, upper: float
+    ) -> None:
         """Add one row; zeros are left out, as HiGHS would warn of them."""
         kept = np.flatnonzero(values)
         self.indices.append(np.asarray(indices, dtype=np.int32)[kept])
@@ -97,6 +102,14 @@ class Program:
         if len(lower):
             self.highs.addRows(len(lower), lower, upper, len(values), starts, indices, values)
 
+    def add_block(self, indices: NDArray[np.int64], values: Array, lower: float) -> None:
+        """Add rows `values . x[indices] >= lower`, all of one length, shape rows x length."""
+        count, length = indices.shape
+        starts = (np.arange(count) * length).astype(np.int32)
+        flat = indices.ravel().astype(np.int32)
+        low, high = np.full(count, lower), np.full(count, highspy.kHighsInf)
+        self.highs.addRows(count, low, high, count * length, starts, flat, values.ravel())
+
     def solve(self) -> tuple[Array, Array]:
         """Return the values of columns and the duals of rows at the optimum.
 
@@ -110,10 +123,73 @@ class Program:
         solution = self.highs.getSolution()
         return np.array(solution.col_value), np.array(solution.row_dual)
 
-    def column_duals(self) -> Array:
-        """Return the reduced costs of the last optimum."""
-        return np.array(self.highs.getSolution().col_dual)
-
     def objective(self) -> float:
         """Return the value of the last optimum."""
         return float(self.highs.getInfo().objective_function_value)
+
+    def basic_rows(self) -> NDArray[np.bool_]:
+        """Say which rows of the last optimum are basic: they bind nothing."""
+        basic = highspy.HighsBasisStatus.kBasic
+        return np.array([status == basic for status in self.highs.getBasis().row_status])
+
+    def drop(self, gone: NDArray[np.bool_]) -> None:
+        """Drop rows that are basic; the basis of the others stays, so the next solve is warm."""
+        basis = self.highs.getBasis()
+        kept = highspy.HighsBasis()
+        kept.col_status = basis.col_status
+        kept.row_status = [
+            status for status, away in zip(basis.row_status, gone, strict=True) if not away
+        ]
+        kept.valid, kept.alien = True, False
+        index = np.flatnonzero(gone).astype(np.int32)
+        self.highs.deleteRows(len(index), index)
+        self.highs.setBasis(kept)
+
+    def hold_optimum(self) -> bool:
+        """Bind what the optimum's duals prove to bind, so that all that is left is as good.
+
+        Complementary slackness: columns with a reduced cost stay where they are, rows with a dual
+        stay at their bound. Returns whether anything can still move: some column or row that is
+        not basic has no dual.
+        """
+        solution, basis, model = self.highs.getSolution(), self.highs.getBasis(), self.highs.getLp()
+        columns, at, some = resting(
+            *(solution.col_dual, basis.col_status, model.col_lower_, model.col_upper_)
+        )
+        self.highs.changeColsBounds(len(columns), columns, at, at)
+        rows, at, others = resting(
+            *(solution.row_dual, basis.row_status, model.row_lower_, model.row_upper_)
+        )
+        for row, bound in zip(rows, at, strict=True):
+            self.highs.changeRowBounds(int(row), float(bound), float(bound))
+        return some or others
+
+    def lower(self, column: int) -> None:
+        """Minimise one column from now on."""
+        columns = self.highs.getNumCol()
+        cost = np.zeros(columns)
+        cost[column] = -1.0
+        self.highs.changeColsCost(columns, np.arange(columns, dtype=np.int32), cost)
+
+    def add_column(self) -> int:
+        """Add a column without cost that may take any value from 0; returns its number."""
+        self.highs.addCol(0.0, 0.0, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
+        return int(self.highs.getNumCol()) - 1
+
+
+def resting(
+    duals: Sequence[float],
+    statuses: Sequence[highspy.HighsBasisStatus],
+    lower: Sequence[float],
+    upper: Sequence[float],
+) -> tuple[NDArray[np.int32], Array, bool]:
+    """Find what rests at a bound with a dual: place and bound; and if some rest without a dual.
+
+    Columns and rows here have one finite bound, or two that are equal.
+    """
+    low, high = np.array(lower), np.array(upper)
+    basic = np.array([status == highspy.HighsBasisStatus.kBasic for status in statuses])
+    movable = ~basic & (low < high)
+    bound = movable & (np.abs(np.array(duals)) > DUAL)
+    at = np.where(np.isinf(low), high, low)
+    return np.flatnonzero(bound).astype(np.int32), at[bound], bool((movable & ~bound).any())

@@ -10,6 +10,7 @@ import numpy as np
 from scheduling.formulations.lp import Program, Rows
 from scheduling.formulations.problems import Array
 from scheduling.formulations.programs import Answer, Efficiency, EnvyFree, Levels
+from scheduling.formulations.ties import min_max
 
 INF = float("inf")
 
@@ -54,6 +55,9 @@ class Highs:
                     envy_row(rows, program, int(tenant), other)
         model = Program(program.speedups.ravel(), uppers(program.speedups), rows)
         values, duals = model.solve()
+        values = min_max(
+            model, values, program.speedups, 1 / program.weights, complete=lambda _: True
+        )
         return Answer(
             shares=clean(values.reshape(tenants, types), program.capacity),
             prices=duals[:types],

@@ -135,7 +135,7 @@ def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast")
     for name in dict.fromkeys((backend, SAFE)):
         try:
             answer = SOLVE[chosen](classes, _load(name))
-            _believe(classes, chosen, answer)
+            _believe(classes, answer)
         except SolverError as error:
             reasons.append(f"{name}: {error}")
             continue
@@ -253,6 +253,7 @@ def _cooperative(classes: Classes, backend: Backend) -> Answer:
         answer = backend.envy_free(program)
         over = ~capped & (answer.shares.sum(axis=1) > classes.caps * (1 + 1e-9))
         if not over.any():
+            _nobody_envies(program, answer)
             return answer
         capped = capped | over
 
@@ -283,7 +284,7 @@ SOLVE: dict[Rule, Callable[[Classes, Backend], Answer]] = {
 }
 
 
-def _believe(classes: Classes, rule: Rule, answer: Answer) -> None:
+def _believe(classes: Classes, answer: Answer) -> None:
     """Check an answer against the constraints themselves, whatever the solver said of it.
 
     Raises:
@@ -297,11 +298,15 @@ def _believe(classes: Classes, rule: Rule, answer: Answer) -> None:
         raise SolverError("shares exceed the capacity of a type")
     if (shares.sum(axis=1) > classes.caps + slack).any():
         raise SolverError("shares exceed a cap")
-    if rule is Rule.COOPERATIVE:
-        per_weight = shares / classes.weights[:, None]
-        seen = classes.speedups @ per_weight.T
-        own = seen.diagonal()
-        watched = shares.sum(axis=1) < classes.caps * (1 - SLACK)
-        envy = (seen - own[:, None])[watched | np.isinf(classes.caps)]
-        if envy.size and envy.max() > SLACK * float(seen.max()):
-            raise SolverError("somebody envies")
+
+
+def _nobody_envies(program: EnvyFree, answer: Answer) -> None:
+    """Check all of W X^T.
+
+    Raises:
+        SolverError: one of the tenants that are watched envies by more than `SLACK`.
+    """
+    seen = program.speedups @ (answer.shares / program.weights[:, None]).T
+    envy = (seen - seen.diagonal()[:, None])[program.watched]
+    if envy.max(initial=0.0) > SLACK * float(seen.max()):
+        raise SolverError("somebody envies")
