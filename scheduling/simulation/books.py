@@ -64,6 +64,8 @@ class JobRow(NamedTuple):
 class Books:
     """What has happened. `charged` and `earned` are micro-credits by tenant (0: the operator).
 
+    `incomes` tells `earned` by (GPU type, tenant).
+
     Everything is told in time order, so that a term is charged when it closes: what
     `billing.revenue.Sweep` gives where no event is late.
     """
@@ -73,9 +75,13 @@ class Books:
     jobs: list[JobRow] = field(default_factory=list)
     charged: dict[int, int] = field(default_factory=dict)
     earned: dict[int, int] = field(default_factory=dict)
+    incomes: dict[tuple[str, int], int] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
     _begun: dict[int, tuple[int, Mark]] = field(default_factory=dict)  # present terms, by lease
     _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest of each type
+    _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs now, by type
+    _lent_since: dict[str, Mark] = field(default_factory=dict)  # while any are
+    _lent: dict[tuple[str, int], int] = field(default_factory=dict)  # until then
 
     def entitle(
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
@@ -87,6 +93,7 @@ class Books:
         """A lease began, and with it its first term."""
         self._begin(at_us, lease)
         self._idle[lease.gpu_type].use(at_us, lease.tenant, lease.own)
+        self._borrow(at_us, lease.gpu_type, lease.borrowed)
 
     def renewed(self, at_us: int, old: Lease, new: Lease) -> None:
         """One term closed and the next began."""
@@ -94,11 +101,33 @@ class Books:
         self._begin(at_us, new)
         if new.own != old.own:
             self._idle[old.gpu_type].use(at_us, old.tenant, new.own - old.own)
+            self._borrow(at_us, old.gpu_type, new.borrowed - old.borrowed)
 
     def ended(self, at_us: int, lease: Lease) -> None:
         """A lease is over, and its last term."""
         self._close(at_us, lease)
         self._idle[lease.gpu_type].use(at_us, lease.tenant, -lease.own)
+        self._borrow(at_us, lease.gpu_type, -lease.borrowed)
+
+    def contributed(self) -> dict[tuple[str, int], int]:
+        """Idle quota while GPUs of its type were borrowed, by (GPU type, lender), in GPU-us."""
+        found = dict(self._lent)
+        for gpu_type, before in self._lent_since.items():
+            idle = self._idle[gpu_type]
+            _add(found, gpu_type, weights_between(before, idle.mark(idle.now_us)))
+        return found
+
+    def _borrow(self, at_us: int, gpu_type: str, more: int) -> None:
+        """Note when the first GPU of a type is borrowed, and when the last one no more."""
+        if not more:
+            return
+        before = self._borrowed.get(gpu_type, 0)
+        self._borrowed[gpu_type] = before + more
+        if not before:
+            self._lent_since[gpu_type] = self._mark(at_us, gpu_type)
+        elif before + more == 0:
+            since = self._lent_since.pop(gpu_type)
+            _add(self._lent, gpu_type, weights_between(since, self._mark(at_us, gpu_type)))
 
     def _begin(self, at_us: int, lease: Lease) -> None:
         mark = self._mark(at_us, lease.gpu_type) if lease.borrowed and lease.price_micro else {}
@@ -117,13 +146,14 @@ class Books:
         )
         if charge:
             after = self._mark(at_us, lease.gpu_type)
-            self._charge(lease.tenant, charge, weights_between(before, after))
+            self._charge(lease, charge, weights_between(before, after))
 
-    def _charge(self, tenant: int, charge: int, weights: Mark) -> None:
-        self.charged[tenant] = self.charged.get(tenant, 0) + charge
-        earned = self.earned
+    def _charge(self, lease: Lease, charge: int, weights: Mark) -> None:
+        self.charged[lease.tenant] = self.charged.get(lease.tenant, 0) + charge
+        earned, incomes, gpu_type = self.earned, self.incomes, lease.gpu_type
         for lender, amount in split_amount(charge, weights):
             earned[lender] = earned.get(lender, 0) + amount
+            incomes[gpu_type, lender] = incomes.get((gpu_type, lender), 0) + amount
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
         """Idle quota by lender up to now; changes of this very instant do not move it."""
@@ -142,3 +172,8 @@ class Books:
         for term in sorted(self.terms):
             digest.update(repr(tuple(term)).encode())
         return digest.hexdigest()
+
+
+def _add(sums: dict[tuple[str, int], int], gpu_type: str, parts: Mark) -> None:
+    for lender, part in parts.items():
+        sums[gpu_type, lender] = sums.get((gpu_type, lender), 0) + part

@@ -12,7 +12,12 @@
 | waste | (idle GPUs that waiting jobs ask for + overhead) / GPUs, between the same |
 | queue | time in which a job was submitted, not over, and held nothing |
 | slowdown | (end - submission) / work |
+| deadline miss | mean over jobs with a deadline, those taken back left out, of the share of their |
+| | value that was lost: a strict one 0 or 1, a soft one 1 - value at its end / its first value |
+| revenue | `lenders`: how far incomes follow contributions |
 
+Where GPU types differ in speed, work is told on the slowest one that a job can use, so that a
+faster one gives more than it takes: rho above 1, a slowdown below it.
 A job counts for the GPU type of its first lease. Quotas are those of the whole cluster.
 """
 
@@ -26,6 +31,7 @@ from statistics import fmean
 from scheduling.domain.entitlements import Entitlement
 from scheduling.domain.values import HOUR_US, SECOND_US
 from scheduling.simulation.books import Books
+from scheduling.simulation.lenders import Lender, lenders_of, revenue_fairness
 from scheduling.simulation.workloads import Cluster, SimJob
 
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
@@ -62,6 +68,8 @@ class Figures:
     utilisation: float | None = None
     waste: float | None = None
     deadline_miss_rate: float | None = None
+    revenue_fairness: float | None = None
+    lenders: list[Lender] = field(default_factory=list)
     preemptions: int = 0
     hours: list[tuple[float | None, float]] = field(default_factory=list)
 
@@ -136,7 +144,10 @@ def figures_of(
     deserved = {job: gpu_us for claim in claims.values() for job, gpu_us in claim.deserved.items()}
     figures.jobs = _job_rows(by_id, books, deserved)
     _tenants(figures, claims)
-    _losses(figures, cluster, jobs)
+    _losses(figures, cluster)
+    figures.deadline_miss_rate = _deadline_miss_rate(jobs, books)
+    figures.lenders = lenders_of(books)
+    figures.revenue_fairness = revenue_fairness(figures.lenders)
     _pool(figures, cluster, by_id, books, between_us)
     figures.preemptions = sum(row.reason == "not_renewed" for row in books.leases)
     return figures
@@ -221,7 +232,7 @@ def _tenants(figures: Figures, claims: dict[tuple[int, str], _Claim]) -> None:
         figures.hours = [(lowest.get(hour), 0.0) for hour in range(min(lowest), last + 1)]
 
 
-def _losses(figures: Figures, cluster: Cluster, jobs: Sequence[SimJob]) -> None:
+def _losses(figures: Figures, cluster: Cluster) -> None:
     rhos = [row.rho for row in figures.jobs if row.rho is not None]
     if rhos:
         figures.sharing_loss = sum(rho < LOSS_BELOW for rho in rhos) / len(rhos)
@@ -229,14 +240,18 @@ def _losses(figures: Figures, cluster: Cluster, jobs: Sequence[SimJob]) -> None:
     if reference:
         late = sum(row.end_s > reference[row.job.id] + 1 for row in figures.jobs)
         figures.late = late / len(figures.jobs)
-    due = [job for job in jobs if job.deadline_us is not None]
-    if due:
-        met = {
-            row.job.id
-            for row in figures.jobs
-            if row.job.deadline_us is not None and row.end_s * SECOND_US <= row.job.deadline_us
-        }
-        figures.deadline_miss_rate = 1 - len(met) / len(due)
+
+
+def _deadline_miss_rate(jobs: Sequence[SimJob], books: Books) -> float | None:
+    """UniSched (15) of jobs that weigh the same; None where no job has a deadline."""
+    over = {row.job: row for row in books.jobs}
+    lost = []
+    for job in jobs:
+        row = over.get(job.id)
+        if job.deadline_us is None or (row is not None and row.state == "cancelled"):
+            continue
+        lost.append(job.value_lost(None if row is None else row.end_us))
+    return fmean(lost) if lost else None
 
 
 def fair_reference(quotas: Sequence[Entitlement], jobs: Iterable[SimJob]) -> dict[int, float]:

@@ -67,7 +67,7 @@ class Result:
             "waste": told.waste,
             "preemptions": told.preemptions,
             "deadline_miss_rate": told.deadline_miss_rate,
-            "revenue_fairness": None,  # needs utilities of jobs, which no trace here has
+            "revenue_fairness": told.revenue_fairness,
             "rounds": self.rounds,
             "cpu_s": round(self.cpu_s, 3),
             "sha256": self.sha256,

@@ -16,7 +16,7 @@ hold is all that any of these policies looks at. Not while LTGF remembers a gang
 over, because it then asks when each lease ends.
 
 It holds where nothing could refuse a renewal: no node comes or goes, no tenant has a limit on
-borrowing, no job has a maximum price, and the fairness window is endless.
+borrowing, no job has a maximum price or names GPU types, and the fairness window is endless.
 tests/simulation/test_simulator_shortcuts.py compares it with asking every time.
 """
 
@@ -68,7 +68,9 @@ class Resting:
             rules.policy in FORGETS
             and not cluster.changes
             and not rules.options  # some forget, or change whether and where a job starts
-            and all(job.max_price_micro is None for job in world.sim_jobs.values())
+            and all(
+                job.max_price_micro is None and not job.gpu_types for job in world.sim_jobs.values()
+            )
             and all(
                 row.mode is Mode.LEND_AND_BORROW
                 and row.borrow_limit is None

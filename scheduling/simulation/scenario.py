@@ -11,6 +11,7 @@ from scheduling.simulation.books import Books, JobRow, LeaseRow
 from scheduling.simulation.figures import figures_of
 from scheduling.simulation.report import Result
 from scheduling.simulation.simulator import Outcome, simulate
+from scheduling.simulation.throughputs import Speeds, profiles_make
 from scheduling.simulation.workloads import (
     ONE_TYPE,
     Cluster,
@@ -41,20 +42,33 @@ class Scenario:
         speeds: Mapping[str, int],
         partitions: Mapping[str, int],
         gpus_per_node: int,
+        *,
+        measured: Speeds | None = None,
     ) -> Scenario:
         """Put a workload on nodes, or on partitions by tenants' names.
 
+        `measured` gives jobs with a model their speeds.
+
         Raises:
             ScenarioError: there are no nodes, or a tenant has none.
+            SpeedsError: a model was not measured on these types.
         """
         if not partitions:
             if not nodes:
                 raise ScenarioError("needs --nodes, --gpu-types or --partitions")
             quotas = quotas_by_demand(workload.jobs, nodes)
-            return cls(workload, Cluster(nodes, quotas, speeds=speeds))
+            cluster = Cluster(nodes, quotas, speeds=speeds)
+            if measured is None:
+                return cls(workload, cluster)
+            types = {node.gpu_type for node in nodes}
+            jobs, profiles = profiles_make(workload.jobs, measured, types)
+            return cls(replace(workload, jobs=jobs), replace(cluster, profiles=profiles))
         missing = sorted(set(workload.tenants.values()) - set(partitions))
         if missing:
             raise ScenarioError(f"no nodes for tenants {', '.join(missing)}")
+        empty = sorted(name for name in workload.tenants.values() if not partitions[name])
+        if empty:
+            raise ScenarioError(f"0 nodes for tenants {', '.join(empty)}, which have jobs")
         counts = {tenant: partitions[name] for tenant, name in sorted(workload.tenants.items())}
         rest = nodes_make({ONE_TYPE: sum(counts.values())}, gpus_per_node)
         alone: dict[int, tuple[Node, ...]] = {}
@@ -99,6 +113,12 @@ def _join(whole: Outcome, part: Outcome) -> None:
     whole.books.jobs += part.books.jobs
     whole.books.leases += part.books.leases
     whole.books.terms += part.books.terms
+    for total, more in (
+        (whole.books.charged, part.books.charged),
+        (whole.books.earned, part.books.earned),
+    ):
+        for tenant, amount in more.items():
+            total[tenant] = total.get(tenant, 0) + amount
     whole.rounds += part.rounds
     whole.end_us = max(whole.end_us, part.end_us)
     whole.stranded += part.stranded

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduling.domain.leases import Lease
+from scheduling.domain.reasons import EndReason
 from scheduling.policies.base import decide_round
 from scheduling.simulation import strict_queue
 from scheduling.simulation.books import Books, JobRow
@@ -22,6 +23,8 @@ from scheduling.simulation.world import Rules, World
 # Nothing held, nothing to come and so many rounds without a grant: what waits waits for ever.
 # One round posts the price of an empty pool, the next one may grant at it.
 STUCK_ROUNDS = 3
+# Leases with which a job did all of its work.
+_WHOLE = (EndReason.FINISHED.value, EndReason.FAILED.value)
 
 
 class ConservationError(Exception):
@@ -157,7 +160,7 @@ def _closed(
 
 
 def check_conservation(outcome: Outcome, cluster: Cluster, jobs: tuple[SimJob, ...]) -> None:
-    """GPU-time allocated = used + overhead; charges = incomes; every job is accounted for.
+    """GPU-time allocated = used + overhead, work = used x speed; charges = incomes; no job is lost.
 
     Raises:
         ConservationError: one of them does not hold.
@@ -173,19 +176,36 @@ def check_conservation(outcome: Outcome, cluster: Cluster, jobs: tuple[SimJob, .
     held = sum((row.ends_us - row.starts_us) * (row.own + row.borrowed) for row in books.terms)
     if allocated != held:
         raise ConservationError(f"leases held {allocated} GPU-us, their terms {held}")
-    worked: dict[int, int] = {}
-    for lease in books.leases:
-        useful_us = lease.end_us - lease.start_us - lease.overhead_us
-        worked[lease.job] = worked.get(lease.job, 0) + useful_us
+    worked = _worked(books, cluster, by_id)
     for row in books.jobs:
-        _check_job(row, by_id[row.job], None if cluster.has_speeds else worked.get(row.job, 0))
+        _check_job(row, by_id[row.job], worked.get(row.job, 0))
 
 
-def _check_job(row: JobRow, job: SimJob, worked_us: int | None) -> None:
-    """`worked_us`: held less overhead; None where GPU types differ in speed."""
+def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[int, int]:
+    """Work done by job: the sum over its leases of useful time x speed, each rounded down.
+
+    The last lease of a job that did all its work lasts as long as the rest of it takes, rounded
+    up to a microsecond: it did what was left if it lasted exactly so long, else what it could.
+    """
+    worked: dict[int, int] = {}
+    for lease in books.leases:  # those of a job in the order of their ends
+        job = by_id[lease.job]
+        done_us = worked.get(lease.job, 0)
+        useful_us = lease.end_us - lease.start_us - lease.overhead_us
+        if cluster.has_speeds:
+            speed = cluster.speed_milli(job.profile, lease.gpu_type)
+            left_us = job.duration_us - done_us
+            is_last = lease.reason in _WHOLE and useful_us == -(-left_us * 1000 // speed)
+            useful_us = left_us if is_last else useful_us * speed // 1000
+        worked[lease.job] = done_us + useful_us
+    return worked
+
+
+def _check_job(row: JobRow, job: SimJob, worked_us: int) -> None:
+    """`worked_us`: what its leases add up to."""
     if row.state != "cancelled" and row.useful_us != job.duration_us:
         raise ConservationError(f"job {row.job} ended without all of its work")
-    if worked_us is not None and worked_us != row.useful_us:
-        raise ConservationError(f"job {row.job} held {worked_us} us, used {row.useful_us}")
+    if worked_us != row.useful_us:
+        raise ConservationError(f"job {row.job} worked {worked_us} us, used {row.useful_us}")
     if row.end_us < job.submitted_us:
         raise ConservationError(f"job {row.job} ended before it was submitted")

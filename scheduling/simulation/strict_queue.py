@@ -31,7 +31,7 @@ def suits(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> bool:
     if rules.policy not in ORDERS or rules.options or rules.round_us or len(tenants) != 1:
         return False
     types = {node.gpu_type for node in cluster.nodes}
-    if len(types) != 1 or cluster.changes or cluster.speeds:
+    if len(types) != 1 or cluster.changes or cluster.has_speeds:
         return False
     (tenant,) = tenants
     quota = sum(row.gpus for row in cluster.quotas if row.tenant == tenant)

@@ -8,6 +8,8 @@ present line is in memory.
 |---|---|---|---|
 | philly | job_id, tenant, submit_time_s, duration_s, gpus | tenant | seconds |
 | helios | job_id, vc, gpu_num, cpu_num, state, submit_time, duration | vc | instant |
+| chronus | set, job_id, tenant, submit_time_min, duration_min, gpus, model, job_type, | tenant | |
+| | deadline_min_list and value_list, both with `-` between; after the submission | | minutes |
 | own | name (or trace_id), tenant, gpus, submit_s, duration_s, and `OPTIONAL` | tenant | seconds |
 """
 
@@ -15,30 +17,31 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import IO
 
-from scheduling.domain.instants import to_us
 from scheduling.domain.values import SECOND_US
+from scheduling.simulation.trace_fields import (
+    NAME_MAX,
+    OPTIONAL_READERS,
+    UnfitError,
+    seconds,
+    submission,
+    whole,
+)
 
 GZIP_MAGIC = b"\x1f\x8b"
 LINE_MAX = 64 * 1024
-NAME_MAX = 120
 GPUS_MAX = 100_000
-# A hundred years: longer than any job, and far from what a timestamp can hold.
-SECONDS_MAX = 100 * 366 * 86_400
-PRICE_MAX = 10**12
 
 REQUIRED = ("tenant", "gpus", "submit", "duration")
 OPTIONAL = (
     *("name", "cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s"),
-    "exit_code",
+    *("exit_code", "model", "deadline_s", "values", "cancel_s"),
 )
-FIELDS = (*REQUIRED, *OPTIONAL, "state")
+FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
 
 # Format -> its column -> our field.
 FORMATS: dict[str, dict[str, str]] = {
@@ -58,6 +61,18 @@ FORMATS: dict[str, dict[str, str]] = {
         "submit_time": "submit",
         "duration": "duration",
     },
+    "chronus": {
+        "job_id": "name",
+        "tenant": "tenant",
+        "submit_time_min": "submit",
+        "duration_min": "duration",
+        "gpus": "gpus",
+        "model": "model",
+        "job_type": "job_class",
+        "deadline_min_list": "deadline_s",
+        "value_list": "values",
+        "set": "set",
+    },
     "own": {
         "tenant": "tenant",
         "gpus": "gpus",
@@ -71,18 +86,19 @@ FORMATS: dict[str, dict[str, str]] = {
 _SIGNS: dict[str, frozenset[str]] = {
     "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
     "helios": frozenset({"vc", "gpu_num", "submit_time", "duration"}),
+    "chronus": frozenset({"tenant", "submit_time_min", "duration_min", "deadline_min_list"}),
     "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
 }
+# So many seconds is one unit of its times.
+_UNITS = {"chronus": 60}
 # Known columns that are not read, so that nobody is asked to map them.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
 # Their names are bare numbers.
-_NUMBERED = frozenset({"philly", "helios"})
+_NUMBERED = frozenset({"philly", "helios", "chronus"})
+# A job without GPUs is sound there, and left out.
+_ON_CPUS = frozenset({"helios", "chronus"})
+_NO_DEADLINE = frozenset({"best", "best_effort"})
 _FAILED = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY"})
-
-_WHOLE = re.compile(r"[0-9]{1,15}(?:\.0{1,9})?", re.ASCII)
-_SECONDS = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))?", re.ASCII)
-_PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
-_TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
 
 
 class HeaderError(Exception):
@@ -93,7 +109,8 @@ class HeaderError(Exception):
 class TraceLine:
     """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
 
-    `extra` holds the optional fields that the file gives, by the names of `OPTIONAL`.
+    `extra` holds the optional fields that the file gives, by the names of `OPTIONAL`;
+    `deadline_s` (a list, after the submission) and `cancel_s` in microseconds.
     """
 
     line: int
@@ -124,15 +141,6 @@ class LeftOut:
 Read = TraceLine | BadLine | LeftOut
 
 
-class _UnfitError(Exception):
-    """A value that cannot be used, with the field that it stands in."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(reason)
-        self.name = name
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Which cell of a line is which field; `format` says whose words the header speaks."""
@@ -148,14 +156,20 @@ class Columns:
 
 
 def trace_lines(
-    file: IO[bytes], *, form: str = "auto", mapping: Mapping[str, str] | None = None
+    file: IO[bytes],
+    *,
+    form: str = "auto",
+    mapping: Mapping[str, str] | None = None,
+    chosen: str = "",
 ) -> tuple[Columns, Iterator[Read]]:
     """Return a file's columns, and an iterator over its lines, plain or gzip.
 
     `form` is one of `FORMATS` or `auto`; `mapping` is column -> field and wins over the format.
+    `chosen` names the one set to read of a file that holds several.
 
     Raises:
-        HeaderError: a required field has no column, or the mapping names none.
+        HeaderError: a required field has no column, the mapping names none, a set is not chosen
+            where the file has sets, or is where it has none.
     """
     numbered = _numbered(_unpacked(file))
     first = next(numbered, None)
@@ -163,7 +177,13 @@ def trace_lines(
         raise HeaderError(f"the first line cannot be read: {first.reason if first else 'empty'}")
     header = _cells(first[1].removeprefix("\ufeff"))
     columns = columns_of([cell.strip() for cell in header], form=form, mapping=mapping or {})
-    return columns, _rows(numbered, columns)
+    if ("set" in columns.at) != bool(chosen):
+        raise HeaderError(
+            "the file has no column for sets: leave --set out"
+            if chosen
+            else "the file holds several sets of jobs: choose one with --set"
+        )
+    return columns, _rows(numbered, columns, chosen)
 
 
 def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) -> Columns:
@@ -247,18 +267,28 @@ def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str] | BadLine]:
             yield number, text.rstrip("\r\n")
 
 
-def _rows(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> Iterator[Read]:
+def _rows(
+    numbered: Iterator[tuple[int, str] | BadLine], columns: Columns, chosen: str
+) -> Iterator[Read]:
     for item in numbered:
         if isinstance(item, BadLine):
             yield item
             continue
         number, text = item
         try:
-            yield _row(number, _cells(text), columns)
+            cells = _cells(text)
+            if chosen and _of_another_set(cells, columns, chosen):
+                continue
+            yield _row(number, cells, columns)
         except csv.Error as error:
             yield BadLine(number, "", f"is no CSV ({error})")
-        except _UnfitError as error:
+        except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
+
+
+def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
+    place = columns.at["set"]
+    return len(cells) == columns.width and cells[place].strip() != chosen
 
 
 def _cells(text: str) -> list[str]:
@@ -270,114 +300,57 @@ def _cells(text: str) -> list[str]:
 
 def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut:
     if len(cells) != columns.width:
-        raise _UnfitError("", f"has {len(cells)} cells, the header has {columns.width}")
+        raise UnfitError("", f"has {len(cells)} cells, the header has {columns.width}")
     at = columns.at
     asked = cells[at["gpus"]].strip()
-    if asked == "0" and columns.format == "helios":
+    if asked == "0" and columns.format in _ON_CPUS:
         return LeftOut(number)
-    gpus = _whole(asked, "gpus", most=GPUS_MAX)
+    gpus = whole(asked, "gpus", most=GPUS_MAX)
     if gpus < 1:
-        raise _UnfitError("gpus", "must be at least 1")
+        raise UnfitError("gpus", "must be at least 1")
     tenant = cells[at["tenant"]].strip()
     if not tenant:
-        raise _UnfitError("tenant", "is empty")
+        raise UnfitError("tenant", "is empty")
     name = cells[at["name"]].strip() if "name" in at else ""
     if name and columns.format in _NUMBERED:
         name = f"{columns.format}-{name}"
     if len(name) > NAME_MAX:
-        raise _UnfitError("name", f"is longer than {NAME_MAX} characters")
+        raise UnfitError("name", f"is longer than {NAME_MAX} characters")
+    unit = _UNITS.get(columns.format, 1)
     return TraceLine(
         number,
         name or f"line-{number}",
         tenant,
         gpus,
-        _submission(cells[at["submit"]].strip()),
-        max(_seconds(cells[at["duration"]].strip(), "duration"), SECOND_US),
-        _extra(cells, at),
+        submission(cells[at["submit"]].strip()) * unit,
+        max(seconds(cells[at["duration"]].strip(), "duration") * unit, SECOND_US),
+        _extra(cells, at, unit),
     )
 
 
-def _extra(cells: list[str], at: Mapping[str, int]) -> dict[str, object]:
+def _extra(cells: list[str], at: Mapping[str, int], unit: int) -> dict[str, object]:
     extra: dict[str, object] = {}
-    for name in at.keys() & _OPTIONAL_READERS.keys():
-        text = cells[at[name]].strip()
+    for name, reader in OPTIONAL_READERS.items():
+        text = cells[at[name]].strip() if name in at else ""
         if text:
-            extra[name] = _OPTIONAL_READERS[name](text, name)
+            extra[name] = reader(text, name)
     if "state" in at and cells[at["state"]].strip().upper() in _FAILED:
         extra.setdefault("exit_code", 1)
+    if "job_class" in at and cells[at["job_class"]].strip() in _NO_DEADLINE:
+        extra.pop("deadline_s", None)
+    _fit_deadlines(extra, unit)
     return extra
 
 
-def _whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise _UnfitError(name, f"is no whole number: {_shown(text)}")
-    value = int(text.partition(".")[0])
-    if value > most:
-        raise _UnfitError(name, f"is more than {most:,}: {_shown(text)}")
-    return value
-
-
-def _seconds(text: str, name: str) -> int:
-    """Microseconds of a number of seconds; what is finer is cut off."""
-    found = _SECONDS.fullmatch(text)
-    if not found:
-        raise _UnfitError(name, f"is no number of seconds from 0 on: {_shown(text)}")
-    whole = int(found[1])
-    if whole > SECONDS_MAX:
-        raise _UnfitError(name, f"is more than a hundred years: {_shown(text)}")
-    return whole * SECOND_US + int((found[2] or "").ljust(6, "0")[:6])
-
-
-def _submission(text: str) -> int:
-    """Microseconds of a submission: seconds, or an instant (UTC unless it says otherwise)."""
-    if _SECONDS.fullmatch(text):
-        return _seconds(text, "submit")
-    try:
-        instant = datetime.fromisoformat(text)
-        if instant.tzinfo is None:
-            instant = instant.replace(tzinfo=UTC)
-        return to_us(instant)
-    except (ValueError, OverflowError):
-        shown = _shown(text)
-        raise _UnfitError("submit", f"is neither seconds nor an instant: {shown}") from None
-
-
-def _weight(text: str, name: str) -> int:
-    value = _whole(text, name)
-    if value < 1:
-        raise _UnfitError(name, "must be at least 1")
-    return value
-
-
-def _exit_code(text: str, name: str) -> int:
-    return _whole(text, name, most=255)
-
-
-def _types(text: str, name: str) -> list[str]:
-    types = [part.strip() for part in text.replace("|", " ").replace(";", " ").split()]
-    for one in types:
-        if not _TYPE.fullmatch(one):
-            raise _UnfitError(name, f"has no name of a GPU type: {_shown(one)}")
-    return types
-
-
-def _price(text: str, name: str) -> str:
-    if not _PRICE.fullmatch(text):
-        raise _UnfitError(name, f"is no price with at most 6 decimals: {_shown(text)}")
-    return text
-
-
-_OPTIONAL_READERS = {
-    "cpus": _whole,
-    "memory_mb": _whole,
-    "weight": _weight,
-    "gpu_types": _types,
-    "max_price": _price,
-    "estimate_s": _whole,
-    "exit_code": _exit_code,
-}
-
-
-def _shown(text: str) -> str:
-    """A value as a report may print it: short, and without control characters."""
-    return ascii(text[:40])
+def _fit_deadlines(extra: dict[str, object], unit: int) -> None:
+    """One value per deadline; without deadlines a value says nothing."""
+    deadlines, values = extra.get("deadline_s"), extra.pop("values", None)
+    if not isinstance(deadlines, list):
+        return
+    extra["deadline_s"] = [deadline * unit for deadline in deadlines]
+    if not isinstance(values, list):
+        values = [1] * len(deadlines)
+    if len(values) != len(deadlines):
+        reason = f"has {len(values)} for {len(deadlines)} deadlines"
+        raise UnfitError("values", reason)
+    extra["values"] = values

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from billing.money import largest_remainder, to_micro
 from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.instants import from_us, to_us
 from scheduling.domain.profiles import PLAIN_MILLI, Profile
 from scheduling.domain.values import HOUR_US, SECOND_US
-from scheduling.simulation.trace_formats import Read, TraceLine
+from scheduling.simulation.trace_formats import BadLine, Read, TraceLine
 
 ONE_TYPE = "gpu"
 
@@ -27,7 +29,9 @@ class SimJob:
     """A job with what only the world knows: how long it runs, whether it fails or is cancelled.
 
     `duration_us` is its work on a GPU type of speed 1. `estimate_us` is what a policy may know
-    of that. `failed`: its work ends in an error, after as long.
+    of that. `failed`: its work ends in an error, after as long. `deadline_us` is an instant: the
+    first of `values`, which are (instant, what the job is worth until then), falling; a job with
+    one alone has a strict deadline, one with several a soft one. `model` names its job type.
     """
 
     id: int
@@ -44,6 +48,26 @@ class SimJob:
     cancel_us: int | None = None
     failed: bool = False
     name: str = ""
+    model: str = ""
+    values: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def job_class(self) -> str:
+        """`best_effort`, `strict_slo` or `soft_slo`."""
+        if self.deadline_us is None:
+            return "best_effort"
+        return "soft_slo" if len(self.values) > 1 else "strict_slo"
+
+    def value_lost(self, end_us: int | None) -> float:
+        """The share of its value that an end at this instant costs; None: it never ends.
+
+        Source: UniSched (15), one minus the reward rate.
+        """
+        if self.deadline_us is None or end_us is None:
+            return float(self.deadline_us is not None)
+        values = self.values or ((self.deadline_us, 1),)
+        left = next((value for until_us, value in values if end_us <= until_us), 0)
+        return 1 - left / values[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +114,33 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in order of their ids, and tenants' names by id."""
+    """Jobs in order of their ids, and tenants' names by id. `bad`: lines that were no job."""
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
+    bad: tuple[BadLine, ...] = ()
 
 
 def workload_read(lines: Iterable[Read]) -> Workload:
     """Return the jobs of a trace's lines; estimates are true unless the trace gives them."""
-    found = [line for line in lines if isinstance(line, TraceLine)]
+    found, bad = [], []
+    for line in lines:
+        if isinstance(line, TraceLine):
+            found.append(line)
+        elif isinstance(line, BadLine):
+            bad.append(line)
     found.sort(key=lambda line: (line.submit_us, line.line))
     names = sorted({line.tenant for line in found})
     ids = {name: index for index, name in enumerate(names, start=1)}
     jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(found, start=1))
-    return Workload(jobs, {index: name for name, index in ids.items()})
+    return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
 
 
 def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
     extra = line.extra
     types, weight, price = extra.get("gpu_types"), extra.get("weight"), extra.get("max_price")
-    estimate = extra.get("estimate_s")
+    estimate, cancel_us = extra.get("estimate_s"), extra.get("cancel_s")
+    values = _values(line)
     return SimJob(
         id=index,
         tenant=tenant,
@@ -120,9 +151,22 @@ def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
         weight=weight if isinstance(weight, int) else 1,
         max_price_micro=to_micro(Decimal(price)) if isinstance(price, str) else None,
         estimate_us=estimate * SECOND_US if isinstance(estimate, int) else line.duration_us,
+        deadline_us=values[0][0] if values else None,
+        cancel_us=line.submit_us + cancel_us if isinstance(cancel_us, int) else None,
         failed=bool(extra.get("exit_code")),
         name=line.name,
+        model=str(extra.get("model", "")),
+        values=values,
     )
+
+
+def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
+    """Deadlines as instants, and what the job is worth until each."""
+    deadlines, values = line.extra.get("deadline_s"), line.extra.get("values")
+    if not isinstance(deadlines, list) or not isinstance(values, list):
+        return ()
+    instants = [line.submit_us + after_us for after_us in deadlines]
+    return tuple(zip(instants, values, strict=True))
 
 
 def nodes_make(counts: Mapping[str, int], gpus_per_node: int) -> tuple[Node, ...]:
@@ -169,24 +213,61 @@ def partitions_read(text: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def churn_read(text: Iterable[str], nodes: Sequence[Node], seed: int) -> tuple[NodeChange, ...]:
-    """Read (time, active, total) per minute: that share of the nodes is up, from 0 on.
+def churn_read(
+    text: Iterable[str], nodes: Sequence[Node], seed: int, *, begin: datetime | None = None
+) -> tuple[NodeChange, ...]:
+    """Read lines of (time, active, total): from each instant on that share of the nodes is up.
 
-    The count of nodes that are up is rounded down; which of them go is drawn from the seed, in
-    one order for the whole run, so that a node which is lost first returns last.
+    `begin` is the instant of the run's 0; by default the first line's. What is known of before
+    counts from 0 on. The count of nodes that are up is rounded down; which of them go is drawn
+    from the seed, in one order for the whole run, so that the node which was lost last returns
+    first.
+
+    Raises:
+        ValueError: a column lacks, or a line does not say what it should; it is numbered.
     """
     order = list(nodes)
     rng = random.Random(seed)  # noqa: S311 - a history, not a secret
     rng.shuffle(order)
+    reader = csv.DictReader(text)
+    if not {"time", "active", "total"} <= set(reader.fieldnames or ()):
+        raise ValueError("a history of nodes needs the columns time, active and total")
     changes: list[NodeChange] = []
     up = len(order)
-    for minute, row in enumerate(csv.DictReader(text)):
-        now_up = len(order) * int(row["active"]) // max(1, int(row["total"]))
-        at_us = minute * 60 * SECOND_US
+    # Of several lines for one instant, as for all before 0, the last one counts.
+    for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
         changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
         changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]
         up = now_up
     return tuple(changes)
+
+
+def _counts(
+    rows: csv.DictReader[str], nodes: int, begin: datetime | None
+) -> Iterator[tuple[int, int]]:
+    """How many of the nodes are up from which instant on."""
+    last_us = 0
+    for row in rows:
+        try:
+            at, active, total = _moment_of(row["time"]), int(row["active"]), int(row["total"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"line {rows.line_num} of the history of nodes: {error}") from None
+        if not 0 <= active <= total or not total:
+            raise ValueError(f"line {rows.line_num}: {active} of {total} nodes are active")
+        begin = begin or at
+        at_us = max(0, to_us(at) - to_us(begin))
+        if at_us < last_us:
+            raise ValueError(f"line {rows.line_num}: its time is before the one above it")
+        last_us = at_us
+        yield at_us, nodes * active // total
+
+
+def _moment_of(text: str) -> datetime:
+    """An instant, UTC unless it says otherwise; a bare number counts minutes."""
+    if text.isdigit():
+        return from_us(int(text) * 60 * SECOND_US)
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[SimJob, ...]:
@@ -198,10 +279,23 @@ def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[Si
     )
 
 
+MODELS_PER_TENANT = 3
+
+
 def synthetic(
-    *, seed: int, jobs: int, tenants: int, hours: int, failed: float = 0.0, cancelled: float = 0.0
+    *,
+    seed: int,
+    jobs: int,
+    tenants: int,
+    hours: int,
+    failed: float = 0.0,
+    cancelled: float = 0.0,
+    models: Sequence[str] = (),
 ) -> Workload:
-    """Draw a workload: even arrivals, gangs as in the Philly trace, log-normal durations."""
+    """Draw a workload: even arrivals, gangs as in the Philly trace, log-normal durations.
+
+    `failed` and `cancelled` are shares of the jobs. Of `models`, each tenant uses a few.
+    """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     arrivals = sorted(rng.randrange(hours * 3600) for _ in range(jobs))
     rows = []
@@ -221,4 +315,18 @@ def synthetic(
                 name=f"job-{index}",
             )
         )
-    return Workload(tuple(rows), {index: f"tenant-{index}" for index in range(1, tenants + 1)})
+    width = len(str(tenants))  # so that names sort as their numbers do
+    names = {index: f"tenant-{index:0{width}}" for index in range(1, tenants + 1)}
+    return Workload(_with_models(rows, seed, tenants, models), names)
+
+
+def _with_models(
+    rows: Sequence[SimJob], seed: int, tenants: int, models: Sequence[str]
+) -> tuple[SimJob, ...]:
+    if not models:
+        return tuple(rows)
+    rng = random.Random(f"{seed} models")  # noqa: S311 - a workload, not a secret
+    names = sorted(set(models))
+    few = min(MODELS_PER_TENANT, len(names))
+    used = {tenant: rng.sample(names, few) for tenant in range(1, tenants + 1)}
+    return tuple(replace(job, model=rng.choice(used[job.tenant])) for job in rows)

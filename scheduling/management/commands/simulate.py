@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.values import SECOND_US
-from scheduling.policies.policy import OptionError
-from scheduling.policies.registry import UnknownPolicyError
-from scheduling.policies.registry import options as options_parse
+from scheduling.management.simulation_inputs import InputError, rules_of, scenario_of
 from scheduling.simulation.figures import figures_of
 from scheduling.simulation.report import Result, jobs_csv, page
-from scheduling.simulation.scenario import Scenario, ScenarioError, infinite, run_policy
-from scheduling.simulation.trace_formats import HeaderError, trace_lines
-from scheduling.simulation.workloads import (
-    Workload,
-    churn_read,
-    nodes_make,
-    noisy_estimates,
-    partitions_read,
-    synthetic,
-    workload_read,
-)
+from scheduling.simulation.scenario import Scenario, infinite, run_policy
+from scheduling.simulation.workload_files import workload_csv
+from scheduling.simulation.workloads import Workload
 from scheduling.simulation.world import Rules
 
-FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
+DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 
 
 class Command(BaseCommand):
@@ -43,17 +30,21 @@ class Command(BaseCommand):
         """Take a workload, a cluster, policies and where results go."""
         add = parser.add_argument
         add("--trace", metavar="FILE", help="jobs: as import_trace reads them")
-        add("--synthetic", metavar="JOBS,TENANTS,HOURS", help="drawn from --seed instead")
+        add("--set", metavar="NAME", help="the set of jobs to take, where the trace has several")
+        add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
+        add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
         add("--policy", default="ltgf", metavar="P[,P...]", help="policies (%(default)s)")
         add("--nodes", type=int, help="equal nodes in one pool")
         add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
         add("--gpus-per-node", type=int, default=8, metavar="G", help="(%(default)s)")
         add("--gpu-types", metavar="TYPE:NODES[:SPEED],...", help="instead of --nodes")
+        add("--speeds", metavar="FILE", help="CSV of throughput by model and GPU type")
         add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
         add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
         add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
         add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
-        add("--churn", metavar="FILE", help="CSV of time, active, total nodes per minute")
+        add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
+        add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
         add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
         add("--option", action="append", default=[], metavar="P.KEY=VALUE")
         add("--seed", type=int, default=0)
@@ -65,18 +56,23 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run every policy; print a table or one JSON object."""
         try:
-            scenario = _scenario(options)
-            policies = options["policy"].split(",")
-            rules = {policy: _rules(policy, options) for policy in policies}
-        except (
-            *(OSError, ValueError, HeaderError, ScenarioError),
-            *(UnknownPolicyError, OptionError),
-        ) as error:
+            rules = rules_of(options)
+            workload, scenario = scenario_of(options)
+            _prepare(options, workload)
+        except (InputError, OSError) as error:
             raise CommandError(str(error)) from error
+        self._tell_bad(workload)
+        policies = list(rules)
         results = [infinite(scenario, rules[policies[0]])] if options["floor"] else []
         timed = bool(options["report"])
         results += [self._run(scenario, rules[policy], timed=timed) for policy in policies]
         self._write(scenario, results, options)
+
+    def _tell_bad(self, workload: Workload) -> None:
+        if workload.bad:
+            first = workload.bad[0]
+            where = f"line {first.line}{first.field and ', ' + first.field}"
+            self.stderr.write(f"{len(workload.bad):,} lines are no jobs: {where} {first.reason}")
 
     def _run(self, scenario: Scenario, rules: Rules, *, timed: bool) -> Result:
         began = time.process_time()
@@ -94,6 +90,8 @@ class Command(BaseCommand):
         cpu_s = time.process_time() - began
         if shown:
             self.stderr.write("")
+        if outcome.stranded:
+            self.stderr.write(f"{rules.policy}: {len(outcome.stranded):,} jobs never end")
         figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
         return Result(
             rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
@@ -102,6 +100,7 @@ class Command(BaseCommand):
 
     def _write(self, scenario: Scenario, results: list[Result], options: dict[str, Any]) -> None:
         name = Path(options["trace"]).name if options["trace"] else "synthetic"
+        name += f" {options['set']}" if options["set"] else ""
         cluster = {
             "nodes": len(scenario.cluster.nodes),
             "gpus": scenario.cluster.capacity,
@@ -109,7 +108,6 @@ class Command(BaseCommand):
         }
         if options["jobs_out"]:
             folder = Path(options["jobs_out"])
-            folder.mkdir(parents=True, exist_ok=True)
             for result in results:
                 told = jobs_csv(result, dict(scenario.workload.tenants))
                 (folder / f"jobs_{result.policy}.csv").write_text(told)
@@ -125,79 +123,18 @@ class Command(BaseCommand):
             self.stdout.write(told)
 
 
+def _prepare(options: dict[str, Any], workload: Workload) -> None:
+    """Open whatever will be written before a run that may take minutes."""
+    if options["workload_out"]:
+        Path(options["workload_out"]).write_text(workload_csv(workload))
+    if options["jobs_out"]:
+        Path(options["jobs_out"]).mkdir(parents=True, exist_ok=True)
+    if options["report"]:
+        with Path(options["report"]).open("a"):
+            pass
+
+
 def _short(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:12]
-
-
-def _rules(policy: str, options: dict[str, Any]) -> Rules:
-    chosen: dict[str, Any] = {}
-    for text in options["option"]:
-        path, _, value = text.partition("=")
-        name, _, key = path.partition(".")
-        if not key:
-            raise ValueError(f"an option is POLICY.KEY=VALUE, not {text!r}")
-        if name == policy:
-            try:
-                chosen[key] = json.loads(value)
-            except json.JSONDecodeError:
-                chosen[key] = value
-    options_parse(policy, chosen)
-    return Rules(
-        policy,
-        chosen,
-        round_us=_us(options["round_s"]),
-        lease_us=_us(options["lease_s"] or FOREVER_S),
-        seed=options["seed"],
-        cold_us=_us(options["cold_s"]),
-        checkpoint_us=_us(options["checkpoint_s"]),
-    )
-
-
-def _us(seconds: float) -> int:
-    if seconds < 0:
-        raise ValueError("times must be at least 0")
-    return round(seconds * SECOND_US)
-
-
-def _scenario(options: dict[str, Any]) -> Scenario:
-    workload = _workload(options)
-    if options["estimate_error"]:
-        jobs = noisy_estimates(workload.jobs, options["seed"], options["estimate_error"])
-        workload = replace(workload, jobs=jobs)
-    partitions: dict[str, int] = {}
-    if options["partitions"]:
-        with Path(options["partitions"]).open() as file:
-            partitions = partitions_read(file)
-    nodes, speeds = _nodes(options)
-    scenario = Scenario.make(workload, nodes, speeds, partitions, options["gpus_per_node"])
-    if options["churn"]:
-        with Path(options["churn"]).open() as file:
-            changes = churn_read(file, scenario.cluster.nodes, options["seed"])
-        scenario = replace(scenario, cluster=replace(scenario.cluster, changes=changes))
-    return scenario
-
-
-def _workload(options: dict[str, Any]) -> Workload:
-    if options["synthetic"]:
-        jobs, tenants, hours = (int(part) for part in options["synthetic"].split(","))
-        return synthetic(seed=options["seed"], jobs=jobs, tenants=tenants, hours=hours)
-    if not options["trace"]:
-        raise ValueError("needs --trace or --synthetic")
-    with Path(options["trace"]).open("rb") as file:
-        _, lines = trace_lines(file)
-        return workload_read(lines)
-
-
-def _nodes(options: dict[str, Any]) -> tuple[tuple[Node, ...], dict[str, int]]:
-    counts: dict[str, int] = {}
-    speeds: dict[str, int] = {}
-    if options["gpu_types"]:
-        for text in options["gpu_types"].split(","):
-            name, count, *speed = text.split(":")
-            counts[name] = int(count)
-            speeds[name] = round(float(speed[0]) * 1000) if speed else 1000
-    elif options["nodes"]:
-        counts["gpu"] = options["nodes"]
-    return nodes_make(counts, options["gpus_per_node"]), speeds
