@@ -246,7 +246,7 @@ def _counts(
     rows: csv.DictReader[str], nodes: int, begin: datetime | None
 ) -> Iterator[tuple[int, int]]:
     """How many of the nodes are up from which instant on."""
-    last_us = 0
+    last: datetime | None = None
     for row in rows:
         try:
             at, active, total = _moment_of(row["time"]), int(row["active"]), int(row["total"])
@@ -254,12 +254,10 @@ def _counts(
             raise ValueError(f"line {rows.line_num} of the history of nodes: {error}") from None
         if not 0 <= active <= total or not total:
             raise ValueError(f"line {rows.line_num}: {active} of {total} nodes are active")
-        begin = begin or at
-        at_us = max(0, to_us(at) - to_us(begin))
-        if at_us < last_us:
+        if last is not None and at < last:
             raise ValueError(f"line {rows.line_num}: its time is before the one above it")
-        last_us = at_us
-        yield at_us, nodes * active // total
+        last, begin = at, begin or at
+        yield max(0, to_us(at) - to_us(begin)), nodes * active // total
 
 
 def _moment_of(text: str) -> datetime:
