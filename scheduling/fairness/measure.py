@@ -147,10 +147,9 @@ class Measured:
     def _gain(self, found: Allocation) -> tuple[Array, Array]:
         """(what each pair would gain, what counts as envy); a capped row envies nobody."""
         gain = properties.envy_matrix(found.speedups, found.shares, found.weights)
-        scale = np.maximum(1, properties.throughputs(found.speedups, found.shares))
         envy = np.where(found.capped[:, None] > 0, -np.inf, gain)
         np.fill_diagonal(envy, -np.inf)
-        return envy, np.asarray(envy > TOLERANCE * scale[:, None], float)
+        return envy, np.asarray(envy > found.noise[:, None], float)
 
     def _envy(self) -> Finding:
         name = Property.ENVY_FREE
@@ -175,7 +174,7 @@ class Measured:
             tenant=self.judged.rows[row][0],
             other=self.judged.rows[other][0],
             in_gpus=figure(whole) if whole is not None and np.isfinite(whole) else None,
-            tolerance=TOLERANCE,
+            tolerance=figure(self.judged.noise[row]),
         )
 
     def _margins(self, found: Allocation) -> tuple[Array, Array]:
@@ -185,7 +184,8 @@ class Measured:
         )
         ratio = np.divide(each, alone, out=np.full_like(each, np.inf), where=alone > 0)
         ratio = np.where(found.capped > 0, np.inf, ratio)
-        return ratio, np.asarray(ratio < 1 - TOLERANCE, float)
+        less = (each < alone - found.noise) & (found.capped == 0)
+        return ratio, np.asarray(less, float)
 
     def _incentive(self) -> Finding:
         name = Property.SHARING_INCENTIVE
@@ -207,7 +207,7 @@ class Measured:
             worst=figure(ratio[row]),
             tenant=self.judged.rows[row][0],
             in_gpus=figure(whole) if whole is not None and np.isfinite(whole) else None,
-            tolerance=TOLERANCE,
+            tolerance=figure(self.judged.noise[row]),
         )
 
     def _equal(self) -> Finding:
@@ -217,16 +217,19 @@ class Measured:
             return idle
         free = self.judged.capped == 0
         spread = _spread(self.judged, free)
+        done = properties.throughputs(self.judged.speedups, self.judged.shares)
+        noise = (self.judged.noise / np.maximum(done, TOLERANCE)).max(initial=0, where=free)
+        unequal = spread > 2 * noise
         whole = _spread(self.got, free) if self.has_ideals else None
         return Finding(
             name=name,
-            verdict=self.verdict(name, spread > TOLERANCE),
+            verdict=self.verdict(name, unequal),
             basis=self.basis,
             checked=int(free.sum()),
-            count=int(spread > TOLERANCE),
+            count=int(unequal),
             worst=figure(spread),
             in_gpus=None if whole is None else figure(whole),
-            tolerance=TOLERANCE,
+            tolerance=figure(2 * noise),
         )
 
     def _pareto(self) -> Finding:
@@ -240,7 +243,8 @@ class Measured:
             why = f"the solver ended with {error}"
             return Finding(name, self._unmeasured(name), self.basis, why=why)
         total = float(properties.throughputs(found.speedups, found.shares).sum())
-        broken = slack > TOLERANCE * max(1.0, total)
+        noise = float(found.noise.sum())
+        broken = slack > noise
         return Finding(
             name=name,
             verdict=self.verdict(name, broken),
@@ -249,7 +253,7 @@ class Measured:
             count=int(broken),
             worst=figure(slack),
             total=figure(total),
-            tolerance=TOLERANCE,
+            tolerance=figure(noise),
         )
 
     # ---- misreports ----
@@ -261,7 +265,9 @@ class Measured:
         if not tried:
             return Finding(name, self._unmeasured(name), Basis.PROBES, why=untried)
         best = max(tried, key=lambda probe: probe.gain)
-        gains = [p for p in tried if p.gain > TOLERANCE * max(1.0, p.honest)]
+        # Both answers are rounded to micro-GPUs, and a reported speed to thousandths.
+        noise = 2 * self.judged.noise
+        gains = [p for p in tried if p.gain > noise[p.row]]
         return Finding(
             name=name,
             verdict=self.verdict(name, bool(gains)),
@@ -272,7 +278,7 @@ class Measured:
             worst=figure(best.gain),
             tenant=self.judged.rows[best.row][0],
             total=figure(best.honest),
-            tolerance=TOLERANCE,
+            tolerance=figure(noise[best.row]),
         )
 
     # ---- rows ----

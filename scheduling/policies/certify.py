@@ -23,9 +23,12 @@ from scheduling.policies.base import decide_round
 
 P = Property
 EVERY = frozenset({P.CAPACITY, P.GANG, P.SINGLE_HOLD})
-# Beyond what every policy promises, by its name; `oef` by its mode, below.
+# Beyond what every policy promises, by its name; `oef` by its environment, below.
 PROMISES: dict[str, frozenset[Property]] = {
     "ltgf": frozenset({P.LONG_TERM_ORDER}),
+    "max_min": frozenset({P.SHARING_INCENTIVE}),
+    "gavel": frozenset({P.SHARING_INCENTIVE}),
+    "max_efficiency": frozenset({P.PARETO}),
 }
 COOPERATIVE = frozenset({P.ENVY_FREE, P.SHARING_INCENTIVE})
 NONCOOPERATIVE = frozenset({P.EQUAL_THROUGHPUT, P.OVERSTATING})
@@ -44,7 +47,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> frozenset[
     """
     if snapshot.policy != "oef":
         return EVERY | PROMISES.get(snapshot.policy, frozenset())
-    if snapshot.options.get("mode", "cooperative") == "cooperative":
+    if snapshot.options.get("environment", "cooperative") == "cooperative":
         return EVERY | COOPERATIVE
     found = EVERY | NONCOOPERATIVE
     if measured is not None and _limits_truth(measured):

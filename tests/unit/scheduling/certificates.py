@@ -30,7 +30,8 @@ def two_types(
 ) -> Snapshot:
     """A pool with `gpus` slow and as many fast GPUs; `speeds`: tenant -> speed of the fast type.
 
-    Each tenant's profile and job have its own id; a job wants `demand` GPUs.
+    Each tenant's profile and its first job have its own id. The job is as large as a type at most,
+    and others of one GPU make up for the rest of the `demand`.
     """
     weights = weights or dict.fromkeys(speeds, 1)
     fields: dict[str, Any] = {
@@ -51,10 +52,7 @@ def two_types(
             for tenant in sorted(speeds)
             for name in (SLOW, FAST)
         ),
-        "jobs": tuple(
-            Job(id=tenant, tenant=tenant, gpus=demand, submitted_us=tenant, profile=tenant)
-            for tenant in sorted(speeds)
-        ),
+        "jobs": tuple(job for tenant in sorted(speeds) for job in _jobs(tenant, demand, gpus)),
         "leases": (),
         "prices": (),
         "changes": (),
@@ -65,6 +63,15 @@ def two_types(
         ),
     }
     return Snapshot(**{**fields, **rest})
+
+
+def _jobs(tenant: int, demand: int, gpus: int) -> list[Job]:
+    first = min(demand, gpus)
+    rest = range(demand - first)
+    return [Job(id=tenant, tenant=tenant, gpus=first, submitted_us=tenant, profile=tenant)] + [
+        Job(id=1000 * tenant + one, tenant=tenant, gpus=1, submitted_us=tenant, profile=tenant)
+        for one in rest
+    ]
 
 
 def ideals(shares: Mapping[int, Sequence[float]]) -> tuple[Ideal, ...]:

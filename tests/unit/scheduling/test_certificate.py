@@ -41,7 +41,7 @@ P = Property
 E6 = {1: 2.0, 2: 5.0}
 COOPERATIVE = {1: (1, 0.25), 2: (0, 0.75)}
 EQUAL = {1: (1, 4 / 7), 2: (0, 3 / 7)}
-NONCOOPERATIVE: dict[str, Any] = {"options": {"mode": "noncooperative"}}
+NONCOOPERATIVE: dict[str, Any] = {"options": {"environment": "noncooperative"}}
 
 
 class TestACooperativeRound:
@@ -111,7 +111,7 @@ class TestANonCooperativeRound:
         more = msgspec.structs.replace(
             snapshot,
             profiles=(*snapshot.profiles, second),
-            jobs=(*snapshot.jobs, Job(id=3, tenant=1, gpus=8, submitted_us=3, profile=3)),
+            jobs=(*snapshot.jobs, Job(id=3, tenant=1, gpus=1, submitted_us=3, profile=3)),
         )
         several = certify(more, answer(EQUAL))
         assert line(several, P.OVERSTATING).verdict is Verdict.NOT_PROMISED
