@@ -10,7 +10,11 @@ from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
 
 FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
-NOTES = {"reserved": "Its gang had waited so long that GPUs were kept for it."}
+NOTES = {
+    "reserved": "Its gang had waited so long that GPUs were kept for it.",
+    "share": "Its tenant's whole GPUs of this round had room for it.",
+    "leftover": "Others could not use these GPUs; it is next in line for what is left.",
+}
 
 
 def replay_command(pool: str, number: int) -> str:

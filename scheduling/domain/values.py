@@ -28,6 +28,20 @@ def canonical_bytes(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def named(value: Any) -> Any:
+    """Return plain data with the names of fields, for people and other programs to read.
+
+    Canonical bytes have no names; this form is never stored, hashed or read back.
+    """
+    if isinstance(value, Value):
+        return {name: named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: named(row) for key, row in value.items()}
+    if isinstance(value, list | tuple):
+        return [named(row) for row in value]
+    return value
+
+
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 of canonical bytes as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()

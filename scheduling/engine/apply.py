@@ -18,7 +18,14 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import fence_lock
 from scheduling.engine.grants import grants_write
-from scheduling.engine.records import entitled_rows, price_row, share_row, summary_row, throughputs
+from scheduling.engine.records import (
+    entitled_rows,
+    fallback_told,
+    price_row,
+    share_row,
+    summary_row,
+    throughputs,
+)
 from scheduling.engine.write import (
     Kind,
     RoundPlan,
@@ -267,4 +274,5 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         shares=[share_row(share, throughput) for share in decision.shares],
         superseded=write.superseded,
         certificate=plain(plan.certificate),
+        fallback=fallback_told(decision),
     )

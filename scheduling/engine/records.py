@@ -11,6 +11,8 @@ from scheduling.domain.profiles import PLAIN_MILLI
 from scheduling.domain.snapshot import PoolPrice, Snapshot
 from scheduling.policies.registry import options_told
 
+FALLBACK_LENGTH = 120  # of Round.fallback
+
 
 def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """Return capacity and effective quotas per GPU type: {tenant: [GPUs, lendable at most]}.
@@ -81,6 +83,14 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
         speed = profile.speed_milli(gpu_type) if profile else PLAIN_MILLI
         found[tenant, gpu_type] = found.get((tenant, gpu_type), 0) + gpus * speed
     return found
+
+
+def fallback_told(decision: Decision) -> str:
+    """Return what solved the round instead of what was asked, and why; empty where nothing did."""
+    solve = decision.solve
+    if solve is None or not solve.fallback:
+        return ""
+    return f"{solve.backend}, because {solve.fallback}"[:FALLBACK_LENGTH]
 
 
 def summary_row(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.selectors.replay import ReplayError, round_find, round_replay
+from scheduling.models import Round
+from scheduling.selectors.replay import ReplayError, round_bytes, round_find, round_replay
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
 
@@ -21,6 +23,9 @@ class Command(BaseCommand):
         parser.add_argument("numbers", nargs="*", type=int, metavar="ROUND")
         parser.add_argument("--pool", default="philly", help="name of the pool (%(default)s)")
         parser.add_argument("--all", action="store_true", help="every stored round of the pool")
+        parser.add_argument(
+            "--export", metavar="FILE", help="write the snapshot of one round, for `decide`"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line per round; fail on the first difference."""
@@ -28,6 +33,9 @@ class Command(BaseCommand):
             rounds = round_find(options["pool"], options["numbers"], every=options["all"])
         except ReplayError as error:
             raise CommandError(str(error)) from error
+        if options["export"]:
+            self._export(rounds, Path(options["export"]))
+            return
         failed = 0
         for round_ in rounds:
             replay = round_replay(round_)
@@ -42,3 +50,13 @@ class Command(BaseCommand):
         if failed:
             raise CommandError(f"{failed} of {len(rounds)} rounds gave another answer")
         self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")
+
+    def _export(self, rounds: list[Round], path: Path) -> None:
+        """Write the canonical bytes of a round's snapshot, as they are stored."""
+        if len(rounds) != 1:
+            raise CommandError("--export writes one round: name it by its number")
+        try:
+            path.write_bytes(round_bytes(rounds[0])[0])
+        except (ReplayError, OSError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"snapshot of round {rounds[0].number} in {path}")
