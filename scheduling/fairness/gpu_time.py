@@ -25,7 +25,7 @@ A rho with FairTime = 0 is undefined: None in reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduling.domain.snapshot import (
     Change,
@@ -63,7 +63,7 @@ def advance(
     """
     if at_us < service.at_us:
         raise ValueError(f"service is at {service.at_us}, cannot go back to {at_us}")
-    sums = _Sums(service, capacity or {})
+    sums = Sums(service, capacity or {})
     last_us = service.at_us
     for change in changes:
         instant_us = max(change.at_us, service.at_us)
@@ -74,7 +74,7 @@ def advance(
     return sums.freeze(at_us, window_us)
 
 
-class _Claim:
+class ClaimSums:
     """The step values and sums of one (tenant, GPU type) while they advance."""
 
     __slots__ = ("alloc", "classes", "demand", "entitled", "fair", "held", "key", "marks", "quota",
@@ -112,25 +112,39 @@ class _Claim:
         return self.alloc / self.fair if self.fair else 0.0
 
     def frozen(self) -> ClaimService:
+        """The sums as a value."""
         return ClaimService(
             self.key[0], self.key[1], self.since_us, self.quota, self.demand, self.weights,
             self.held, self.alloc, self.fair, self.entitled, self.marks,
         )  # fmt: skip
 
 
-class _Sums:
-    """Mutable working state of one `advance`; untouched jobs keep their frozen rows."""
+class Sums:
+    """Mutable working state of one `advance`; untouched jobs keep their frozen rows.
 
-    def __init__(self, service: Service, capacity: Mapping[str, int]) -> None:
-        self.start_us = service.at_us
+    The simulator keeps one between rounds. `claim` makes what a claim's sums are kept in.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        capacity: Mapping[str, int],
+        claim: Callable[[ClaimService], ClaimSums] = ClaimSums,
+    ) -> None:
         self.capacity = capacity
-        self.claims = {(row.tenant, row.gpu_type): _Claim(row) for row in service.claims}
+        self._new_claim = claim
+        self.claims = {(row.tenant, row.gpu_type): claim(row) for row in service.claims}
         for row in service.classes:
             classes = self.claims[row.tenant, row.gpu_type].classes
             classes[row.demand, row.weight] = [row.jobs, row.fair_gpu_us]
         self.jobs = {job.job: job for job in service.jobs}
 
     def apply(self, change: Change, at_us: int) -> None:
+        """Take one change, at an instant that is not before the claim's last.
+
+        Raises:
+            ValueError: it contradicts the state.
+        """
         if change.kind is ChangeKind.QUOTA:
             self._quota(change, at_us)
         elif change.kind is ChangeKind.ACTIVE:
@@ -142,11 +156,12 @@ class _Sums:
         else:
             self._inactive(change, at_us)
 
-    def _claim(self, tenant: int, gpu_type: str, at_us: int) -> _Claim:
+    def _claim(self, tenant: int, gpu_type: str, at_us: int) -> ClaimSums:
         """Return the claim, advanced to `at_us`; a new one starts there with quota 0."""
         claim = self.claims.get((tenant, gpu_type))
         if claim is None:
-            claim = _Claim(ClaimService(tenant=tenant, gpu_type=gpu_type, since_us=at_us))
+            row = ClaimService(tenant=tenant, gpu_type=gpu_type, since_us=at_us)
+            claim = self._new_claim(row)
             self.claims[tenant, gpu_type] = claim
         claim.advance(at_us)
         return claim
@@ -232,6 +247,7 @@ class _Sums:
         del self.jobs[job.job]
 
     def freeze(self, at_us: int, window_us: int) -> Service:
+        """Bring every claim to `at_us` and return the sums as values."""
         claims = [self.claims[key] for key in sorted(self.claims)]
         for claim in claims:
             claim.advance(at_us)
@@ -248,7 +264,7 @@ class _Sums:
         )
 
 
-def _marked(claim: _Claim, at_us: int, window_us: int) -> tuple[tuple[int, int, int, int], ...]:
+def _marked(claim: ClaimSums, at_us: int, window_us: int) -> tuple[tuple[int, int, int, int], ...]:
     """Marks at which the window may begin: the oldest inside it is where it does begin.
 
     The first mark stands for all history so far, which the window forgets one length later.

@@ -161,6 +161,22 @@ class Room:
         self.start_total = self.reach.total
         self.start_hole = self.reach.largest_hole()
 
+    def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
+        """Begin another round in a room that is kept: its nodes that changed, and who ended.
+
+        `free`: GPUs that nobody holds, of at least every node that anything happened on since
+        the last round began. The numbers of the start are not kept: nobody is told reasons.
+        """
+        for node, gpus in free.items():
+            self.reach.set(node, gpus)
+            self.free.set(node, gpus)
+        self.held_back = {}
+        self._ended = {}
+        for placement in ended:
+            self.reach.give(placement)
+            for node, gpus in placement:
+                self._ended[node] = self._ended.get(node, 0) + gpus
+
     def place(self, gpus: int) -> Placement | None:
         """Place and take a gang, on GPUs that nobody holds if it can."""
         placement = self.free.find(gpus, spread=self.spread)

@@ -80,14 +80,24 @@ class Ltgf:
         """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
-        pick = Picks(snapshot, options)
+        pick = Picks.begin(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
-        _serve_reserved(tenants, pick, reservations)
-        _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
+        select(tenants, pick, reservations, options)
         return tenants, pick, reservations
 
 
 POLICY = Ltgf()
+
+
+def select(
+    tenants: list[Claim], pick: Picks, reservations: Reservations, options: LtgfOptions
+) -> None:
+    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2.
+
+    The simulator comes in here, with queues and rooms that it keeps between rounds.
+    """
+    _serve_reserved(tenants, pick, reservations)
+    _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
 
 
 def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservations) -> None:
@@ -112,19 +122,28 @@ def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservation
 class Picks:
     """What the round has given so far."""
 
-    def __init__(self, snapshot: Snapshot, options: LtgfOptions) -> None:
-        self.at_us = snapshot.at_us
-        self.lease_us = snapshot.lease_us
-        self.rooms = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread)
-        for row in snapshot.service.claims:  # a type whose nodes are all gone
-            self.rooms.setdefault(row.gpu_type, Room({}, {}, {}))
-        self.admission = Admission(snapshot)
+    def __init__(
+        self, at_us: int, lease_us: int, room: dict[str, Room], admission: Admission
+    ) -> None:
+        """Nothing so far; `room` by GPU type."""
+        self.at_us = at_us
+        self.lease_us = lease_us
+        self.rooms = room
+        self.admission = admission
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()
         self.refused: dict[int, Refusal] = {}
         self.passed_over: dict[tuple[int, str], int] = {}  # claim: job that did not fit, line 17
         self.served_rho: dict[str, float] = {}  # highest tenant rho served, per type
+
+    @classmethod
+    def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> Picks:
+        """The room and the limits of a snapshot."""
+        room = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread)
+        for row in snapshot.service.claims:  # a type whose nodes are all gone
+            room.setdefault(row.gpu_type, Room({}, {}, {}))
+        return cls(snapshot.at_us, snapshot.lease_us, room, Admission(snapshot))
 
     def try_job(self, claim: Claim, candidate: Candidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""

@@ -57,6 +57,13 @@ class Claim:
         fair = self.integrals[row.demand, row.weight] - row.baseline_gpu_us
         return job_received(row, at_us) / fair if fair else None
 
+    def score(self, row: JobService, at_us: int) -> tuple[float, float]:
+        """Algorithm 2, line 3, of a job that ran: minus its reward; GPU-time while undefined."""
+        rho = self.job_rho(row, at_us)
+        if rho is None:
+            return inf, job_received(row, at_us) / row.weight
+        return rho, 0.0
+
 
 def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
     """Return every claim with its candidates, sorted by (tenant, GPU type)."""
@@ -77,11 +84,7 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
         claim = found[sums.tenant, sums.gpu_type]
         score = spent = 0.0
         if sums.alloc_gpu_us or sums.held:
-            rho = claim.job_rho(sums, at_us)
-            if rho is None:
-                score, spent = inf, job_received(sums, at_us) / sums.weight
-            else:
-                score = rho  # Algorithm 2, line 3
+            score, spent = claim.score(sums, at_us)
         if hooked:
             score -= _bonus(job, at_us, options)  # 5.2.1
         old = new_first and job.terms > 0  # 6.1.1

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduling.domain.cluster import Node
-from scheduling.domain.decision import Decision, Grant, Renew
+from scheduling.domain.decision import Decision, Grant
 from scheduling.domain.entitlements import Entitlement, Tenant, effective_quotas
 from scheduling.domain.jobs import Job
 from scheduling.domain.leases import Lease
@@ -103,6 +103,7 @@ class World:
         self.changes: list[Change] = []
         self.queue: set[int] = set()  # jobs that wait
         self.free = free_gpus(cluster.nodes)  # as if no node was ever lost
+        self.touched: set[int] = set()  # nodes that leases took or left, until someone clears it
         self.due: list[int] = []  # leases that expired since the last round; some are over
         self.held: dict[str, int] = {}  # GPUs by type
         self.own_held: dict[tuple[int, str], int] = {}  # own GPUs by (tenant, type)
@@ -240,6 +241,7 @@ class World:
         self.held[lease.gpu_type] -= run.job.gpus
         self.own_held[lease.tenant, lease.gpu_type] -= lease.own
         self.free[lease.gpu_type].give(lease.placement)
+        self.touched.update([node for node, _ in lease.placement])
         del self.leases[lease.id]
         self.queue.add(lease.job)
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
@@ -339,47 +341,46 @@ class World:
         self.service, self.memory, self.prices = (
             decision.service, decision.memory, decision.prices,
         )  # fmt: skip
-        self._begin_round(decision.renewals)
+        self.begin_round()
+        for renewal in decision.renewals:
+            lease = self.leases[renewal.lease]
+            self.renew(lease, renewal.own, renewal.borrowed, renewal.price_micro)
         for end in decision.ends:
-            lease = self.leases[end.lease]
-            self.runs[lease.job].overhead_us += self.rules.checkpoint_us
-            self._release(lease, self.at_us, end.reason)
+            self.end(self.leases[end.lease], end.reason)
         for grant in decision.grants:
-            self._grant(grant)
+            self.grant(grant)
 
-    def go_on(self, renewals: Sequence[Renew], grants: Sequence[Grant], *, forget: bool) -> None:
-        """A round that ends nothing; the caller keeps the sums. `forget` clears the memory."""
-        if forget:
-            self.memory = {}
-        self._begin_round(renewals)
-        for grant in grants:
-            self._grant(grant)
-
-    def _begin_round(self, renewals: Sequence[Renew]) -> None:
+    def begin_round(self) -> None:
+        """Forget what happened before this round; renewals, ends and grants come now."""
         self.changes.clear()
         self.due.clear()
         self.number += 1
-        for renewal in renewals:
-            self._renew(renewal)
 
-    def _renew(self, row: Renew) -> None:
-        old = self.leases[row.lease]
-        self.own_held[old.tenant, old.gpu_type] += row.own - old.own
+    def end(self, lease: Lease, reason: EndReason) -> None:
+        """Take a lease back that expired."""
+        self.runs[lease.job].overhead_us += self.rules.checkpoint_us
+        self._release(lease, self.at_us, reason)
+
+    def renew(self, old: Lease, own: int, borrowed: int, price_micro: int) -> None:
+        """Give a lease one more term."""
+        if own != old.own:
+            self.own_held[old.tenant, old.gpu_type] += own - old.own
         until_us = self.at_us + self.rules.lease_us
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
-            old.term + 1, row.own, row.borrowed, row.price_micro,
+            old.term + 1, own, borrowed, price_micro,
         )  # fmt: skip
-        self._one_more_term(row.job)
+        self._one_more_term(old.job)
         self.books.renewed(self.at_us, old, new)
         self.events.push(until_us, Kind.DUE, old.id)
-        run = self.runs[row.job]
         if self.rules.checkpoint_us:
+            run = self.runs[old.job]
             run.overhead_us += self.rules.checkpoint_us
             run.ends_us += self.rules.checkpoint_us
             self.events.push(run.ends_us, Kind.END, old.id)
 
-    def _grant(self, grant: Grant) -> None:
+    def grant(self, grant: Grant) -> None:
+        """Begin a lease; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
         until_us = self.at_us + self.rules.lease_us
         lease = self.leases[lease_id] = Lease(
@@ -392,6 +393,7 @@ class World:
         self.held[grant.gpu_type] = self.held.get(grant.gpu_type, 0) + gpus
         self.own_held[key] = self.own_held.get(key, 0) + grant.own
         self.free[grant.gpu_type].take(grant.placement)
+        self.touched.update([node for node, _ in grant.placement])
         self.queue.discard(grant.job)
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         self.books.granted(self.at_us, lease)
