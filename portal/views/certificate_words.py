@@ -31,6 +31,7 @@ NAMES = {
 }
 SAID = {
     Verdict.HOLDS: "holds",
+    Verdict.NOTED: "note",
     Verdict.VIOLATED: "violated",
     Verdict.NOT_PROMISED: "unpromised",
     Verdict.NOT_APPLICABLE: "moot",
@@ -156,6 +157,9 @@ def _envy(row: FindingSeen) -> str:
     if row.worst is None:
         return ""
     who, other = _name(row.seen), _name(row.other, "another")
+    if row.verdict is Verdict.NOTED:
+        gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
+        return f"For all that no limit of jobs concerns. One that it does: {gain}."
     if row.count:
         pairs = "" if row.count == 1 else f" {plural(row.count, 'pair')} of {row.checked} do so."
         return (

@@ -48,10 +48,29 @@ class Allocation:
 
     @property
     def capped(self) -> Array:
-        """1 where a row has all GPUs that it can use: no promise is made to it beyond that."""
+        """1 where a row has all GPUs that it can use."""
         held = self.shares.sum(axis=1)
         slack = (TOLERANCE + QUANTUM * sum(self.shares.shape)) * np.maximum(1, self.demand)
         return np.asarray(held >= self.demand - slack, float)
+
+    @property
+    def bounded(self) -> Array:
+        """1 where its jobs bound a row, and not its share: it could not use by weight all that
+        the row with most GPUs per weight has. To such rows no division can promise no envy."""
+        most = (self.shares.sum(axis=1) / self.weights).max(initial=0)
+        short = self.demand < self.weights * most - QUANTUM
+        return np.asarray(np.maximum(self.capped, short), float)
+
+    @property
+    def promised(self) -> Array:
+        """1 for rows to which envy-freeness is promised: those that no cap concerns.
+
+        A program that meets a cap on its way gives that row a floor instead, and the row may end
+        below its cap. Who was capped on the way cannot be seen from the answer; but where nobody
+        ends at a cap nobody was, and a row that could use the whole pool never is.
+        """
+        concerned = self.capped.any() & (self.demand < self.capacity.sum())
+        return np.asarray((self.bounded == 0) & ~concerned, float)
 
     @property
     def noise(self) -> Array:

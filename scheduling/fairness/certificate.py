@@ -35,6 +35,7 @@ class Verdict(StrEnum):
     """What came of a property."""
 
     HOLDS = "holds"
+    NOTED = "noted"  # it holds for those to whom it is promised; of the others, not for all
     VIOLATED = "violated"
     NOT_PROMISED = "not_promised"  # measured where that is cheap, and no promise is broken
     NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could be asked of

@@ -145,9 +145,9 @@ class Measured:
         return None
 
     def _gain(self, found: Allocation) -> tuple[Array, Array]:
-        """(what each pair would gain, what counts as envy); a capped row envies nobody."""
-        gain = properties.envy_matrix(found.speedups, found.shares, found.weights)
-        envy = np.where(found.capped[:, None] > 0, -np.inf, gain)
+        """(what each pair would gain, what counts as envy); bounded rows are left out."""
+        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        envy = np.where(self.judged.bounded[:, None] > 0, -np.inf, gain)
         np.fill_diagonal(envy, -np.inf)
         return envy, np.asarray(envy > found.noise[:, None], float)
 
@@ -158,14 +158,17 @@ class Measured:
         envy, over = self._gain(self.judged)
         row, other = np.unravel_index(int(envy.argmax()), envy.shape)
         worst = float(envy[row, other])
-        asked = int((self.judged.capped == 0).sum())
+        asked = int((self.judged.bounded == 0).sum())
         if not np.isfinite(worst):
-            why = "everybody has all GPUs that their jobs can use"
+            why = "each is bounded by what its jobs can use, and not by its share"
             return Finding(name, self.verdict(name, False), self.basis, why=why)
         whole = self._gain(self.got)[0].max() if self.has_ideals else None
+        verdict = self.verdict(name, bool(over[self.judged.promised > 0].any()))
+        if verdict is Verdict.HOLDS and over.any():
+            verdict = Verdict.NOTED
         return Finding(
             name=name,
-            verdict=self.verdict(name, bool(over.any())),
+            verdict=verdict,
             basis=self.basis,
             checked=asked * (len(self.judged.rows) - 1),
             count=int(over.sum()),
@@ -180,7 +183,7 @@ class Measured:
     def _margins(self, found: Allocation) -> tuple[Array, Array]:
         """(throughput over that alone, whether it is less); a capped row asks for no more."""
         each, alone = properties.sharing_incentive(
-            found.speedups, found.shares, found.capacity, found.weights
+            found.speedups, found.shares, found.capacity, found.weights, found.demand
         )
         ratio = np.divide(each, alone, out=np.full_like(each, np.inf), where=alone > 0)
         ratio = np.where(found.capped > 0, np.inf, ratio)
@@ -290,9 +293,9 @@ class Measured:
             return ()
         held = properties.throughputs(self.got.speedups, self.got.shares)
         each, alone = properties.sharing_incentive(
-            found.speedups, found.shares, found.capacity, found.weights
+            found.speedups, found.shares, found.capacity, found.weights, found.demand
         )
-        gain = properties.envy_matrix(found.speedups, found.shares, found.weights)
+        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
         np.fill_diagonal(gain, -np.inf)
         best = gain.argmax(axis=1)
         several = len(found.rows) > 1

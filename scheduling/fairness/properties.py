@@ -57,31 +57,67 @@ def throughputs(speedups: Array, shares: Array) -> Array:
     return np.asarray((speedups * shares).sum(axis=1), float)
 
 
-def envy_matrix(speedups: Array, shares: Array, weights: Array) -> Array:
+def useful(speedups: Array, offers: Array, limits: Array) -> Array:
+    """Return what each row does with the best of the GPUs offered that it can use.
+
+    `offers` (n x ... x k) are GPUs by type; row l uses at most `limits[l]` of them, the fastest
+    first.
+    """
+    order = np.argsort(-speedups, axis=1, kind="stable")
+    lead = (slice(None),) + (None,) * (offers.ndim - 2)
+    order = np.broadcast_to(order[lead], offers.shape)
+    sorted_offers = np.take_along_axis(offers, order, axis=-1)
+    speeds = np.take_along_axis(np.broadcast_to(speedups[lead], offers.shape), order, axis=-1)
+    before = np.cumsum(sorted_offers, axis=-1) - sorted_offers
+    taken = np.clip(limits[(*lead, None)] - before, 0.0, sorted_offers)
+    return np.asarray((taken * speeds).sum(axis=-1), float)
+
+
+def envy_matrix(
+    speedups: Array, shares: Array, weights: Array, limits: Array | None = None
+) -> Array:
     """Return what row l would gain with the share of row i, per unit of weight.
 
     Entry (l, i) = pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput: positive is envy.
-    The diagonal is 0.
+    With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
 
     Raises:
         ShapeError: see `checked`.
     Source: OEF (10); by weight as 4.2.3.
     """
     w, x, pi = checked(speedups, shares, weights)
-    gain = (w @ (x / pi[:, None]).T) * pi[:, None]
-    return np.asarray(gain - np.diagonal(gain)[:, None], float)
+    if limits is None:
+        gain = (w @ (x / pi[:, None]).T) * pi[:, None]
+    else:
+        offers = (x / pi[:, None])[None, :, :] * pi[:, None, None]
+        gain = useful(w, offers, np.asarray(limits, float))
+    found = np.asarray(gain - throughputs(w, x)[:, None], float)
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
-def equal_split(speedups: Array, capacity: Array, weights: Array) -> Array:
-    """Return what each row would do alone, with its weight's part of every GPU type."""
+def equal_split(
+    speedups: Array, capacity: Array, weights: Array, limits: Array | None = None
+) -> Array:
+    """Return what each row would do alone, with its weight's part of every GPU type.
+
+    With `limits`, it uses at most so many of these GPUs, the fastest.
+    """
     pi = np.asarray(weights, float)
     if not pi.size:
         return np.zeros(0)
-    return np.asarray(pi / pi.sum() * (speedups @ np.asarray(capacity, float)), float)
+    part = (pi / pi.sum())[:, None] * np.asarray(capacity, float)
+    if limits is None:
+        return throughputs(speedups, part)
+    return useful(speedups, part, np.asarray(limits, float))
 
 
 def sharing_incentive(
-    speedups: Array, shares: Array, capacity: Array, weights: Array
+    speedups: Array,
+    shares: Array,
+    capacity: Array,
+    weights: Array,
+    limits: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return (throughput, throughput with the weighted equal split) of every row.
 
@@ -91,7 +127,7 @@ def sharing_incentive(
         ShapeError: see `checked`.
     """
     w, x, pi = checked(speedups, shares, weights)
-    return throughputs(w, x), equal_split(w, capacity, pi)
+    return throughputs(w, x), equal_split(w, capacity, pi, limits)
 
 
 def capacity_use(shares: Array) -> Array:

@@ -69,8 +69,20 @@ class TestACooperativeRound:
         snapshot = two_types(E6, demand=1)
         found = certify(snapshot, answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
-        assert line(found, P.ENVY_FREE).why == "everybody has all GPUs that their jobs can use"
+        assert line(found, P.ENVY_FREE).why.startswith("each is bounded by what its jobs can use")
         assert all(row.capped for row in found.rows)
+
+    def test_notes_the_envy_of_who_a_cap_may_have_concerned(self) -> None:
+        """The third has all it can use, so that the first may have met its own cap on the way."""
+        speeds = {1: 2.0, 2: 5.0, 3: 2.0}
+        snapshot = two_types(speeds, gpus=2, demand=3)
+        shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}
+        assert certify(snapshot, answer(shares)).violated == (P.ENVY_FREE, P.SHARING_INCENTIVE)
+        jobs = tuple(job for job in snapshot.jobs if job.tenant != 3 or job.gpus == 2)
+        capped = certify(msgspec.structs.replace(snapshot, jobs=jobs), answer(shares))
+        row = line(capped, P.ENVY_FREE)
+        assert (row.verdict, row.tenant) == (Verdict.NOTED, 1)
+        assert capped.violated == (P.SHARING_INCENTIVE,)
 
     def test_compares_by_weight(self) -> None:
         twice = {1: 2, 2: 1}
@@ -83,7 +95,7 @@ class TestACooperativeRound:
     def test_says_the_same_of_whole_gpus_beside_what_is_promised(self) -> None:
         """Rounding gives the fast GPU to the second alone; the promise is about the ideals."""
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
-        envy = line(certify(two_types(E6, gpus=8), decision), P.ENVY_FREE)
+        envy = line(certify(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
 
 
