@@ -1,0 +1,162 @@
+"""GPU types of different speed: every policy on them, and what a run's sums must then show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from scheduling.domain.cluster import Node
+from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.profiles import Profile
+from scheduling.domain.values import HOUR_US, SECOND_US
+from scheduling.policies.registry import POLICIES
+from scheduling.simulation.lenders import Lender, lenders_of, revenue_fairness
+from scheduling.simulation.resting import Resting
+from scheduling.simulation.scenario import Scenario
+from scheduling.simulation.simulator import ConservationError, check_conservation, simulate
+from scheduling.simulation.throughputs import speeds_read
+from scheduling.simulation.workloads import Cluster, NodeChange, SimJob, nodes_make, synthetic
+from scheduling.simulation.world import Rules, World
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+MINUTE_US = 60 * SECOND_US
+
+
+def mixed() -> Scenario:
+    """Jobs of measured models on three types; some fail, some are taken back."""
+    with (DATA / "gavel_slice.csv").open() as file:
+        speeds = speeds_read(file)
+    work = synthetic(
+        seed=5, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.1, models=speeds.models
+    )
+    small = tuple(
+        replace(job, gpus=min(job.gpus, 4), duration_us=min(job.duration_us, HOUR_US))
+        for job in work.jobs
+    )
+    nodes = nodes_make({"k80": 2, "p100": 1, "v100": 1}, 4)
+    return Scenario.make(replace(work, jobs=small), nodes, {}, {}, 4, measured=speeds)
+
+
+MIXED = mixed()
+GRID = Rules(round_us=20 * SECOND_US, lease_us=5 * MINUTE_US, cold_us=7 * SECOND_US)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+class TestEveryPolicyOnMeasuredSpeeds:
+    def test_may_skip_rounds_that_change_nothing(self, policy: str) -> None:
+        rules = replace(GRID, policy=policy)
+        some = simulate(MIXED.cluster, MIXED.workload.jobs, rules)
+        every = simulate(MIXED.cluster, MIXED.workload.jobs, rules, skip=False)
+        assert some.books.sha256() == every.books.sha256()
+        assert some.books.earned == every.books.earned
+        assert some.rounds < every.rounds
+        assert not some.stranded
+
+    def test_conserves_while_nodes_come_and_go(self, policy: str) -> None:
+        lost = [
+            NodeChange(hour * HOUR_US + 1, node.id, gpus)
+            for hour, gpus in ((1, 0), (2, 4))
+            for node in MIXED.cluster.nodes[::2]
+        ]
+        cluster = replace(MIXED.cluster, changes=tuple(lost))
+        rules = replace(GRID, policy=policy, checkpoint_us=SECOND_US)
+        outcome = simulate(cluster, MIXED.workload.jobs, rules)
+        assert any(row.reason == "node_lost" for row in outcome.books.leases)
+        assert not outcome.stranded
+
+
+class TestWork:
+    """Useful time x speed, each lease rounded down and the last one up to a microsecond."""
+
+    THIRDS = Profile(1, 1, (("k80", 1000), ("v100", 3000)))
+
+    def two(self) -> tuple[Cluster, tuple[SimJob, ...]]:
+        nodes = (Node(1, "v100", 1),)
+        cluster = Cluster(nodes, (Entitlement(1, "v100", 1),), profiles={1: self.THIRDS})
+        jobs = tuple(SimJob(id_, 1, 1, 0, 100_000_001, profile=1) for id_ in (1, 2))
+        return cluster, jobs
+
+    def test_of_a_job_that_is_moved_adds_up(self) -> None:
+        cluster, jobs = self.two()
+        rules = Rules("ltgf", lease_us=10 * SECOND_US, round_us=SECOND_US, cold_us=SECOND_US)
+        outcome = simulate(cluster, jobs, rules)
+        assert max(row.number for row in outcome.books.leases) > 1
+        assert all(row.useful_us == 100_000_001 for row in outcome.books.jobs)
+        useful = sum(row.end_us - row.start_us - row.overhead_us for row in outcome.books.leases)
+        assert useful == 2 * -(-100_000_001 // 3)
+
+    @pytest.mark.parametrize("less_us", [-1, 1])
+    def test_that_is_lost_is_found(self, less_us: int) -> None:
+        cluster, jobs = self.two()
+        outcome = simulate(cluster, jobs, Rules("fifo"))
+        row = outcome.books.leases[-1]
+        outcome.books.leases[-1] = row._replace(overhead_us=row.overhead_us + less_us)
+        with pytest.raises(ConservationError, match="worked"):
+            check_conservation(outcome, cluster, jobs)
+
+    def test_is_checked_on_every_type_of_a_mixed_pool(self) -> None:
+        outcome = simulate(MIXED.cluster, MIXED.workload.jobs, GRID)
+        assert {row.gpu_type for row in outcome.books.leases} == {"k80", "p100", "v100"}
+        slower = {key: replace_speed(row) for key, row in MIXED.cluster.profiles.items()}
+        with pytest.raises(ConservationError, match="worked"):
+            check_conservation(
+                outcome, replace(MIXED.cluster, profiles=slower), MIXED.workload.jobs
+            )
+
+
+def replace_speed(profile: Profile) -> Profile:
+    speedups = tuple((name, speed + 1) for name, speed in profile.speedups)
+    return Profile(profile.id, profile.tenant, speedups)
+
+
+class TestAJobThatNamesTypes:
+    def test_is_not_started_by_a_shortcut_on_another_one(self) -> None:
+        cluster = Cluster((Node(1, "v100", 2),), (Entitlement(1, "v100", 2),))
+        jobs = (SimJob(1, 1, 1, 0, SECOND_US, ("k80",)),)
+        assert not Resting.suits(World(cluster, jobs, Rules()))
+        assert simulate(cluster, jobs, Rules()).stranded == (1,)
+
+
+class TestRevenueFairness:
+    """Two lenders with equal idle quota; who is idle while more is borrowed earns more."""
+
+    QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
+    CLUSTER = Cluster((Node(1, "v100", 8),), QUOTAS)
+
+    def test_is_one_where_incomes_follow_contributions(self) -> None:
+        jobs = (SimJob(1, 1, 4, 0, 2 * HOUR_US), SimJob(2, 1, 2, SECOND_US, HOUR_US))
+        books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
+        (row,) = lenders_of(books)
+        assert (row.tenant, row.gpu_type) == (2, "v100")
+        assert row.alpha == Fraction(1)
+        assert row.contributed_gpu_us == 4 * HOUR_US
+        assert row.earned_micro == books.charged[1] > 0
+        assert revenue_fairness([row]) == 1
+
+    def test_falls_with_what_is_paid_past_contributions(self) -> None:
+        rows = [(1, 30, 60), (2, 10, 20), (3, 60, 20)]  # tenant, contributed, earned
+        lenders = [Lender("v100", tenant, gave, got, None) for tenant, gave, got in rows]
+        assert revenue_fairness(lenders) == pytest.approx(0.3 + 0.1 + 0.2)
+
+    def test_counts_types_by_their_revenue(self) -> None:
+        lenders = [
+            Lender("k80", 1, 10, 90, None),
+            Lender("v100", 1, 10, 10, None),
+            Lender("v100", 2, 10, 0, None),
+        ]
+        assert revenue_fairness(lenders) == pytest.approx(0.9 * 1 + 0.1 * 0.5)
+
+    def test_weighs_idle_quota_only_while_something_is_borrowed(self) -> None:
+        jobs = (
+            SimJob(1, 1, 4, 0, HOUR_US),  # own
+            SimJob(2, 1, 4, SECOND_US, HOUR_US // 2),  # all of the other's, half an hour long
+        )
+        books = simulate(self.CLUSTER, jobs, Rules("fifo", lease_us=10 * HOUR_US)).books
+        assert [row.contributed_gpu_us for row in lenders_of(books)] == [4 * HOUR_US // 2]
+
+    def test_is_null_where_nothing_was_lent(self) -> None:
+        jobs = (SimJob(1, 1, 4, 0, HOUR_US),)
+        assert revenue_fairness(lenders_of(simulate(self.CLUSTER, jobs, Rules()).books)) is None
