@@ -95,7 +95,7 @@ class Command(BaseCommand):
         figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
         return Result(
             rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
-            len(outcome.books.jobs), outcome.decide_s,
+            len(outcome.books.jobs), outcome.decide_s, scenario.workload.tenants,
         )  # fmt: skip
 
     def _write(self, scenario: Scenario, results: list[Result], options: dict[str, Any]) -> None:
@@ -113,7 +113,8 @@ class Command(BaseCommand):
                 (folder / f"jobs_{result.policy}.csv").write_text(told)
         if options["report"]:
             title = f"{name} on {cluster['nodes']} nodes"
-            Path(options["report"]).write_text(page(title, results))
+            told = page(title, results, says=_said(options, cluster["gpus"]))
+            Path(options["report"]).write_text(told)
         rows = [result.row() for result in results]
         if options["json"]:
             self.stdout.write(json.dumps({"trace": name, "cluster": cluster, "results": rows}))
@@ -121,6 +122,16 @@ class Command(BaseCommand):
         for row in rows:
             told = "  ".join(f"{key}={_short(value)}" for key, value in row.items())
             self.stdout.write(told)
+
+
+def _said(options: dict[str, Any], gpus: int) -> str:
+    """How the runs of a report were made."""
+    names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
+    told = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
+    files = ("partitions", "speeds", "churn")
+    told += [f"{name} {Path(options[name]).name}" for name in files if options[name]]
+    types = [options["gpu_types"]] if options["gpu_types"] else []
+    return f"{gpus:,} GPUs; {', '.join([*types, *told, *options['option']])}."
 
 
 def _prepare(options: dict[str, Any], workload: Workload) -> None:

@@ -1,0 +1,175 @@
+"""What `manage.py simulate` takes, repeats exactly, and refuses in clear words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+GAVEL = str(DATA / "gavel_slice.csv")
+CHRONUS = str(DATA / "chronus_slice.csv")
+NODES = str(DATA / "philly_nodes_slice.csv")
+DRAWN = f"jobs=60,tenants=11,hours=2,failed=0.2,cancelled=0.2,models={GAVEL}"
+TYPES = ("--gpu-types", "k80:3,p100:2,v100:1")
+SMALL = ("--synthetic", "20,3,2", "--nodes", "2")
+
+
+def command(*args: str) -> str:
+    out = StringIO()
+    call_command("simulate", *args, stdout=out)
+    return out.getvalue()
+
+
+def result(*args: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(command(*args, "--json"))
+    return dict(told["results"][0])
+
+
+class TestARun:
+    def test_can_be_repeated_from_a_file(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "work.csv")
+        first = result("--synthetic", DRAWN, *TYPES, "--workload-out", path, "--seed", "4")
+        again = result("--trace", path, "--speeds", GAVEL, *TYPES, "--seed", "4")
+        assert again["sha256"] == first["sha256"]
+        assert result("--trace", path, *TYPES)["sha256"] != first["sha256"]  # without speeds
+
+    def test_does_not_depend_on_how_python_hashes(self) -> None:
+        args = (
+            *("simulate", "--synthetic", DRAWN, *TYPES, "--policy", "ltgf,oef,srtf", "--json"),
+            *("--churn", NODES, "--round-s", "60", "--cold-s", "20", "--estimate-error", "0.3"),
+        )
+        told = [self.in_a_process(seed, *args) for seed in ("1", "2")]
+        hashes = [[row["sha256"] for row in one["results"]] for one in told]
+        assert hashes[0] == hashes[1]
+        assert len(set(hashes[0])) == 3
+
+    @staticmethod
+    def in_a_process(hash_seed: str, *args: str) -> dict[str, Any]:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "manage.py", *args],
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def test_tells_missed_deadlines_of_the_set_that_was_chosen(self) -> None:
+        args = ("--trace", CHRONUS, "--nodes", "1", "--policy", "fifo", "--set")
+        prompt = [result(*args, name) for name in ("SLO", "MIX2")]
+        assert [row["jobs"] for row in prompt] == [16, 16]
+        assert [row["deadline_miss_rate"] for row in prompt] == [0, 0]
+        late = [result(*args, name, "--round-s", "7200") for name in ("SLO", "MIX2")]
+        assert late[0]["deadline_miss_rate"] * 16 % 1 == 0  # all or nothing
+        assert 0 < late[1]["deadline_miss_rate"] < late[0]["deadline_miss_rate"] < 1
+
+    def test_fails_and_takes_back_as_many_jobs_as_it_was_told(self, tmp_path: Path) -> None:
+        drawn = ("--synthetic", "jobs=300,tenants=3,hours=9,cancelled=0.5", "--nodes", "9")
+        command(*drawn, "--jobs-out", str(tmp_path))
+        kept = (tmp_path / "jobs_ltgf.csv").read_text().count("\n") - 1
+        assert 150 < kept < 290  # some end before they are taken back
+
+    def test_loses_nodes_when_their_history_says_so(self) -> None:
+        args = ("--synthetic", "jobs=60,tenants=3,hours=40", "--nodes", "6", "--policy", "fifo")
+        still = result(*args)
+        shaken = result(*args, "--churn", NODES)
+        moved = result(*args, "--churn", NODES, "--churn-from", "2017-10-26T18:06")
+        assert len({row["sha256"] for row in (still, shaken, moved)}) == 3
+        assert shaken["jobs"] == still["jobs"] == 60
+
+    def test_reads_packed_files(self, tmp_path: Path) -> None:
+        packed = tmp_path / "gavel.csv.gz"
+        packed.write_bytes(gzip.compress(Path(GAVEL).read_bytes()))
+        drawn = DRAWN.replace(GAVEL, str(packed))
+        args = ("--synthetic", "{}", *TYPES, "--policy", "fifo")
+        found = [result(args[0], text, *args[2:])["sha256"] for text in (DRAWN, drawn)]
+        assert found[0] == found[1]
+
+
+class TestWhatIsWrong:
+    @pytest.mark.parametrize(
+        ("args", "says"),
+        [
+            (("--nodes", "2"), "--trace or --synthetic"),
+            (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "one of them"),
+            (("--synthetic", "9,2,1"), "--nodes, --gpu-types or --partitions"),
+            (("--synthetic", "9,2,1", "--nodes", "0"), "--nodes: needs a whole number from 1"),
+            (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: needs a whole number"),
+            ((*SMALL, "--gpus-per-node", "0"), "--gpus-per-node: needs"),
+            ((*SMALL, "--policy", "nobody"), "nobody"),
+            ((*SMALL, "--policy", "ltgf,"), "no policy is named ''"),
+            ((*SMALL, "--policy", "ltgf,ltgf"), "twice"),
+            ((*SMALL, "--option", "ltgf.spreadd=true"), "spreadd"),
+            ((*SMALL, "--option", "spread"), "POLICY.KEY=VALUE"),
+            ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not among those that run"),
+            ((*SMALL, "--lease-s", "-1"), "--lease-s must be at least 0"),
+            ((*SMALL, "--round-s", "nan"), "--round-s must be at least 0"),
+            ((*SMALL, "--estimate-error", "2"), "--estimate-error"),
+            ((*SMALL, "--set", "SLO"), "--set chooses among the sets of a --trace"),
+            ((*SMALL, "--partitions", NODES), "one of them"),
+            ((*SMALL, *TYPES), "one of them"),
+            ((*SMALL, "--speeds", GAVEL), "needs --gpu-types"),
+            ((*SMALL, "--churn-from", "2017-10-09"), "needs --churn"),
+            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "soon"),
+            ((*SMALL, "--churn", GAVEL), "gavel_slice.csv: a history of nodes needs"),
+            ((*SMALL, "--churn", "nowhere"), "nowhere: No such file"),
+            ((*SMALL, "--report", "/nowhere/r.html"), "/nowhere/r.html"),
+            ((*SMALL, "--jobs-out", GAVEL), "gavel_slice.csv"),
+            (("--synthetic", "9,2", "--nodes", "1"), "--synthetic: needs hours"),
+            (("--synthetic", "9,2,x", "--nodes", "1"), "--synthetic hours: needs a whole"),
+            (("--synthetic", "0,2,1", "--nodes", "1"), "--synthetic jobs: needs a whole"),
+            (("--synthetic", "9,2,1,7", "--nodes", "1"), "does not know '7'"),
+            (("--synthetic", "9,2,1,cats=7", "--nodes", "1"), "does not know 'cats=7'"),
+            (("--synthetic", "9,2,1,failed=7", "--nodes", "1"), "failed: needs a share"),
+            (("--synthetic", "9,2,1,models=nowhere", *TYPES), "nowhere: No such file"),
+            (("--synthetic", DRAWN, "--gpu-types", "a100:2"), "runs on none of a100"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80"), "--gpu-types k80: needs a whole"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:0"), "--gpu-types k80: needs a whole"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1,k80:2"), "is there already"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:fast"), "needs a speed"),
+            (("--synthetic", "9,2,1", "--gpu-types", "k80:1:0"), "needs a speed"),
+            (("--synthetic", "9,2,1", "--partitions", NODES), "no nodes for tenants"),
+            (("--trace", "nowhere.csv", "--nodes", "1"), "nowhere.csv: No such file"),
+            (("--trace", str(DATA), "--nodes", "1"), "Is a directory"),
+            (("--trace", GAVEL, "--nodes", "1"), "no column for tenant"),
+            (("--trace", str(ROOT / "Makefile"), "--nodes", "1"), "no column for tenant"),
+            (("--trace", CHRONUS, "--nodes", "1"), "choose one with --set"),
+            (("--trace", CHRONUS, "--set", "MIX9", "--nodes", "1"), "has no job in set 'MIX9'"),
+            (("--trace", CHRONUS, "--set", "SLO", "--speeds", GAVEL, *TYPES), "no speeds of model"),
+        ],
+    )  # fmt: skip
+    def test_is_said(self, args: tuple[str, ...], says: str) -> None:
+        with pytest.raises(CommandError, match=re.escape(says)):
+            command(*args)
+
+    def test_of_a_file_without_jobs_is_said_with_its_first_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.csv"
+        path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\n")
+        with pytest.raises(CommandError, match="has no job; line 2 is no whole number"):
+            command("--trace", str(path), "--nodes", "1")
+
+    def test_of_some_lines_is_told_beside_the_results(self, tmp_path: Path) -> None:
+        path, err, out = tmp_path / "bad.csv", StringIO(), StringIO()
+        path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\na,1,0,1\na,99,0,1\n")
+        call_command(
+            *("simulate", "--trace", str(path), "--nodes", "1", "--json"), stdout=out, stderr=err
+        )
+        assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
+        assert "1 lines are no jobs: line 2, gpus is no whole number" in err.getvalue()
+        assert "ltgf: 1 jobs never end" in err.getvalue()
+
+    def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:
+        path = tmp_path / "nodes.csv"
+        path.write_text("tenant,nodes\ntenant-1,2\ntenant-2,0\n")
+        with pytest.raises(CommandError, match="0 nodes for tenants tenant-2, which have jobs"):
+            command("--synthetic", "9,2,1", "--partitions", str(path))
