@@ -13,6 +13,7 @@ from scheduling.api import (
     operate_quotas,
     operate_tenants,
     pools,
+    profiles,
 )
 from tenants.api.operate import AuditList
 from tenants.api.views import TokenList, TokenOne
@@ -52,6 +53,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),
     path("pools/<slug:name>/queue", pools.PoolQueue.as_view(), name="api-queue"),
+    path("pools/<slug:name>/profiles", profiles.ProfileList.as_view(), name="api-profiles"),
+    path(
+        "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",
+        profiles.ProfileOne.as_view(),
+        name="api-profile",
+    ),
     path("quotas", pools.QuotaList.as_view(), name="api-quotas"),
     path("prices", PriceList.as_view(), name="api-prices"),
     path("rounds", pools.RoundList.as_view(), name="api-rounds"),

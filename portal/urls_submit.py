@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import job_actions, job_log, submit
+from portal.views import job_actions, job_log, profiles, submit
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/new/", submit.job_new, name="job-new"),
     path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
+    path("t/<slug:slug>/profiles/", profiles.profiles, name="profiles"),
     path("jobs/<uuid:uid>/cancel/", job_actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", job_log.log_page, name="job-log"),
 ]

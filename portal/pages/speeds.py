@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -27,3 +27,17 @@ def moments_chart(moments: Sequence[Moment], now: datetime, *, label: str, width
 def value_text(milli: int, places: int = 1) -> str:
     """Thousandths as a figure."""
     return thousands(milli / PLAIN_MILLI, places)
+
+
+def profile_words(profiles: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
+    """Job types with their speeds in words, slowest GPU type first, by name."""
+    return [
+        (
+            name,
+            ", ".join(
+                f"{kind} \N{MULTIPLICATION SIGN}{value_text(speed, 2)}"
+                for kind, speed in sorted(speeds.items(), key=lambda item: (item[1], item[0]))
+            ),
+        )
+        for name, speeds in sorted(profiles.items())
+    ]

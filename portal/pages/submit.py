@@ -28,6 +28,7 @@ LABELS = {
     "pool": "Pool",
     "name": "Name",
     "gpus": "GPUs, all at once",
+    "profile": "Job type",
     "gpu_types": "GPU type",
     "max_price": "Highest price you accept",
     "command": "Command",
@@ -46,6 +47,7 @@ class Draft:
     pool: str = ""
     name: str = ""
     gpus: str = ""
+    profile: str = ""
     gpu_types: tuple[str, ...] = ()
     max_price: str = ""
     command: str = ""
@@ -145,6 +147,7 @@ def draft_of(spec: Mapping[str, Any]) -> Draft:
         pool=_text(spec.get("pool")),
         name=_text(spec.get("name")),
         gpus=_text(spec.get("gpus")),
+        profile=_text(spec.get("profile")),
         gpu_types=tuple(map(_text, types)) if isinstance(types, list | tuple) else (),
         max_price=_text(spec.get("max_price")),
         command=_command_text(spec.get("command")),
@@ -161,6 +164,7 @@ def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
         "name": draft.name.strip(),
         "pool": draft.pool,
         "gpus": _whole(draft.gpus),
+        "profile": draft.profile.strip(),
         "gpu_types": list(draft.gpu_types),
         "max_price": draft.max_price.strip(),
         "command": _command(draft.command, found),
@@ -173,12 +177,15 @@ def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
 
 def job_spec(job: Job, *, duration_s: int | None = None) -> dict[str, object]:
     """Return the specification of a job as it was submitted: all but its id and times."""
-    price = job.max_price
+    price, profile = job.max_price, job.profile
+    # All types that the job type can run on are what it accepts where none is named.
+    is_any = profile is not None and set(job.gpu_types) == set(profile.speedups)
     said: dict[str, object] = {
         "name": job.name,
         "pool": job.pool.name,
         "gpus": job.gpus,
-        "gpu_types": list(job.gpu_types),
+        "profile": None if profile is None else profile.name,
+        "gpu_types": [] if is_any else list(job.gpu_types),
         "max_price": None if price is None else format(price.normalize(), "f"),
         "command": list(job.command),
         "environment": dict(job.environment),
@@ -193,7 +200,7 @@ def cli_words(spec: Mapping[str, Any]) -> str:
     words = ["evenshare", "job", "submit"]
     for option, name in (
         *(("--tenant", "tenant"), ("--pool", "pool"), ("--gpus", "gpus"), ("--name", "name")),
-        *(("--max-price", "max_price"), ("--weight", "weight")),
+        *(("--profile", "profile"), ("--max-price", "max_price"), ("--weight", "weight")),
     ):
         if spec.get(name) not in (None, ""):
             words += [option, str(spec[name])]

@@ -21,11 +21,11 @@ MOST_NODES = 2000
 DEPTH = 6
 # As they stand in the text, in the order of reading.
 ORDER = (
-    *("name", "tenant", "pool", "gpus", "gpu_types", "max_price", "command", "environment"),
-    *("weight", "duration_s"),
+    *("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price", "command"),
+    *("environment", "weight", "duration_s"),
 )
 # Under these a plain 1, true or 2.0 is the text that was typed.
-TEXTS = frozenset({"name", "tenant", "pool", "gpu_types", "command", "environment"})
+TEXTS = frozenset({"name", "tenant", "pool", "profile", "gpu_types", "command", "environment"})
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")

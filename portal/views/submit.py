@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.access import View, access, signed_in, tenant_or_404, tenant_pool
 from portal.marks.notes import Addend, Note
+from portal.pages.speeds import profile_words
 from portal.pages.submit import (
     FORM,
     LABELS,
@@ -164,7 +165,7 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
     except ValueError:
         raise Http404 from None
     with tenant_scope(tenant.pk):
-        job = tenant.jobs.select_related("pool").filter(uid=uid).first()
+        job = tenant.jobs.select_related("pool", "profile").filter(uid=uid).first()
         if job is None:
             raise Http404
         work = VirtualWork.objects.filter(job=job).first()
@@ -228,6 +229,8 @@ def _context(
         "pools": desk.pools,
         "offer": desk.offer,
         "types": [(kind, _type_note(kind)) for kind in desk.types],
+        "profiles": [] if desk.offer is None else profile_words(desk.offer.profiles),
+        "known_profile": desk.offer is not None and sheet.draft.profile in desk.offer.profiles,
         "virtual": desk.offer is not None and desk.offer.executor == "virtual",
         "default_s": DURATION_S,
         "sheet": sheet,

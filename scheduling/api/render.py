@@ -68,6 +68,7 @@ def job_json(
         "state": job.state,
         "gpus": job.gpus,
         "gpu_types": list(job.gpu_types),
+        "profile": None if job.profile is None else job.profile.name,
         "submitted_at": time_text(job.submitted_at),
         "started_at": time_text(job.first_started_at),
         "ended_at": time_text(job.ended_at),

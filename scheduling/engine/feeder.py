@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 from scheduling.domain.values import SECOND_US
 from scheduling.engine.arrivals import arrivals_submit, profile_fields
-from scheduling.models import Job, Profile, TraceFeed, VirtualWork
+from scheduling.engine.profiles import profiles_held
+from scheduling.models import Job, TraceFeed, VirtualWork
 from scheduling.simulation.traces import TraceJob, trace_read
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
@@ -76,10 +77,11 @@ def _stand_still(row: TraceFeed, until: datetime) -> None:
 
 def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
     tenants = dict(Tenant.objects.values_list("slug", "id"))
-    profiles = {(row.tenant_id, row.name): row for row in Profile.objects.filter(pool_id=pool_id)}
     made = [
         (tenants[f"vc-{job.tenant}"], job, cycle, submitted_at) for job, cycle, submitted_at in due
     ]
+    named = {(tenant_id, job.profile) for tenant_id, job, _, _ in made if job.profile}
+    profiles = profiles_held(pool_id, named)
     jobs = [
         Job(
             pool_id=pool_id,

@@ -26,7 +26,7 @@ class Listing:
 
 def jobs_listed(wanted: Listing, *, limit: int) -> tuple[list[Job], bool]:
     """Return jobs, newest first, with tenant and pool, and whether there are more. One query."""
-    jobs = Job.objects.select_related("tenant", "pool").order_by("-id")
+    jobs = Job.objects.select_related("tenant", "pool", "profile").order_by("-id")
     if wanted.tenants is not None:
         jobs = jobs.filter(tenant__in=list(wanted.tenants))
     if wanted.state:
@@ -148,7 +148,7 @@ def queue_listed(
 
 def job_seen(uid: UUID, tenants: Collection[int] | None) -> Job | None:
     """Return a job of the given tenants (None: any), with tenant and pool. One query."""
-    jobs = Job.objects.select_related("tenant", "pool").filter(uid=uid)
+    jobs = Job.objects.select_related("tenant", "pool", "profile").filter(uid=uid)
     if tenants is not None:
         jobs = jobs.filter(tenant__in=list(tenants))
     return jobs.first()

@@ -132,7 +132,11 @@ def pool_names(ids: Iterable[int]) -> list[str]:
 
 def job_find(uid: UUID) -> Job | None:
     """Return a job with its tenant, pool and submitter, or None. One query."""
-    return Job.objects.select_related("tenant", "pool", "submitted_by").filter(uid=uid).first()
+    return (
+        Job.objects.select_related("tenant", "pool", "profile", "submitted_by")
+        .filter(uid=uid)
+        .first()
+    )
 
 
 @dataclass(frozen=True, slots=True)

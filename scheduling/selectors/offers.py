@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connection
@@ -17,6 +17,10 @@ SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.lease_s, p.round_s,
                FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
                WHERE n.pool_id = p.id GROUP BY t.name
            ) types
+       ), '{}')::text,
+       coalesce((
+           SELECT jsonb_object_agg(f.name, f.speedups)
+           FROM scheduling_profile f WHERE f.pool_id = p.id AND f.tenant_id = %s
        ), '{}')::text
 FROM scheduling_pool p
 WHERE p.name = %s
@@ -26,7 +30,10 @@ WHERE p.name = %s
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too."""
+    """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too.
+
+    `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
+    """
 
     id: int
     name: str
@@ -36,6 +43,7 @@ class Offer:
     lease_s: int
     round_s: int
     gpus: Mapping[str, int]
+    profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def pool_offer(name: str, tenant_id: int) -> Offer | None:
@@ -43,9 +51,9 @@ def pool_offer(name: str, tenant_id: int) -> Offer | None:
     if not name:
         return None
     with connection.cursor() as cursor:
-        cursor.execute(_OFFER, [name, tenant_id])
+        cursor.execute(_OFFER, [tenant_id, name, tenant_id])
         row = cursor.fetchone()
     if row is None:
         return None
-    values: list[Any] = [*row[:7], json.loads(row[7])]
+    values: list[Any] = [*row[:7], json.loads(row[7]), json.loads(row[8])]
     return Offer(*values)

@@ -12,8 +12,8 @@ from scheduling.services.fields import Findings, SpecError
 
 # Every name that a specification may have. `tenant` is the caller's to resolve.
 KNOWN = (
-    *("pool", "gpus", "command", "name", "tenant", "gpu_types", "max_price", "environment"),
-    *("weight", "duration_s"),
+    *("pool", "gpus", "command", "name", "tenant", "profile", "gpu_types", "max_price"),
+    *("environment", "weight", "duration_s"),
 )
 VIRTUAL = "virtual"
 DURATION_S, DURATION_MAX_S = 600, 30 * 24 * 3600
@@ -24,8 +24,9 @@ WEIGHT_MAX = 1000
 class JobSpec:
     """A specification that may be submitted. `name` is empty where one is to be made up.
 
+    `profile` names its job type (empty: none); then `gpu_types` are those that it can run on.
     `max_price`: credits per borrowed GPU-hour (None: any). `duration_s`: of the virtual executor
-    alone, in seconds of pool time.
+    alone, in seconds of pool time, with a profile on its slowest GPU type.
     """
 
     pool: Offer
@@ -37,6 +38,7 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     weight: int = 1
     duration_s: int | None = None
+    profile: str = ""
 
 
 def spec_read(raw: object, offer: Offer | None) -> JobSpec:
@@ -58,6 +60,7 @@ def spec_read(raw: object, offer: Offer | None) -> JobSpec:
     command = fields.command(given, found, required=offer is not None and not virtual)
     name = fields.name(given, found)
     gpu_types = _gpu_types(given, offer, found)
+    profile, gpu_types = _profile(given, gpu_types, offer, found)
     max_price = fields.credits(given, "max_price", found)
     environment = fields.environment(given, found)
     weight = fields.whole(given, "weight", found, least=1, most=WEIGHT_MAX)
@@ -69,8 +72,9 @@ def spec_read(raw: object, offer: Offer | None) -> JobSpec:
     found.raise_any(order=KNOWN)
     assert offer is not None and gpus is not None  # noqa: S101, PT018 - else there were findings
     return JobSpec(
-        offer, gpus, command, name, gpu_types, max_price, environment, weight or 1, duration_s
-    )
+        offer, gpus, command, name, gpu_types, max_price, environment, weight or 1, duration_s,
+        profile,
+    )  # fmt: skip
 
 
 def pool_named(raw: object) -> str:
@@ -106,6 +110,26 @@ def _gpu_types(
     if len(set(names)) < len(names):
         found.add("gpu_types", "names a type twice", "Name each type once.")
     return names
+
+
+def _profile(
+    given: Mapping[str, object], asked: tuple[str, ...], offer: Offer | None, found: Findings
+) -> tuple[str, tuple[str, ...]]:
+    """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
+    name = given.get("profile", "")
+    if not name or offer is None:
+        return "", asked
+    if not isinstance(name, str) or name not in offer.profiles:
+        there = ", ".join(sorted(offer.profiles)) or "none; leave it out"
+        found.add("profile", "is not a job type of this tenant in the pool", f"There are: {there}.",
+                  "unknown")  # fmt: skip
+        return "", asked
+    able = offer.profiles[name]
+    for index, gpu_type in enumerate(asked):
+        if gpu_type in offer.gpus and gpu_type not in able:
+            hint = f"{name} runs on: {', '.join(sorted(able))}."
+            found.add(f"gpu_types[{index}]", "cannot run this job type", hint)
+    return name, tuple(kind for kind in sorted(able) if not asked or kind in asked)
 
 
 def _duration(

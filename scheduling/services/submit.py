@@ -15,7 +15,8 @@ from django.db import connection
 from scheduling.domain.values import SECOND_US
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
-from scheduling.models import Job, VirtualWork
+from scheduling.engine.profiles import profiles_held
+from scheduling.models import Job, Profile, VirtualWork
 from scheduling.selectors.offers import Offer, pool_offer
 from scheduling.services import fields
 from scheduling.services.fields import FieldError, SpecError
@@ -63,10 +64,12 @@ def job_submit(
         uid = uuid.uuid4()
         before = reply_begin(asked, [str(uid)]) if asked else None
         if before is not None:
-            return Job.objects.select_related("tenant", "pool").get(uid=before[0], tenant=tenant)
+            found = Job.objects.select_related("tenant", "pool", "profile")
+            return found.get(uid=before[0], tenant=tenant)
         read = spec_read(spec, pool_offer(pool_named(spec), tenant.pk))
         _make_room(tenant, 1)
-        job = _job(_Draft(tenant, user, source), read, _reading(now, read.pool), uid)
+        profiles = _profiles(tenant, [read])
+        job = _job(_Draft(tenant, user, source, profiles), read, _reading(now, read.pool), uid)
         job.save(force_insert=True)
         if read.duration_s is not None:
             VirtualWork(job=job, duration_us=read.duration_s * SECOND_US).save(force_insert=True)
@@ -95,13 +98,13 @@ def jobs_submit_bulk(
         uids = [uuid.uuid4() for _ in specs]
         before = reply_begin(asked, [str(uid) for uid in uids]) if asked else None
         if before is not None:
-            found = Job.objects.select_related("tenant", "pool").filter(tenant=tenant)
+            found = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
             return list(found.filter(uid__in=before).order_by("id"))
         read = _read_all(specs, tenant)
         _make_room(tenant, len(read))
         pools = {spec.pool.id: spec.pool for spec in read}
         readings = {pool_id: now(pool_id) for pool_id in pools}
-        draft = _Draft(tenant, user, source)
+        draft = _Draft(tenant, user, source, _profiles(tenant, read))
         jobs = [
             _job(draft, spec, readings[spec.pool.id], uid)
             for spec, uid in zip(read, uids, strict=True)
@@ -140,6 +143,25 @@ class _Draft:
     tenant: Tenant
     user: User | None
     source: str
+    profiles: Mapping[tuple[int, str], Profile]  # by pool and name
+
+
+def _profiles(tenant: Tenant, read: Sequence[JobSpec]) -> dict[tuple[int, str], Profile]:
+    """Hold the profiles that are named, and look at them again under the lock.
+
+    Raises:
+        SpecError: one was changed since it was read, or is gone.
+    """
+    held: dict[tuple[int, str], Profile] = {}
+    for pool_id in sorted({spec.pool.id for spec in read if spec.profile}):
+        wanted = {(tenant.pk, spec.profile) for spec in read if spec.profile}
+        rows = profiles_held(pool_id, wanted)
+        held |= {(pool_id, name): row for (_, name), row in rows.items()}
+    for spec in read:
+        row = held.get((spec.pool.id, spec.profile))
+        if spec.profile and (row is None or not set(spec.gpu_types) <= set(row.speedups)):
+            raise SpecError(fields.one("profile", "was changed just now", "Submit once more."))
+    return held
 
 
 def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
@@ -157,6 +179,7 @@ def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
         gpus_min=spec.gpus,
         gpus_max=spec.gpus,
         gpu_types=list(spec.gpu_types),
+        profile=draft.profiles.get((spec.pool.id, spec.profile)),
         max_price=spec.max_price,
         weight=spec.weight,
     )
@@ -165,7 +188,7 @@ def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
 # Every column of a job but those of what happens to it later, which have the model's defaults.
 _SPEC_COLUMNS = (
     *("uid", "tenant_id", "pool_id", "name", "submitted_by_id", "submitted_at", "source"),
-    *("gpus", "gpus_min", "gpus_max", "gpu_types", "weight", "max_price"),
+    *("gpus", "gpus_min", "gpus_max", "gpu_types", "profile_id", "weight", "max_price"),
 )
 _DEFAULT_COLUMNS = (
     *("cpus", "memory_mb", "job_class", "deadline_at", "estimate_s", "estimate_source"),

@@ -70,6 +70,9 @@ OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
 # An estimate of nothing.
 OPERATE_BARE = OPERATE._replace(operator=400)
+# A tenant's job types: for those who submit; there is none to drop.
+API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
+API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=404, manager=404)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 
@@ -108,6 +111,7 @@ PATHS = {
     "node": "n0000",
     "gpu_type": "v100",
     "role": "researcher",
+    "profile": "resnet",
     "rest": "nothing/here",
 }
 
@@ -129,6 +133,9 @@ TABLE: dict[str, Route] = {
     "pools/<slug:name>/rounds/<int:number>/": get(POOL_PAGE),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}),
     "t/<slug:slug>/jobs/dry-run/": post(SUBMIT_PAGE),
+    "t/<slug:slug>/profiles/": Route(
+        {"GET": TENANT_PAGE, "POST": SUBMIT_PAGE._replace(owner=422, manager=422)}
+    ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)),
@@ -166,6 +173,10 @@ TABLE: dict[str, Route] = {
     "api/v1/pools": get(API_LIST),
     "api/v1/pools/<slug:name>": get(API_POOL),
     "api/v1/pools/<slug:name>/queue": get(API_POOL),
+    "api/v1/pools/<slug:name>/profiles": get(API_POOL),
+    "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
+        {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
+    ),
     "api/v1/quotas": get(API_LIST),
     "api/v1/prices": get(API_POOL, "pool={pool}"),
     "api/v1/rounds": get(API_POOL, "pool={pool}"),

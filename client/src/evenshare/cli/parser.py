@@ -83,6 +83,7 @@ def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--gpus", type=_positive, required=True, help="all at once, or none")
     leaf.add_argument("--name")
     leaf.add_argument("--tenant", help="needed by a member of several")
+    leaf.add_argument("--profile", help="its job type, where your tenant has some in the pool")
     leaf.add_argument("--gpu-type", action="append", default=[], help="acceptable; repeatable")
     leaf.add_argument("--max-price", help="highest price per GPU-hour for borrowed GPUs")
     leaf.add_argument("--weight", type=_positive, help="share among your tenant's jobs")

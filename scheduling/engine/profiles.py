@@ -1,0 +1,29 @@
+"""Profiles as those read them who are about to make jobs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduling.models import Profile
+
+_HELD = """
+SELECT id, tenant_id, name, speedups FROM scheduling_profile
+WHERE pool_id = %s AND tenant_id = ANY(%s) AND name = ANY(%s)
+ORDER BY id FOR SHARE
+"""
+
+
+def profiles_held(
+    pool_id: int, wanted: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], Profile]:
+    """Return profiles by (tenant, name); they stay as they are until the transaction ends.
+
+    Without the lock a type could be taken out of a profile (`scheduling.services.profiles`) while a
+    job is made that accepts it, and no round would know what to do with that job.
+    """
+    pairs = set(wanted)
+    if not pairs:
+        return {}
+    tenants, names = zip(*sorted(pairs), strict=True)
+    rows = Profile.objects.raw(_HELD, [pool_id, list(tenants), list(names)])
+    return {(row.tenant_id, row.name): row for row in rows if (row.tenant_id, row.name) in pairs}

@@ -1,0 +1,178 @@
+"""A tenant's job types: declared, changed, dropped, and jobs that name one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.domain.profiles import speedups_normal
+from scheduling.models import Job, Profile, VirtualWork
+from scheduling.services import SpecError, job_submit
+from scheduling.services.profiles import (
+    InUseError,
+    profile_drop,
+    profile_put,
+    profile_spec_read,
+)
+from scheduling.services.submit import jobs_submit_bulk
+from tenants.audit import Actor
+from tenants.models import AuditRecord, User
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    lab = cluster({"a": 4, "b": 4})
+    lab.add_type("k80", nodes=2, gpus=4, quotas={"a": 4, "b": 4})
+    return lab
+
+
+@pytest.fixture
+def actor() -> Actor:
+    return Actor(User.objects.create_user("ann"), "request-1")
+
+
+def put(lab: Cluster, actor: Actor, name: str = "gru", **speeds: object) -> Profile:
+    spec = profile_spec_read(name, {"speeds": speeds})
+    return profile_put(tenant=lab.tenants["a"], actor=actor, pool_id=lab.pool.pk, spec=spec)
+
+
+def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
+    spec = {"pool": lab.pool.name, "gpus": 1, **fields}
+    return job_submit(tenant=lab.tenants[tenant], user=None, spec=spec, now=lab.now())
+
+
+def errors(caught: pytest.ExceptionInfo[SpecError]) -> dict[str, str]:
+    return {error.field: error.reason for error in caught.value.errors}
+
+
+class TestSpeeds:
+    @pytest.mark.parametrize(
+        ("speeds", "normal"),
+        [
+            ({"k80": "2", "v100": "5"}, {"k80": 1000, "v100": 2500}),
+            ({"k80": "0.3", "v100": "0.1"}, {"k80": 3000, "v100": 1000}),
+            ({"k80": "3", "v100": "10"}, {"k80": 1000, "v100": 3333}),
+            ({"v100": "7"}, {"v100": 1000}),
+        ],
+    )
+    def test_are_thousandths_of_the_slowest(
+        self, speeds: dict[str, str], normal: dict[str, int]
+    ) -> None:
+        assert speedups_normal({k: Fraction(v) for k, v in speeds.items()}) == normal
+
+    @pytest.mark.parametrize(
+        ("raw", "field"),
+        [
+            ({}, "speeds"),
+            ({"speeds": {}}, "speeds"),
+            ({"speeds": ["k80"]}, "speeds"),
+            ({"speeds": {"k80": 0}}, "speeds.k80"),
+            ({"speeds": {"k80": "-1"}}, "speeds.k80"),
+            ({"speeds": {"k80": "1e9"}}, "speeds.k80"),
+            ({"speeds": {"k80": True}}, "speeds.k80"),
+            ({"speeds": {"k80": 1.5}}, "speeds.k80"),
+            ({"speeds": {"k 80": 1}}, "speeds.k 80"),
+            ({"speeds": {"k80": "1", "v100": "1001"}}, "speeds"),
+            ({"speeds": {"k80": "1"}, "priority": 0}, "priority"),
+            ({"speeds": {"k80": "1"}, "speedups": 1}, "speedups"),
+        ],
+    )
+    def test_that_cannot_be_used_are_named(self, raw: dict[str, Any], field: str) -> None:
+        with pytest.raises(SpecError) as caught:
+            profile_spec_read("gru", raw)
+        assert set(errors(caught)) == {field}
+
+
+class TestAProfile:
+    def test_is_declared_with_a_record_of_who_did_it(self, lab: Cluster, actor: Actor) -> None:
+        row = put(lab, actor, k80="1", v100="4.81")
+        assert row.speedups == {"k80": 1000, "v100": 4810}
+        assert row.source == Profile.Source.DECLARED
+        record = AuditRecord.objects.get()
+        assert (record.actor, record.action) == (actor.user, "profile.declared")
+        assert record.after["speeds"] == {"k80": "1.000", "v100": "4.810"}
+
+    def test_is_recorded_once_however_often_it_is_said(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1", v100="4.81")
+        put(lab, actor, k80="2", v100="9.62")
+        assert Profile.objects.count() == AuditRecord.objects.count() == 1
+
+    def test_names_types_of_the_pool_alone(self, lab: Cluster, actor: Actor) -> None:
+        with pytest.raises(SpecError) as caught:
+            put(lab, actor, k80="1", h100="9")
+        assert errors(caught) == {"speeds.h100": "is not a GPU type of the pool"}
+        assert not Profile.objects.exists()
+
+    def test_keeps_a_type_that_active_jobs_accept(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1", v100="4.81")
+        job = submit(lab, profile="gru")
+        with pytest.raises(SpecError) as caught:
+            put(lab, actor, v100="4.81")
+        assert errors(caught) == {"speeds.k80": "is left out, but 1 jobs accept it"}
+        Job.objects.filter(pk=job.pk).update(state="succeeded")
+        assert put(lab, actor, v100="4.81").speedups == {"v100": 1000}
+
+    def test_is_dropped_when_no_job_of_it_is_active(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1")
+        job = submit(lab, profile="gru")
+        gone: dict[str, Any] = {
+            "tenant": lab.tenants["a"],
+            "actor": actor,
+            "pool_id": lab.pool.pk,
+            "name": "gru",
+        }
+        with pytest.raises(InUseError):
+            profile_drop(**gone)
+        Job.objects.filter(pk=job.pk).update(state="succeeded")
+        assert profile_drop(**gone)
+        assert not profile_drop(**gone)
+        assert AuditRecord.objects.filter(action="profile.dropped").count() == 1
+
+
+class TestAJobOfAProfile:
+    def test_accepts_the_types_that_it_can_run_on(self, lab: Cluster, actor: Actor) -> None:
+        row = put(lab, actor, k80="1")
+        job = submit(lab, profile="gru")
+        assert (job.profile, job.gpu_types) == (row, ["k80"])
+        lab.round()
+        assert job.leases.get().gpu_type.name == "k80"
+
+    def test_may_accept_fewer_of_them(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1", v100="2")
+        assert submit(lab, profile="gru", gpu_types=["v100"]).gpu_types == ["v100"]
+
+    def test_is_refused_on_a_type_that_cannot_run_it(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1")
+        with pytest.raises(SpecError) as caught:
+            submit(lab, profile="gru", gpu_types=["v100"])
+        assert errors(caught) == {"gpu_types[0]": "cannot run this job type"}
+
+    def test_is_refused_where_the_profile_is_anothers(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1")
+        with pytest.raises(SpecError) as caught:
+            submit(lab, "b", profile="gru")
+        assert errors(caught) == {"profile": "is not a job type of this tenant in the pool"}
+
+    def test_comes_in_bulk_too(self, lab: Cluster, actor: Actor) -> None:
+        row = put(lab, actor, k80="1")
+        specs = [{"pool": lab.pool.name, "gpus": 1, "profile": name} for name in ("gru", None)]
+        jobs = jobs_submit_bulk(
+            tenant=lab.tenants["a"], user=None, specs=specs, now=lambda _: lab.now()
+        )
+        read = list(Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("id"))
+        assert [job.profile_id for job in read] == [row.pk, None]
+        assert [job.gpu_types for job in read] == [["k80"], []]
+        assert VirtualWork.objects.count() == 2
+
+    def test_is_made_under_a_lock_of_its_profile(self, lab: Cluster, actor: Actor) -> None:
+        put(lab, actor, k80="1")
+        with CaptureQueriesContext(connection) as asked:
+            submit(lab, profile="gru")
+        assert any("FOR SHARE" in query["sql"] for query in asked.captured_queries)
