@@ -186,7 +186,12 @@ class Sums:
         )
 
     def _claimed_type(self, change: Change, at_us: int) -> str:
-        """The acceptable type where the tenant's rho is least; ties by name."""
+        """The acceptable type where the tenant's rho is least; ties by name.
+
+        Types come first on which its jobs ask for less than its quota with this one: else all jobs
+        would go on claiming the type that is behind, while on another one nobody asks for anything
+        and rho stands still above it.
+        """
         accepted = change.gpu_types or tuple(self.capacity)
         accepted = accepted or tuple({gpu_type for _, gpu_type in self.claims})
         roomy = [name for name in accepted if self.capacity.get(name, 0) >= change.gpus]
@@ -196,14 +201,14 @@ class Sums:
         if len(candidates) == 1:
             return candidates[0]
 
-        def rho(gpu_type: str) -> float:
+        def key(gpu_type: str) -> tuple[bool, float, str]:
             claim = self.claims.get((change.tenant, gpu_type))
             if claim is None:
-                return 0.0
+                return False, 0.0, gpu_type
             claim.advance(at_us)
-            return claim.rho()
+            return claim.demand + change.gpus > claim.quota, claim.rho(), gpu_type
 
-        return min(candidates, key=lambda name: (rho(name), name))
+        return min(candidates, key=key)
 
     def _job(self, change: Change) -> JobService:
         job = self.jobs.get(change.job)

@@ -196,6 +196,12 @@ class TestClaimedType:
         service = advance(Service(at_us=0), [*self.BASE, active(50, 3, 1, types)], 100)
         assert service.jobs[2].gpu_type == claimed
 
+    def test_goes_first_where_quota_is_not_asked_for(self) -> None:
+        # On a rho is 1 and stands still there; b is behind, but its quota is all asked for.
+        changes = [*self.BASE, active(20, 3, 2, ("b",)), Change(30, INACTIVE, 1, 1)]
+        service = advance(Service(at_us=0), [*changes, active(50, 4, 2, ("a", "b"))], 100)
+        assert [job.gpu_type for job in service.jobs if job.job == 4] == ["a"]
+
     def test_equal_rho_goes_by_name(self) -> None:
         changes = [quota(0, 4, gpu_type="b"), quota(0, 4, gpu_type="a"), active(0, 1, 1, ())]
         assert advance(Service(at_us=0), changes, 10).jobs[0].gpu_type == "a"
