@@ -123,7 +123,7 @@ class ShareSolution:
 def _array(field: str, given: object, dimensions: int, *, unbounded: bool = False) -> Array:
     try:
         array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         shape = "rows of equal length" if dimensions == 2 else "a list"
         raise ShareError(field, f"needs {shape} of numbers") from error
     if array.ndim != dimensions:
