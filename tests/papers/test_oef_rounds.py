@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace as copy
 from fractions import Fraction
+from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +19,8 @@ from scheduling.domain.reasons import Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.domain.values import canonical_bytes
 from scheduling.policies.base import decide_round
+from scheduling.policies.oef import OefOptions
+from scheduling.policies.sharing import SharingOptions
 from scheduling.simulation.simulator import simulate
 from scheduling.simulation.workloads import Cluster, SimJob
 from scheduling.simulation.world import Rules, World
@@ -345,3 +351,18 @@ class TestGain:
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_of_cooperative_oef_over_max_min_is_positive(self, seed: int) -> None:
         assert self.work_done("oef", seed) > self.work_done("max_min", seed)
+
+
+class TestTheDocument:
+    TEXT = (Path(__file__).resolve().parents[2] / "docs/policies/oef.md").read_text("utf-8")
+
+    def test_tells_every_option_and_its_default(self) -> None:
+        part = self.TEXT[self.TEXT.index("## In a round") :]
+        told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", part, re.MULTILINE))
+        assert {name: json.loads(value) for name, value in told.items()} == msgspec.to_builtins(
+            OefOptions()
+        )
+
+    def test_of_the_baselines_options_is_the_same_but_for_the_environment(self) -> None:
+        fields = set(OefOptions.__struct_fields__) - {"environment"}
+        assert fields == set(SharingOptions.__struct_fields__)
