@@ -24,6 +24,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
 from scheduling.simulation.trace_formats import (
     BadLine,
+    Columns,
     LeftOut,
     Read,
     TraceLine,
@@ -54,10 +55,14 @@ class TraceImportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What to do with a file. `tenants` maps names of the trace to slugs of tenants."""
+    """What to do with a file. `tenants` maps names of the trace to slugs of tenants.
+
+    `chosen` is the set to read of a file that holds several.
+    """
 
     manner: Manner = Manner.BACKLOG
     form: str = "auto"
+    chosen: str = ""
     mapping: Mapping[str, str] = field(default_factory=dict)
     tenants: Mapping[str, str] = field(default_factory=dict)
     create_tenants: bool = False
@@ -116,7 +121,7 @@ def trace_import(
         # The first submission is known at the end of the file only, so a replay reads it twice.
         first_us = _first_us(file, options) if options.manner is Manner.REPLAY else 0
         file.seek(0)
-        columns, lines = trace_lines(file, form=options.form, mapping=options.mapping)
+        columns, lines = _lines(file, options)
         report = ImportReport(format=columns.format)
         names = _Tenants(where, options, report)
         target = _target(where, options, now(where.pk), first_us)
@@ -157,8 +162,12 @@ def _pool(name: str) -> Pool:
 
 def _first_us(file: IO[bytes], options: ImportOptions) -> int:
     file.seek(0)
-    _, lines = trace_lines(file, form=options.form, mapping=options.mapping)
+    _, lines = _lines(file, options)
     return min((line.submit_us for line in lines if isinstance(line, TraceLine)), default=0)
+
+
+def _lines(file: IO[bytes], options: ImportOptions) -> tuple[Columns, Iterator[Read]]:
+    return trace_lines(file, form=options.form, mapping=options.mapping, chosen=options.chosen)
 
 
 @dataclass(frozen=True, slots=True)

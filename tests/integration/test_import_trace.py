@@ -100,6 +100,12 @@ class TestABacklog:
         assert (job.weight, job.gpu_types, str(job.max_price)) == (3, ["v100"], "1.250000")
         assert (job.estimate_s, job.estimate_source, job.cpus) == (90, "trace", 8)
 
+    def test_takes_one_set_of_a_file_with_several(self, place: Cluster) -> None:
+        run(place, DATA / "chronus_slice.csv", "--set", "MIX1", "--create-tenants")
+        assert Job.objects.count() == 16
+        first = VirtualWork.objects.get(job__name="chronus-0")
+        assert first.duration_us == 747 * 60 * 1_000_000
+
     def test_takes_so_many_and_no_more(self, place: Cluster) -> None:
         run(place, DATA / "philly_slice.csv.gz", "--create-tenants", "--limit", "7")
         assert Job.objects.count() == 7

@@ -29,7 +29,7 @@ BAR = 30
 class Command(BaseCommand):
     """Read a trace line by line and submit its jobs, now or each at its own instant."""
 
-    help = "Import a trace (Philly, Helios, own CSV; plain or gzip) into a pool. docs/traces.md"
+    help = "Import a trace (Philly, Helios, Chronus, own; plain or gzip). docs/traces.md"
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the file, where its jobs go, and how its columns are to be read."""
@@ -51,6 +51,7 @@ class Command(BaseCommand):
             metavar="COLUMN=FIELD",
             help=f"what a column means; fields: {', '.join(FIELDS)}",
         )
+        parser.add_argument("--set", default="", help="the set of jobs, where a file has several")
         parser.add_argument("--limit", type=int, help="stop after so many jobs")
         parser.add_argument("--tenant-map", metavar="FILE", help="CSV: name in the trace, tenant")
         parser.add_argument("--create-tenants", action="store_true", help="make those that lack")
@@ -80,6 +81,7 @@ class Command(BaseCommand):
         wanted = ImportOptions(
             manner=Manner(options["manner"]),
             form=options["format"],
+            chosen=options["set"],
             mapping=_pairs(options["map"]),
             tenants=_tenant_map(options["tenant_map"]),
             create_tenants=options["create_tenants"],
