@@ -14,24 +14,26 @@ from scheduling.domain.profiles import Profile
 from scheduling.domain.values import HOUR_US, SECOND_US
 from scheduling.policies.registry import POLICIES
 from scheduling.simulation.lenders import Lender, lenders_of, revenue_fairness
-from scheduling.simulation.resting import Resting
+from scheduling.simulation.resting import FORGETS
 from scheduling.simulation.scenario import Scenario
 from scheduling.simulation.simulator import ConservationError, check_conservation, simulate
 from scheduling.simulation.throughputs import speeds_read
 from scheduling.simulation.workloads import Cluster, NodeChange, SimJob, nodes_make, synthetic
-from scheduling.simulation.world import Rules, World
+from scheduling.simulation.world import Rules
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MINUTE_US = 60 * SECOND_US
 
 
-def mixed() -> Scenario:
-    """Jobs of measured models on three types; some fail, some are taken back."""
+def mixed(*, everywhere: bool = False) -> Scenario:
+    """Jobs of measured models on three types; some fail, some are taken back.
+
+    `everywhere`: of models that run on every type, so that no job names any.
+    """
     with (DATA / "gavel_slice.csv").open() as file:
         speeds = speeds_read(file)
-    work = synthetic(
-        seed=5, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.1, models=speeds.models
-    )
+    models = [name for name in speeds.models if not everywhere or "size 128" not in name]
+    work = synthetic(seed=5, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.1, models=models)
     small = tuple(
         replace(job, gpus=min(job.gpus, 4), duration_us=min(job.duration_us, HOUR_US))
         for job in work.jobs
@@ -40,7 +42,7 @@ def mixed() -> Scenario:
     return Scenario.make(replace(work, jobs=small), nodes, {}, {}, 4, measured=speeds)
 
 
-MIXED = mixed()
+MIXED, EVERYWHERE = mixed(), mixed(everywhere=True)
 GRID = Rules(round_us=20 * SECOND_US, lease_us=5 * MINUTE_US, cold_us=7 * SECOND_US)
 
 
@@ -49,7 +51,7 @@ class TestEveryPolicyOnMeasuredSpeeds:
     def test_may_skip_rounds_that_change_nothing(self, policy: str) -> None:
         rules = replace(GRID, policy=policy)
         some = simulate(MIXED.cluster, MIXED.workload.jobs, rules)
-        every = simulate(MIXED.cluster, MIXED.workload.jobs, rules, skip=False)
+        every = simulate(MIXED.cluster, MIXED.workload.jobs, rules, skip=False, shortcuts=False)
         assert some.books.sha256() == every.books.sha256()
         assert some.books.earned == every.books.earned
         assert some.rounds < every.rounds
@@ -66,6 +68,24 @@ class TestEveryPolicyOnMeasuredSpeeds:
         outcome = simulate(cluster, MIXED.workload.jobs, rules)
         assert any(row.reason == "node_lost" for row in outcome.books.leases)
         assert not outcome.stranded
+
+
+class TestShortcuts:
+    @pytest.mark.parametrize("policy", sorted(FORGETS))
+    def test_gives_the_same_with_shortcuts(self, policy: str) -> None:
+        rules = replace(GRID, policy=policy)
+        cluster, jobs = EVERYWHERE.cluster, EVERYWHERE.workload.jobs
+        assert not any(job.gpu_types for job in jobs)
+        short = simulate(cluster, jobs, rules)
+        asked = simulate(cluster, jobs, rules, shortcuts=False)
+        assert short.books.sha256() == asked.books.sha256()
+        assert short.books.contributed() == asked.books.contributed()
+
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_start_no_job_on_a_type_that_it_does_not_name(self, policy: str) -> None:
+        cluster = Cluster((Node(1, "v100", 2),), (Entitlement(1, "v100", 2),))
+        jobs = (SimJob(1, 1, 1, 0, SECOND_US, ("k80",)),)
+        assert simulate(cluster, jobs, Rules(policy)).stranded == (1,)
 
 
 class TestWork:
@@ -110,14 +130,6 @@ class TestWork:
 def replace_speed(profile: Profile) -> Profile:
     speedups = tuple((name, speed + 1) for name, speed in profile.speedups)
     return Profile(profile.id, profile.tenant, speedups)
-
-
-class TestAJobThatNamesTypes:
-    def test_is_not_started_by_a_shortcut_on_another_one(self) -> None:
-        cluster = Cluster((Node(1, "v100", 2),), (Entitlement(1, "v100", 2),))
-        jobs = (SimJob(1, 1, 1, 0, SECOND_US, ("k80",)),)
-        assert not Resting.suits(World(cluster, jobs, Rules()))
-        assert simulate(cluster, jobs, Rules()).stranded == (1,)
 
 
 class TestRevenueFairness:
