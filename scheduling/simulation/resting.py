@@ -195,7 +195,9 @@ class Resting:
         policy = world.rules.policy
         if policy not in STARTS_ONE or (FORGETS[policy] and world.memory):
             return False
-        return self._place(next(iter(world.queue))) is not None
+        (job,), (gpu_type,) = world.queue, world.free
+        accepted = world.sim_jobs[job].gpu_types
+        return (not accepted or gpu_type in accepted) and self._place(job) is not None
 
     def _place(self, job: int) -> Placement | None:
         """Where the only job that waits goes, whatever comes before it: leases keep their GPUs."""
