@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views.operator import audit, health, home, nodes, people, pools, quotas, tenants
+from portal.views.operator import (
+    audit,
+    health,
+    home,
+    nodes,
+    people,
+    pools,
+    quotas,
+    simulations,
+    tenants,
+)
 
 urlpatterns: list[URLPattern] = [
     path("", home.home, name="operate"),
@@ -18,4 +28,13 @@ urlpatterns: list[URLPattern] = [
     path("pools/<slug:name>/nodes/", nodes.nodes, name="operate-nodes"),
     path("pools/<slug:name>/settings/", pools.settings, name="operate-pool"),
     path("pools/<slug:name>/health/", health.health, name="operate-health"),
+    path("pools/<slug:name>/what-if/", simulations.simulations, name="operate-simulations"),
+    path(
+        "pools/<slug:name>/what-if/<int:number>/", simulations.simulation, name="operate-simulation"
+    ),
+    path(
+        "pools/<slug:name>/what-if/<int:number>/cancel/",
+        simulations.cancel,
+        name="operate-simulation-cancel",
+    ),
 ]

@@ -82,7 +82,10 @@
 
   document.querySelectorAll("[data-reload]").forEach(function (select) {
     select.addEventListener("change", function () {
-      location.search = new URLSearchParams([[select.dataset.reload, select.value]]).toString();
+      var asked = [[select.dataset.reload, select.value]];
+      var hours = select.form && select.form.elements.hours;
+      if (hours) asked.push(["hours", hours.value]);
+      location.search = new URLSearchParams(asked).toString();
     });
   });
 

@@ -38,6 +38,7 @@ from scheduling.selectors.pools import (
 )
 from scheduling.selectors.sight import sight_read
 from scheduling.selectors.throughput import throughput_read
+from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 
 DAY = timedelta(hours=24)
@@ -63,6 +64,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "sight": sight,
+        "may_simulate": may_on_site(access(request).site_role, Action.OPERATE),
         "nav_key": "pool",
         "live": True,
     }

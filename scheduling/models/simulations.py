@@ -81,3 +81,8 @@ class Simulation(models.Model):
     def is_open(self) -> bool:
         """Whether it waits for its turn or runs."""
         return self.state in self.OPEN_STATES
+
+    @property
+    def progress_percent(self) -> int:
+        """How much of it is simulated, in whole per cent."""
+        return self.progress_milli // 10

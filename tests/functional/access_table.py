@@ -156,6 +156,11 @@ TABLE: dict[str, Route] = {
     "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM),
     "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM),
     "operate/pools/<slug:name>/health/": get(CONSOLE),
+    "operate/pools/<slug:name>/what-if/": Route(CONSOLE_FORM),
+    "operate/pools/<slug:name>/what-if/<int:number>/": get(CONSOLE, number="{simulation}"),
+    "operate/pools/<slug:name>/what-if/<int:number>/cancel/": post(
+        CONSOLE_ACTS, number="{simulation}"
+    ),
     "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
     # The API
     "api/v1/tokens": Route(

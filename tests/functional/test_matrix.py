@@ -19,6 +19,8 @@ from django.utils import timezone
 from billing.metering import meter_pool, settle_pool
 from billing.models import Transfer
 from scheduling.models import Job
+from scheduling.services.simulations import simulation_ask
+from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, User
 from tenants.tokens import Scope, token_create
 from tests.factories import Cluster, cluster
@@ -63,6 +65,13 @@ class Stage:
         client = Client()
         client.force_login(User.objects.get(username=NAMES[actor]))
         self.sessions[actor] = client.cookies[settings.SESSION_COOKIE_NAME].value
+
+    def simulate(self) -> int:
+        """Ask for a simulation as the operator; return its number."""
+        actor = Actor(User.objects.get(username=NAMES["operator"]))
+        pool_id = self.lab.pool.pk
+        asked = simulation_ask(actor=actor, pool_id=pool_id, policy="fifo", options={}, hours=6)
+        return asked.pk
 
     def fill(self, value: Any) -> Any:
         """Put the stage's own words in."""
@@ -149,6 +158,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "job": str(mine.uid),
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
         "transfer": str(Transfer.objects.filter(tenant=lab.tenants["canary-lab"])[0].pk),
+        "simulation": str(made.simulate()),
     }
     assert spare
     return made

@@ -26,6 +26,8 @@ WORDS = {
     "maintenance.planned": "planned maintenance",
     "maintenance.ended": "called maintenance off",
     "job.released": "released",
+    "simulation.asked": "asked what if",
+    "simulation.cancelled": "cancelled a simulation",
 }
 # Kept for undoing; nobody reads them here.
 INNER = {"planned_at", "next_round", "undoes", "since"}

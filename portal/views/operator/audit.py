@@ -27,6 +27,7 @@ KINDS = {
     "node.": "nodes",
     "maintenance.": "maintenance",
     "job.": "jobs",
+    "simulation.": "simulations",
 }
 
 

@@ -30,6 +30,7 @@ POOL_PAGES = (
     ("nodes", "Nodes", "operate-nodes"),
     ("settings", "Settings", "operate-pool"),
     ("health", "Round health", "operate-health"),
+    ("simulations", "What if", "operate-simulations"),
 )
 
 

@@ -1,0 +1,176 @@
+"""A simulation in a real browser: asked for, watched, read; another one cancelled by keyboard."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from scheduling.models import Simulation
+from scheduling.services.simulation_run import simulation_run
+from scheduling.services.simulations import simulations_claim
+from tests.browser.test_accessible import AXE, SERIOUS
+from tests.browser.test_operator import opened
+from tests.functional.visitors import Town, town
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+class Runner:
+    """Runs the queued simulation in a thread, up to its third look; then on, when it is let."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.state = "not run"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._looks = itertools.count(1)
+
+    def __enter__(self) -> Runner:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> str:
+        """Let it go on and wait for its end."""
+        self.go.set()
+        self._thread.join(60)
+        return self.state
+
+    def _hold(self) -> bool:
+        if next(self._looks) == 3:
+            self.go.wait(60)
+        return False
+
+    def _run(self) -> None:
+        try:
+            ((number, claim),) = simulations_claim()
+            timer = itertools.count(0, 0.25).__next__
+            self.state = simulation_run(number, claim, timer=timer, is_orphan=self._hold)
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    for tenant, count in (("north", 7), ("south", 3)):
+        for index in range(count):
+            made.submit(gpus=1 + index % 2, tenant=tenant, duration_s=9000)
+    made.play(3)
+    return made
+
+
+@pytest.fixture
+def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
+    shown = opened(browser, site, there.operator)
+    complaints: list[str] = []
+    shown.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    yield shown
+    shown.context.close()
+    assert complaints == []
+
+
+def serious(page: Page) -> list[str]:
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: list[str] = page.evaluate(SERIOUS)
+    return found
+
+
+def fits(page: Page) -> bool:
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            return False
+    twice = page.evaluate(
+        "[...document.querySelectorAll('[id]')].map(e => e.id)"
+        ".filter((id, n, all) => all.indexOf(id) !== n)"
+    )
+    return bool(twice == [])
+
+
+def asked(page: Page, pool: str, policy: str) -> None:
+    """Ask from the pool's page, by keyboard from the form on."""
+    page.goto(f"/pools/{pool}/")
+    page.click("text=What if …")
+    page.wait_for_selector("h1 >> text=What would the next hours")
+    page.select_option("#w-hours", "6")
+    page.select_option("#w-policy", policy)
+    page.wait_for_url(f"**policy={policy}**")
+    assert page.input_value("#w-hours") == "6", "what was chosen before is kept"
+    page.focus("#w-ask")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1 >> text=Waits for its turn.")
+
+
+class TestAnOperator:
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_asks_watches_and_reads_it(self, there: Town, page: Page, theme: str) -> None:
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        asked(page, there.cluster.pool.name, "fifo")
+        assert fits(page)
+        with Runner() as runner:
+            page.wait_for_selector("h1 >> text=are being simulated.")
+            page.wait_for_function(
+                "Number(document.querySelector('[role=progressbar]').ariaValueNow) > 0"
+            )
+            assert serious(page) == []
+            assert runner.end() == "done"
+            page.wait_for_selector("#t-figures")
+        assert page.inner_text("h1").startswith("Under fifo jobs would wait")
+        assert "does not apply" in page.inner_text("#f-deadline_miss_rate")
+        assert page.locator("#sim-charts svg").count() == 3
+        page.focus("#sim-course summary")
+        page.keyboard.press("Enter")
+        assert page.locator("#t-course tbody tr").count() == 12
+        assert serious(page) == []
+        assert fits(page)
+        assert page.locator("#sim-watch").count() == 0, "it asks no more"
+        page.goto(f"/operate/pools/{there.cluster.pool.name}/what-if/")
+        assert "done" in page.inner_text("#t-simulations")
+        page.click("#w-options summary")
+        assert serious(page) == []
+        assert fits(page)
+
+    def test_cancels_another_by_keyboard(self, there: Town, page: Page) -> None:
+        asked(page, there.cluster.pool.name, "srtf")
+        with Runner() as runner:
+            page.wait_for_selector("h1 >> text=are being simulated.")
+            for _ in range(40):
+                page.keyboard.press("Tab")
+                if page.evaluate("document.activeElement.id") == "w-cancel":
+                    break
+            with page.expect_response(lambda answer: "what-if" in answer.url):
+                pass  # it asks for itself once more
+            page.wait_for_function("document.activeElement.id === 'w-cancel'")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("h1 >> text=This simulation was cancelled.")
+            assert runner.end() == ""
+        assert Simulation.objects.get().state == "cancelled"
+        assert serious(page) == []
+        page.click("text=Simulate again")
+        page.wait_for_selector("h1 >> text=What would the next hours")
+        assert page.input_value("#w-policy") == "srtf"
+
+    def test_is_told_what_to_do_when_it_fails(self, there: Town, page: Page) -> None:
+        asked(page, there.cluster.pool.name, "srtf")
+        Simulation.objects.update(options={"magic": 1})
+        with Runner() as runner:
+            assert runner.end() == "failed"
+        page.wait_for_selector("h1 >> text=This simulation failed.")
+        assert "magic: unknown option" in page.inner_text(".ban.bad")
+        assert serious(page) == []
+        assert fits(page)
+
+
+def test_the_checker_of_pages_is_there() -> None:
+    assert Path(AXE).is_file()

@@ -1,0 +1,153 @@
+"""The pages of simulations over HTTP: who may, what is refused, what a result says."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from scheduling.models import Simulation
+from scheduling.services.simulation_run import simulation_run
+from scheduling.services.simulations import simulations_claim
+from tenants.models import User
+from tests.functional.visitors import Town, reads, town, visitor
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+@pytest.fixture
+def there() -> Town:
+    made = town()
+    for tenant in ("north", "south"):
+        for _ in range(4):
+            made.submit(tenant=tenant, gpus=2, duration_s=9000)
+    made.play(2)
+    return made
+
+
+def path(there: Town, number: int | None = None) -> str:
+    base = f"/operate/pools/{there.cluster.pool.name}/what-if/"
+    return base if number is None else f"{base}{number}/"
+
+
+def ask(there: Town, **fields: Any) -> Any:
+    return there.operator.post(path(there), {"policy": "fifo", "hours": "6", **fields})
+
+
+def done(there: Town) -> Simulation:
+    ask(there)
+    ((number, claim),) = simulations_claim()
+    timer = itertools.count(0, 0.25).__next__
+    assert simulation_run(number, claim, timer=timer) == "done"
+    return Simulation.objects.get(pk=number)
+
+
+class TestAsking:
+    def test_leads_to_the_page_of_the_simulation(self, there: Town) -> None:
+        answer = ask(there)
+        row = Simulation.objects.get()
+        assert (answer.status_code, answer["Location"]) == (302, path(there, row.pk))
+        assert (row.policy, row.hours, row.asked_by.username) == ("fifo", 6, "eve")
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"policy": "magic"}, "Choose one of the policies."),
+            ({"hours": "7"}, "Choose 6, 24 or 72 hours."),
+            ({"hours": ""}, "Choose 6, 24 or 72 hours."),
+            ({"policy": "ltgf", "option-lease_bonus": "much"}, "Expected `float`"),
+        ],
+    )
+    def test_says_what_is_wrong_and_keeps_what_was_typed(
+        self, there: Town, fields: dict[str, str], words: str
+    ) -> None:
+        answer = ask(there, **fields)
+        assert answer.status_code == 422
+        assert words in answer.content.decode()
+        assert not Simulation.objects.exists()
+
+    def test_a_third_time_is_refused(self, there: Town) -> None:
+        ask(there)
+        ask(there)
+        answer = ask(there)
+        assert answer.status_code == 422
+        assert "Cancel one, or wait for it." in answer.content.decode()
+
+    def test_options_are_those_of_the_form(self, there: Town) -> None:
+        ask(there, policy="ltgf", **{"option-spread": "yes"})
+        assert Simulation.objects.get().options["spread"] is True
+
+
+class TestWhoMay:
+    def test_tenants_find_nothing(self, there: Town) -> None:
+        row = done(there)
+        for client in (there.owner, there.mate, there.neighbour, there.outsider):
+            for address in (path(there), path(there, row.pk)):
+                assert client.get(address).status_code == 404
+            assert client.post(path(there), {"policy": "fifo"}).status_code == 404
+            assert client.post(f"{path(there, row.pk)}cancel/").status_code == 404
+
+    def test_an_auditor_reads_and_starts_nothing(self, there: Town) -> None:
+        row = done(there)
+        auditor = visitor("ann", site_role=User.SiteRole.AUDITOR)
+        assert "Simulate</button>" not in auditor.get(path(there)).content.decode()
+        assert auditor.get(path(there, row.pk)).status_code == 200
+        assert auditor.post(path(there), {"policy": "fifo", "hours": 6}).status_code == 403
+        assert auditor.post(f"{path(there, row.pk)}cancel/").status_code == 403
+
+    def test_of_another_pool_is_not_there(self, there: Town) -> None:
+        row = done(there)
+        elsewhere = f"/operate/pools/{there.elsewhere.pool.name}/what-if/{row.pk}/"
+        assert there.operator.get(elsewhere).status_code == 404
+        assert there.operator.post(f"{elsewhere}cancel/").status_code == 404
+
+    def test_only_operators_are_led_there_from_the_pools_page(self, there: Town) -> None:
+        address = f"/pools/{there.cluster.pool.name}/"
+        assert path(there) in there.operator.get(address).content.decode()
+        assert "what-if" not in there.owner.get(address).content.decode()
+
+
+class TestAResult:
+    def test_has_every_figure_of_the_simulator_side_by_side(self, there: Town) -> None:
+        row = done(there)
+        page = there.operator.get(path(there, row.pk)).content.decode()
+        for name in (
+            *("avg_jct_s", "avg_queue_s", "avg_slowdown", "sharing_loss_jobs", "waste"),
+            *("tenant_unfair_intervals", "tenant_deficit", "late_vs_fair_reference", "rounds"),
+            *("gpu_utilisation", "preemptions", "deadline_miss_rate"),
+        ):
+            assert f'id="f-{name}"' in page
+        assert "ltgf, as now" in page
+        assert "does not apply" in page
+        assert row.result is not None
+        for run in row.result["runs"]:
+            assert run["row"]["sha256"] in page
+        assert row.snapshot_sha256 in page
+        assert "jobs without one taken for 1 h, as no job has ended here yet" in page
+
+    def test_costs_the_same_queries_however_much_is_in_it(self, there: Town) -> None:
+        row = done(there)
+        few = len(reads(there.operator, path(there, row.pk)))
+        listed = len(reads(there.operator, path(there)))
+        for _ in range(6):
+            there.submit(tenant="south")
+        other = done(there)
+        assert len(reads(there.operator, path(there, other.pk))) == few
+        assert len(reads(there.operator, path(there))) == listed
+
+    def test_shows_while_it_waits_and_stops_asking_once_cancelled(self, there: Town) -> None:
+        ask(there)
+        row = Simulation.objects.get()
+        assert 'id="sim-watch"' in there.operator.get(path(there, row.pk)).content.decode()
+        answer = there.operator.post(f"{path(there, row.pk)}cancel/", follow=True)
+        page = answer.content.decode()
+        assert "This simulation was cancelled." in page
+        assert 'id="sim-watch"' not in page
+        again = there.operator.post(f"{path(there, row.pk)}cancel/", follow=True)
+        assert "It was over already." in again.content.decode()
+
+    def test_is_in_the_audit_log(self, there: Town) -> None:
+        ask(there)
+        page = there.operator.get("/operate/audit/?action=simulation.").content.decode()
+        assert "asked what if" in page

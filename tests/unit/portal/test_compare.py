@@ -1,0 +1,99 @@
+"""Two policies side by side: words that add up, and marks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from portal.marks.compare import Course, Move, bar, courses, moves
+from portal.pages.operator.simulation import KINDS, _headline, _row, _work_words
+
+KIND = {kind.name: kind for kind in KINDS}
+
+
+def row(name: str, before: float | None, after: float | None) -> tuple[Any, ...]:
+    told = _row(KIND[name], [{name: before}, {name: after}])
+    return (*told.values, told.change, told.verdict)
+
+
+class TestAFigure:
+    @pytest.mark.parametrize(
+        ("name", "before", "after", "told"),
+        [
+            ("preemptions", 3, 5, ("3", "5", "+2", "worse")),
+            ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 %", "better")),
+            ("waste", 0.1, 0.0999, ("10.0 %", "10.0 %", "the same", "")),
+            ("deadline_miss_rate", None, None, ("does not apply", "does not apply", "", "")),
+            ("avg_queue_s", 59, 3661, ("59 s", "1 h 1 min 1 s", "+1 h 2 s", "worse")),
+            ("avg_queue_s", 90_000, 90_059, ("1 d 1 h", "1 d 1 h 1 min", "+1 min", "worse")),
+            ("rounds", 8, 9, ("8", "9", "+1", "")),
+        ],
+    )
+    def test_says_what_changes_and_whether_it_is_better(
+        self, name: str, before: float, after: float, told: tuple[str, ...]
+    ) -> None:
+        assert row(name, before, after) == told
+
+    def test_differs_by_what_is_printed(self) -> None:
+        """1.106 and 1.114 are both written 1.11: no difference is claimed."""
+        assert row("avg_slowdown", 1.106, 1.114)[2] == "the same"
+
+
+class TestTheHeadline:
+    def told(self, **other: Any) -> str:
+        own = {"policy": "ltgf", "jobs": 9, "finished": 4, "avg_queue_s": 100.0, "sha256": "a"}
+        return _headline([own, {**own, "sha256": "b", **other}], ["ltgf, as now", "fifo"], 24)
+
+    def test_says_what_differs(self) -> None:
+        assert self.told(avg_queue_s=40.0, finished=5) == (
+            "Under fifo jobs would wait 1 min less, and 1 job more would be over in the next 24 h."
+        )
+        assert "wait as long, and as many would be over" in self.told()
+
+    def test_says_when_nothing_does(self) -> None:
+        assert self.told(sha256="a") == "Fifo would do exactly the same in the next 24 h."
+
+    def test_of_one_policy_says_how_many_are_over(self) -> None:
+        rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]
+        assert _headline(rows, ["ltgf"], 6) == "4 of 9 jobs would be over in the next 6 h."
+
+
+def test_the_work_that_is_left_is_told_with_its_sources() -> None:
+    known = {"estimate": 1, "tenant": 0, "pool": 2, "unknown": 0, "past": 1}
+    words = _work_words({**known, "pool_s": 90.0, "unknown_s": 3600.0})
+    assert "1 job with an estimate of its own" in words
+    assert "2 jobs without one taken for the median job of the pool (1 min 30 s)" in words
+    assert "1 job did all of that already and goes on for as long again." in words
+
+
+class TestMarks:
+    def test_names_are_escaped_and_every_line_has_one(self) -> None:
+        lines = [
+            Course("<b>", [(0, 1), (6, 5)]),
+            Course("fifo", [(0, 1), (6, 5)], "la"),
+        ]
+        svg = courses(lines, 6, label="a & b", top=8, top_words="8 GPUs")
+        assert "<b>" not in svg
+        assert "&lt;b&gt;" in svg
+        assert "a &amp; b" in svg
+        assert svg.count('class="la"') == svg.count('class="ln"') == 1
+        assert [f">{words}<" in svg for words in ("now", "2 h", "6 h", "8 GPUs", "fifo")] == [
+            True
+        ] * 5
+
+    def test_an_arrow_is_drawn_where_something_moves(self) -> None:
+        rows = [Move("a", 1, 3), Move("b", 2, 2), Move("a-very-long-name", 0, None)]
+        svg = moves(rows, label="waits", unit="h")
+        assert svg.count('class="ring"') == 3
+        assert svg.count('class="la"') == 1
+        assert "1.0 → 3.0" in svg
+        assert "a-very-long-…" in svg
+
+    @pytest.mark.parametrize("share", [-1, 0, 0.5, 2])
+    def test_a_bar_stays_in_its_frame(self, share: float) -> None:
+        assert f'width="{600 * min(max(share, 0), 1):g}"' in bar(share)
+
+    def test_nothing_to_draw_is_no_error(self) -> None:
+        assert courses([Course("ltgf", [])], 24, label="x").startswith("<svg")
+        assert moves([], label="x", unit="h").startswith("<svg")
