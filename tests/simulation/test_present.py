@@ -111,8 +111,9 @@ class TestFromTheMiddleOfARun:
         assert terms(outcome) == terms(whole)
         assert sum(row[-1] for row in terms(outcome)) > 0
 
-    def test_shortcuts_change_nothing(self) -> None:
-        world, _ = played(CLUSTER, rules("fifo"), MIDDLE_US - 1)
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_shortcuts_change_nothing(self, policy: str) -> None:
+        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
         start = start_of(world, MIDDLE_US)
         plain = PresentWorld(start)
         assert plain.is_plain
