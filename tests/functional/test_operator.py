@@ -12,7 +12,14 @@ from django.test import Client
 from django.urls import get_resolver
 
 from portal.urls_operator import urlpatterns
-from scheduling.models import Job, MaintenanceWindow, Node, PoolClock, RoundFailure
+from scheduling.models import (
+    Job,
+    MaintenanceWindow,
+    Node,
+    PoolClock,
+    RoundFailure,
+    Simulation,
+)
 from tenants.models import AuditRecord, Budget, Membership, Quota, Tenant, User
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
@@ -30,15 +37,23 @@ def there(committed_db: str) -> Town:
     return made
 
 
-READ_ONLY = ("operate", "operate-audit", "operate-health")
-ACTS = ("operate-release", "operate-quotas-undo")
+READ_ONLY = ("operate", "operate-audit", "operate-health", "operate-simulation")
+ACTS = ("operate-release", "operate-quotas-undo", "operate-simulation-cancel")
 
 
 def addresses(there: Town) -> Iterator[tuple[str, str]]:
     """Every address of the console, and its name."""
     job = Job.objects.first()
     assert job is not None
+    one = Simulation.objects.create(
+        pool=there.cluster.pool,
+        asked_by=User.objects.get(username="eve"),
+        policy="fifo",
+        hours=6,
+        asked_at=there.cluster.at,
+    )
     values = {"name": there.cluster.pool.name, "slug": "north", "uid": str(job.uid)}
+    values["number"] = str(one.pk)
     for pattern in urlpatterns:
         route = re.sub(r"<\w+:(\w+)>", lambda found: values[found[1]], str(pattern.pattern))
         yield f"/operate/{route}", str(pattern.name)

@@ -14,7 +14,14 @@ from portal.marks.tenants import TenantMark
 from portal.pages.operator.fields import text, whole
 from portal.pages.operator.settings_form import option_fields, options_typed
 from portal.pages.operator.simulation import told
-from portal.views.operator.console import actor_of, console, console_act, page, pool_of_console
+from portal.views.operator.console import (
+    actor_of,
+    console,
+    console_act,
+    console_read,
+    page,
+    pool_of_console,
+)
 from scheduling.models import Pool, Simulation
 from scheduling.policies.registry import POLICIES
 from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
@@ -81,7 +88,7 @@ def _ask(request: HttpRequest, pool: Pool) -> Simulation:
     )
 
 
-@console
+@console_read
 def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """One simulation: how far it is, or what came of it."""
     facts, pool = pool_of_console(request, name)
