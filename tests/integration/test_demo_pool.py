@@ -20,7 +20,10 @@ from redis import Redis
 from tests.integration.tree import ROOT, RunningTree, free_port
 from tests.tools import eventually
 
-STORED = "SELECT count(*) FROM scheduling_roundblob"
+STORED = (
+    "SELECT count(*) FROM scheduling_roundblob b JOIN scheduling_pool p ON p.id = b.pool_id"
+    " WHERE p.name = '{}'"
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
 
@@ -134,11 +137,12 @@ class TestTheDemo:
     def test_keeps_books_that_add_up_while_it_runs(self, demo: RunningTree) -> None:
         manage(demo, "check_ledger")
 
+    @pytest.mark.parametrize("pool", ["philly", "mixed"])
     def test_replays_every_stored_round_to_the_same_bytes_elsewhere(
-        self, demo: RunningTree
+        self, demo: RunningTree, pool: str
     ) -> None:
-        eventually(lambda: one(demo, STORED) >= 12, within_s=120, every_s=0.5)
-        printed = manage(demo, "replay_round", "--all", PYTHONHASHSEED="4242")
+        eventually(lambda: one(demo, STORED.format(pool)) >= 12, within_s=180, every_s=0.5)
+        printed = manage(demo, "replay_round", "--all", "--pool", pool, PYTHONHASHSEED="4242")
         last = printed.strip().splitlines()[-1]
         count = int(last.split()[0])
         assert last == f"{count} of {count} rounds gave the same bytes"
