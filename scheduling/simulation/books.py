@@ -64,7 +64,7 @@ class JobRow(NamedTuple):
 class Books:
     """What has happened. `charged` and `earned` are micro-credits by tenant (0: the operator).
 
-    `incomes` tells `earned` by (GPU type, tenant).
+    `incomes` tells `earned` by GPU type and tenant.
 
     Everything is told in time order, so that a term is charged when it closes: what
     `billing.revenue.Sweep` gives where no event is late.
@@ -74,14 +74,23 @@ class Books:
     terms: list[TermRow] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
     charged: dict[int, int] = field(default_factory=dict)
-    earned: dict[int, int] = field(default_factory=dict)
-    incomes: dict[tuple[str, int], int] = field(default_factory=dict)
+    incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
-    _begun: dict[int, tuple[int, Mark]] = field(default_factory=dict)  # present terms, by lease
+    # Present terms by lease: their start, and idle quota then where a charge is to come.
+    _begun: dict[int, tuple[int, Mark | None]] = field(default_factory=dict)
     _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest of each type
     _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs now, by type
     _lent_since: dict[str, Mark] = field(default_factory=dict)  # while any are
     _lent: dict[tuple[str, int], int] = field(default_factory=dict)  # until then
+
+    @property
+    def earned(self) -> dict[int, int]:
+        """Income by tenant, over all GPU types."""
+        found: dict[int, int] = {}
+        for incomes in self.incomes.values():
+            for tenant, amount in incomes.items():
+                found[tenant] = found.get(tenant, 0) + amount
+        return found
 
     def entitle(
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
@@ -106,6 +115,7 @@ class Books:
     def ended(self, at_us: int, lease: Lease) -> None:
         """A lease is over, and its last term."""
         self._close(at_us, lease)
+        del self._begun[lease.id]
         self._idle[lease.gpu_type].use(at_us, lease.tenant, -lease.own)
         self._borrow(at_us, lease.gpu_type, -lease.borrowed)
 
@@ -130,30 +140,32 @@ class Books:
             _add(self._lent, gpu_type, weights_between(since, self._mark(at_us, gpu_type)))
 
     def _begin(self, at_us: int, lease: Lease) -> None:
-        mark = self._mark(at_us, lease.gpu_type) if lease.borrowed and lease.price_micro else {}
-        self._begun[lease.id] = (at_us, mark)
+        costs = lease.borrowed and lease.price_micro
+        self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None)
 
     def _close(self, at_us: int, lease: Lease) -> None:
-        starts_us, before = self._begun.pop(lease.id)
-        borrowed, price_micro = lease.borrowed, lease.price_micro
+        starts_us, before = self._begun[lease.id]
         charge = 0
-        if borrowed and price_micro:
-            charge = charge_micro(borrowed, price_micro, at_us - starts_us)
+        if before is not None:
+            charge = self._charge(at_us, lease, at_us - starts_us, before)
         self.terms.append(
             TermRow(
-                lease.id, lease.term, lease.own, borrowed, price_micro, starts_us, at_us, charge
+                lease.id, lease.term, lease.own, lease.borrowed, lease.price_micro, starts_us,
+                at_us, charge,
             )
-        )
-        if charge:
-            after = self._mark(at_us, lease.gpu_type)
-            self._charge(lease, charge, weights_between(before, after))
+        )  # fmt: skip
 
-    def _charge(self, lease: Lease, charge: int, weights: Mark) -> None:
-        self.charged[lease.tenant] = self.charged.get(lease.tenant, 0) + charge
-        earned, incomes, gpu_type = self.earned, self.incomes, lease.gpu_type
-        for lender, amount in split_amount(charge, weights):
-            earned[lender] = earned.get(lender, 0) + amount
-            incomes[gpu_type, lender] = incomes.get((gpu_type, lender), 0) + amount
+    def _charge(self, at_us: int, lease: Lease, held_us: int, before: Mark) -> int:
+        """Charge a term's tenant and pay those whose quota was idle; return how much."""
+        charge = charge_micro(lease.borrowed, lease.price_micro, held_us)
+        if charge:
+            tenant, gpu_type = lease.tenant, lease.gpu_type
+            self.charged[tenant] = self.charged.get(tenant, 0) + charge
+            incomes = self.incomes.setdefault(gpu_type, {})
+            weights = weights_between(before, self._mark(at_us, gpu_type))
+            for lender, amount in split_amount(charge, weights):
+                incomes[lender] = incomes.get(lender, 0) + amount
+        return charge
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
         """Idle quota by lender up to now; changes of this very instant do not move it."""

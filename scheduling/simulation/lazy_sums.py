@@ -66,12 +66,12 @@ class LazyClaim(ClaimSums):
         super().advance(at_us)
 
     def _missed(self) -> list[list[int]]:
-        """Runs of rounds since the last that it went through; not empty."""
-        runs = self._rounds.runs
-        span_us, count = runs[self._index]
-        found = [[span_us, count - self._count]] if count > self._count else []
-        found += [run[:] for run in runs[self._index + 1 :]]
-        return found
+        """Runs of rounds since the last that it went through; not empty, the first is a copy."""
+        runs, index = self._rounds.runs, self._index
+        span_us, count = runs[index]
+        if count > self._count:
+            return [[span_us, count - self._count], *runs[index + 1 :]]
+        return [runs[index + 1][:], *runs[index + 2 :]]
 
     def _skip(self, runs: list[list[int]], total_us: int) -> None:
         """What `advance` does at the end of each span; `total_us` is their sum."""

@@ -45,9 +45,8 @@ def lenders_of(books: Books) -> list[Lender]:
     """Return who contributed to borrowers of which type, by (type, tenant); empty: nobody paid."""
     contributed = books.contributed()
     rows = []
-    for gpu_type in sorted({gpu_type for gpu_type, _ in books.incomes}):
+    for gpu_type, paid in sorted(books.incomes.items()):
         given = _of_type(contributed, gpu_type)
-        paid = _of_type(books.incomes, gpu_type)
         everything, revenue = sum(given.values()), sum(paid.values())
         for tenant in sorted(given.keys() | paid.keys()):
             gave, got = given.get(tenant, 0), paid.get(tenant, 0)

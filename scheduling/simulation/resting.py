@@ -151,9 +151,10 @@ class Resting:
         world = self._world
         wanted = sorted({lease.job for lease in due} | world.queue)
         service = sums.freeze(world.at_us, 0)
+        snapshot = world.snapshot()  # jobs are asked for after it: it counts their terms
         decision = decide_round(
             replace(
-                world.snapshot(),
+                snapshot,
                 service=replace(service, jobs=tuple([sums.jobs[job] for job in wanted])),
                 changes=(),
                 jobs=tuple([world.jobs[job] for job in wanted]),

@@ -113,16 +113,18 @@ def _join(whole: Outcome, part: Outcome) -> None:
     whole.books.jobs += part.books.jobs
     whole.books.leases += part.books.leases
     whole.books.terms += part.books.terms
-    for total, more in (
-        (whole.books.charged, part.books.charged),
-        (whole.books.earned, part.books.earned),
-    ):
-        for tenant, amount in more.items():
-            total[tenant] = total.get(tenant, 0) + amount
+    _add(whole.books.charged, part.books.charged)
+    for gpu_type, incomes in part.books.incomes.items():
+        _add(whole.books.incomes.setdefault(gpu_type, {}), incomes)
     whole.rounds += part.rounds
     whole.end_us = max(whole.end_us, part.end_us)
     whole.stranded += part.stranded
     whole.decide_s += part.decide_s
+
+
+def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
+    for tenant, amount in more.items():
+        total[tenant] = total.get(tenant, 0) + amount
 
 
 def infinite(scenario: Scenario, rules: Rules) -> Result:

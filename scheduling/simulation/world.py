@@ -98,6 +98,7 @@ class World:
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
+        self._terms: dict[int, int] = {}  # terms that `jobs` does not count yet
         self.runs: dict[int, _Run] = {}
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
@@ -145,6 +146,7 @@ class World:
                 self._node(key, instant_us)
             elif kind is Kind.CANCEL:
                 self._cancel_ask(key, instant_us)
+        self.due += self.events.take_due(at_us)
         for job_id in self._cancelled:
             if job_id in self.runs:
                 self._cancel(job_id, at_us)
@@ -194,6 +196,7 @@ class World:
     def _gone(self, job_id: int, at_us: int, state: str) -> None:
         run = self.runs.pop(job_id)
         job = self.jobs.pop(job_id)
+        self._terms.pop(job_id, None)
         self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
         self.books.jobs.append(
@@ -263,16 +266,21 @@ class World:
 
     def due_leases(self) -> list[Lease]:
         """Leases that this round may take."""
-        found = (self.leases.get(lease) for lease in self.due)
-        return [one for one in found if one is not None and one.expires_us <= self.at_us]
+        leases, at_us = self.leases, self.at_us
+        return [
+            lease
+            for key in self.due
+            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
+        ]
 
     def changes_in_order(self) -> list[Change]:
         """The changes since the last round as a snapshot tells them."""
-        return sorted(self.changes, key=_moment)
+        return sorted(self.changes, key=_moment) if len(self.changes) > 1 else self.changes
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
         quotas = self._entitle()
+        self._count_terms()
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         return Snapshot(
             schema=SCHEMA_VERSION,
@@ -372,7 +380,7 @@ class World:
         )  # fmt: skip
         self._one_more_term(old.job)
         self.books.renewed(self.at_us, old, new)
-        self.events.push(until_us, Kind.DUE, old.id)
+        self.events.push_due(until_us, old.id)
         if self.rules.checkpoint_us:
             run = self.runs[old.job]
             run.overhead_us += self.rules.checkpoint_us
@@ -398,7 +406,7 @@ class World:
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
-        self.events.push(until_us, Kind.DUE, lease_id)
+        self.events.push_due(until_us, lease_id)
 
     def _start(self, run: _Run, grant: Grant, lease_id: int) -> None:
         run.overhead_us = self.rules.cold_us if run.leases else 0
@@ -412,8 +420,11 @@ class World:
         self.events.push(run.ends_us, Kind.END, lease_id)
 
     def _one_more_term(self, job_id: int) -> None:
-        job = self.jobs[job_id]
-        self.jobs[job_id] = Job(
-            job.id, job.tenant, job.gpus, job.submitted_us, job.gpu_types, job.weight,
-            job.terms + 1, job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
-        )  # fmt: skip
+        self._terms[job_id] = self._terms.get(job_id, 0) + 1
+
+    def _count_terms(self) -> None:
+        """Let jobs know of their terms; few rounds ask."""
+        for job_id, more in self._terms.items():
+            job = self.jobs[job_id]
+            self.jobs[job_id] = replace(job, terms=job.terms + more)
+        self._terms.clear()

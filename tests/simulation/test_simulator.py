@@ -154,7 +154,7 @@ class TestConservation:
 
     @staticmethod
     def lose_income(outcome: Outcome) -> None:
-        outcome.books.earned[1] = outcome.books.earned.get(1, 0) - 1
+        next(iter(outcome.books.incomes.values()))[1] -= 1
 
     @pytest.mark.parametrize("lose", [lose_job, lose_term, lose_work, lose_income])
     def test_is_checked(self, lose: Callable[[Outcome], None]) -> None:
