@@ -1,13 +1,12 @@
 """The simulator: CPU seconds of whole runs, and against asking the policy at every round.
 
-Without arguments, on the slice of Philly that the repository holds, and for LTGF on a drawn day
-that keeps 24 nodes busy. With a trace and, for FIFO,
-its partitions, on those:
+Without arguments, on the two days of Philly that the demo brings: LTGF on 140 nodes, and on 60,
+where jobs compete all the time. The first hours run a second time, with a snapshot and
+`decide_round` in every round; both must give the same sha256. FIFO and SJF run on the slice of
+Philly and its partitions that the tests hold. With a trace and, for FIFO, its partitions, on
+those:
 
     python -m benchmarks.simulate [TRACE [PARTITIONS]] [--nodes N] [--days D]
-
-A run with shortcuts must give the same sha256 as one that builds a snapshot and calls
-`decide_round` each time; where that would take minutes (a trace is given) only the first runs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import resource
 import time
 from pathlib import Path
 
-from scheduling.domain.values import SECOND_US
+from scheduling.domain.values import HOUR_US, SECOND_US
 from scheduling.simulation.scenario import Scenario, run_policy
 from scheduling.simulation.simulator import Outcome, simulate
 from scheduling.simulation.trace_formats import trace_lines
@@ -25,12 +24,14 @@ from scheduling.simulation.workloads import (
     Workload,
     nodes_make,
     partitions_read,
-    synthetic,
     workload_read,
 )
 from scheduling.simulation.world import Rules
 
-DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
+ROOT = Path(__file__).resolve().parent.parent
+TWO_DAYS = ROOT / "scheduling" / "data" / "philly_2017-10-20.csv.gz"
+DATA = ROOT / "tests" / "data"
+COMPARED_HOURS = 12
 FOREVER_US = 10**16
 LTGF = Rules("ltgf", round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
 
@@ -61,24 +62,34 @@ def partitions(workload: Workload, path: Path) -> None:
         report(f"{policy}, partitions", len(workload.jobs), cpu_s, outcome)
 
 
-def pool(workload: Workload, nodes: int, *, days: int, compare: bool) -> None:
-    """LTGF in one pool, 10 s rounds, 900 s leases."""
+def pool(workload: Workload, nodes: int, *, days: int = 0) -> Scenario:
+    """LTGF in one pool, 10 s rounds, 900 s leases; the scenario that it ran."""
     scenario = Scenario.make(workload, nodes_make({"gpu": nodes}, 8), {}, {}, 8)
-    until_us = days * 86_400 * SECOND_US if days else None
-    taken = []
-    for shortcuts in (True, False)[: 1 + compare]:
-        began = time.process_time()
-        outcome = simulate(
-            scenario.cluster, workload.jobs, LTGF, until_us=until_us, shortcuts=shortcuts
-        )
-        taken.append((time.process_time() - began, outcome))
-    cpu_s, outcome = taken[0]
-    extra = ""
-    if compare:
-        if taken[1][1].books.sha256() != outcome.books.sha256():
-            raise SystemExit("the shortcuts changed the result")
-        extra = f"  asking every round {taken[1][0]:.2f} s, {taken[1][0] / cpu_s:.1f}x"
-    report(f"ltgf, {nodes} nodes", len(outcome.books.jobs), cpu_s, outcome, extra)
+    cpu_s, outcome = timed(scenario, until_us=days * 24 * HOUR_US or None)
+    report(f"ltgf, {nodes} nodes", len(outcome.books.jobs), cpu_s, outcome)
+    return scenario
+
+
+def timed(
+    scenario: Scenario, *, until_us: int | None, shortcuts: bool = True
+) -> tuple[float, Outcome]:
+    """CPU seconds of a run, and what came of it."""
+    began = time.process_time()
+    outcome = simulate(
+        scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us, shortcuts=shortcuts
+    )
+    return time.process_time() - began, outcome
+
+
+def compare(scenario: Scenario) -> None:
+    """The first hours, with shortcuts and by a snapshot and a decision in every round."""
+    until_us = COMPARED_HOURS * HOUR_US
+    cpu_s, outcome = timed(scenario, until_us=until_us)
+    plain_s, plain = timed(scenario, until_us=until_us, shortcuts=False)
+    if plain.books.sha256() != outcome.books.sha256():
+        raise SystemExit("the shortcuts changed the result")
+    extra = f"  asking every round {plain_s:.2f} s, {plain_s / cpu_s:.1f}x"
+    report(f"  its first {COMPARED_HOURS} hours", len(outcome.books.jobs), cpu_s, outcome, extra)
 
 
 def main() -> None:
@@ -89,15 +100,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--days", type=int, default=0, help="only so many; 0: all")
     options = parser.parse_args()
-    workload = read(options.trace or DATA / "philly_oracle_slice.csv.gz")
-    alone = options.partitions if options.trace else DATA / "philly_oracle_nodes.csv"
-    if alone:
-        partitions(workload, alone)
-    if not options.trace:
-        drawn = synthetic(seed=1, jobs=700, tenants=8, hours=30)
-        pool(drawn, options.nodes or 24, days=options.days, compare=True)
-    elif options.nodes:
-        pool(workload, options.nodes, days=options.days, compare=False)
+    if options.trace:
+        workload = read(options.trace)
+        if options.partitions:
+            partitions(workload, options.partitions)
+        if options.nodes:
+            pool(workload, options.nodes, days=options.days)
+    else:
+        partitions(read(DATA / "philly_oracle_slice.csv.gz"), DATA / "philly_oracle_nodes.csv")
+        workload = read(TWO_DAYS)
+        for nodes in [options.nodes] if options.nodes else [140, 60]:
+            compare(pool(workload, nodes, days=options.days))
     print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 
