@@ -177,7 +177,7 @@ _ROWS = (
     ("waste", "GPUs idle while asked for, or restarting", _SHARE),
     ("preemptions", "leases taken back", "count"),
     ("deadline_miss_rate", "deadlines missed", _SHARE),
-    ("revenue_fairness", "income that went where GPUs were lent", _SHARE),
+    ("revenue_fairness", "income that follows contributions", _SHARE),
     ("rounds", "rounds", "count"),
     ("cpu_s", "CPU time of the run", "s"),
 )
@@ -220,11 +220,11 @@ def _lenders(results: Sequence[Result]) -> str:
         return ""
     head = "".join(
         f"<th>{name}</th>"
-        for name in ("policy", "type", "tenant", "lent, GPU-h", "earned, credits", "alpha")
+        for name in ("policy", "type", "tenant", "contributed, GPU-h", "earned, credits", "alpha")
     )
     return (
-        "<details><summary>Lenders: idle quota while others borrowed, and income from it; alpha"
-        " is the one's share over the other's</summary>"
+        "<details><summary>Lenders: idle quota while others borrowed (contributed), and income from it; alpha"
+        " is the share of all income over the share of all contributions</summary>"
         f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div></details>'
     )
 
