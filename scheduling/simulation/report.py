@@ -223,8 +223,8 @@ def _lenders(results: Sequence[Result]) -> str:
         for name in ("policy", "type", "tenant", "contributed, GPU-h", "earned, credits", "alpha")
     )
     return (
-        "<details><summary>Lenders: idle quota while others borrowed (contributed), and income from it; alpha"
-        " is the share of all income over the share of all contributions</summary>"
+        "<details><summary>Lenders: idle quota while others borrowed (contributed), and income"
+        " from it; alpha is the share of all income over the share of all contributions</summary>"
         f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div></details>'
     )
 
