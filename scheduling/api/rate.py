@@ -16,11 +16,16 @@ ONE, BULK = 1.0, 20.0
 
 
 class Buckets:
-    """One bucket of tokens per tenant, in this process: there is one web process."""
+    """One bucket of tokens per tenant (or person), in this process: there is one web process."""
 
     def __init__(self) -> None:
         self._left: dict[int, tuple[float, float]] = {}
         self._lock = Lock()
+
+    @property
+    def full(self) -> float:
+        """What may be taken at once."""
+        return float(settings.SUBMISSIONS_PER_S) * BURST_S
 
     def take(self, tenant_id: int, cost: float) -> None:
         """Take from the tenant's bucket.

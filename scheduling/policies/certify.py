@@ -3,23 +3,17 @@
     certify(snapshot, decision) -> Certificate
 
 It is measured by `scheduling.fairness`, apart from the policies and their programs (0090). Here
-are only the promises, and the misreports: the policy itself asked again with other speeds.
+are only the promises, and which misreports a round tries (`scheduling.policies.misreports`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-import numpy as np
-
 from scheduling.domain.decision import Decision
-from scheduling.domain.profiles import PLAIN_MILLI, Profile
 from scheduling.domain.snapshot import Snapshot
 from scheduling.fairness.certificate import Certificate, Property, certificate
 from scheduling.fairness.measure import Measured
-from scheduling.fairness.properties import Array, Probe, misreport
-from scheduling.policies.base import decide_round
+from scheduling.fairness.properties import Probe
+from scheduling.policies.misreports import probe_row
 
 P = Property
 EVERY = frozenset({P.CAPACITY, P.GANG, P.SINGLE_HOLD})
@@ -95,47 +89,4 @@ def _sampled(snapshot: Snapshot, measured: Measured) -> list[Probe] | None:
     if len(rows) > MAX_PROBED_ROWS or len(snapshot.jobs) > MAX_PROBED_JOBS:
         return None
     place = known[snapshot.number % len(known)]
-    return probe_row(snapshot, measured, place, FACTORS)
-
-
-def probe_row(
-    snapshot: Snapshot, measured: Measured, place: int, factors: Iterable[float]
-) -> list[Probe]:
-    """Try misreports of one row: what its true throughput is then, against the round's own.
-
-    Raises:
-        ValueError: the row has no profile to misreport.
-    """
-    tenant, profile = measured.judged.rows[place]
-    truth = measured.judged.speedups[place]
-    honest = float(truth @ measured.judged.shares[place])
-    found = []
-    for factor in factors:
-        told = snapshot_with(snapshot, profile, measured.judged.gpu_types, misreport(truth, factor))
-        answer = Measured(told, decide_round(told), frozenset()).judged
-        got = float(truth @ answer.shares[answer.rows.index((tenant, profile))])
-        found.append(Probe(place, factor, honest, got))
-    return found
-
-
-def snapshot_with(
-    snapshot: Snapshot, profile: int, gpu_types: tuple[str, ...], speedups: Array
-) -> Snapshot:
-    """Return the snapshot in which one profile has other speeds (columns as `gpu_types`).
-
-    The policy's memory is dropped: it may hold the shares of the speeds that were true.
-
-    Raises:
-        ValueError: the snapshot has no such profile.
-    """
-    if all(row.id != profile for row in snapshot.profiles):
-        raise ValueError(f"profile {profile} is not in the snapshot")
-    milli = np.rint(np.asarray(speedups) * PLAIN_MILLI).astype(int)
-    pairs = [(name, int(value)) for name, value in zip(gpu_types, milli, strict=True) if value]
-    profiles = tuple(
-        Profile(row.id, row.tenant, tuple(sorted(pairs)), row.priority)
-        if row.id == profile
-        else row
-        for row in snapshot.profiles
-    )
-    return msgspec.structs.replace(snapshot, profiles=profiles, memory={})
+    return probe_row(measured, place, FACTORS)

@@ -1,0 +1,146 @@
+""" "Had I reported otherwise": own job types, stored rounds, true worth, bounded cost."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from portal.views import otherwise as view
+from scheduling.api.rate import Buckets
+from scheduling.models import Job, Profile, Round
+from scheduling.selectors import otherwise as selector
+from scheduling.selectors.otherwise import otherwise
+from scheduling.selectors.replay import ReplayError
+from scheduling.selectors.sight import sight_read
+from tenants.models import User
+from tenants.scopes import site_scope
+from tenants.selectors import access_of
+from tests.functional.mixed_stage import mixed_stage
+from tests.functional.pool_stage import Stage, headline, last_round, stage
+
+
+@pytest.fixture
+def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    assert committed_db
+    monkeypatch.setattr(view, "ASKED", Buckets())
+    return mixed_stage()
+
+
+def path(there: Stage, query: str = "") -> str:
+    return there.url(f"rounds/{last_round(there).number}/otherwise/{query}")
+
+
+def words(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def asked(there: Stage, who: str, **speeds: int) -> selector.Otherwise:
+    with site_scope():
+        sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+        return otherwise(last_round(there), sight, speeds=speeds)
+
+
+class TestAReport:
+    def test_is_worth_what_the_true_speeds_make_of_it(self, there: Stage) -> None:
+        found = asked(there, "owner", v100=4000)
+        assert found.truth is not None
+        own = found.tried[0]
+        assert (own.factor, own.speeds) == (None, {"k80": 1000, "v100": 4000})
+        shares = own.outcome.shares
+        assert own.outcome.throughput == pytest.approx(shares["k80"] + 2 * shares["v100"])
+        assert own.gain == pytest.approx(own.outcome.throughput - found.truth.outcome.throughput)
+        # OEF's E6: with cooperation an overstatement can gain, and does here.
+        assert found.best is not None
+        assert found.best.gain > 0.1
+
+    def test_of_the_truth_is_the_rounds_own(self, there: Stage) -> None:
+        found = asked(there, "owner", v100=2000)
+        assert [one.factor for one in found.tried] == list(selector.FACTORS)
+        assert found.truth is not None
+        rows = (last_round(there).certificate or {})["rows"]
+        alpha = next(row for row in rows if row["tenant"] == there.tenant("alpha").pk)
+        assert found.truth.outcome.throughput == pytest.approx(alpha["ideal"], abs=1e-5)
+
+    def test_is_found_out_where_the_policy_is_not_truthful(self, there: Stage) -> None:
+        page = there.page("owner", path(there))
+        assert re.match(r"Another report would have gained [\d.]+ % in this round.", headline(page))
+        assert "Policy oef is not truthful here" in words(page)
+
+    def test_is_taken_from_the_form(self, there: Stage) -> None:
+        page = words(there.page("owner", path(there, "?speed-v100=3,5&speed-k80=1")))
+        assert "Your own report 1 3.5" in page
+        page = words(there.page("owner", path(there, "?speed-v100=fast")))
+        assert "Not a number from 0.001 to 1000" in page
+        assert "Your own report" not in page
+
+    @pytest.mark.parametrize("raw", ["-1", "0", "1e400", "nan", "9" * 50, "0.0001"])
+    def test_that_is_no_speed_is_told_so(self, there: Stage, raw: str) -> None:
+        assert "Not a number from" in there.page("owner", path(there, f"?speed-v100={raw}"))
+
+
+class TestWithoutCooperation:
+    def test_overstating_does_not_gain_and_the_page_says_what_is_promised(
+        self, committed_db: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert committed_db
+        monkeypatch.setattr(view, "ASKED", Buckets())
+        there = mixed_stage("noncooperative")
+        found = asked(there, "owner", v100=2900)
+        over = [one for one in found.tried if (one.factor or 2) > 1]
+        assert len(over) == 4
+        assert all(one.gain <= found.noise for one in over)
+        assert found.promised
+        page = words(there.page("owner", path(there)))
+        assert "no gain from overstating, one job type" in page
+
+
+class TestWhoSees:
+    def test_only_own_job_types(self, there: Stage) -> None:
+        mine = there.page("owner", path(there))
+        assert "alpha-net" in mine
+        assert "beta-net" not in mine
+        theirs = Profile.objects.get(name="beta-net").pk
+        asked_for = there.page("owner", path(there, f"?profile={theirs}"))
+        assert "beta-net" not in asked_for
+        assert "alpha-net" in asked_for
+
+    def test_nothing_where_one_has_no_job_type(self, there: Stage) -> None:
+        Job.objects.filter(tenant=there.tenant("alpha")).update(profile=None)
+        there.lab.round(after_s=10)
+        page = words(there.page("owner", path(there)))
+        assert "You had no job type with speeds in round" in page
+
+    def test_why_nothing_changes_where_speeds_are_not_looked_at(self, committed_db: str) -> None:
+        assert committed_db
+        there = stage()
+        page = words(there.page("owner", path(there)))
+        assert "No report of speeds would have changed this round" in page
+
+
+class TestWhatItCosts:
+    def test_is_bounded_by_person(self, there: Stage) -> None:
+        client = there.client("owner")
+        statuses = [client.get(path(there)).status_code for _ in range(view.PAGES_AT_ONCE + 1)]
+        assert statuses == [200] * view.PAGES_AT_ONCE + [429]
+        assert int(client.get(path(there)).headers["Retry-After"]) >= 1
+        assert there.get("neighbour", path(there)).status_code == 200
+
+    def test_is_nothing_for_a_round_that_is_too_large(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(selector, "MAX_JOBS", 3)
+        assert "too large to be decided again" in words(there.page("owner", path(there)))
+
+    def test_is_nothing_once_the_bytes_are_gone(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(round_: Round) -> tuple[bytes, bytes]:
+            raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
+
+        monkeypatch.setattr(selector, "round_bytes", gone)
+        assert "no longer kept, so nothing can be tried" in words(there.page("owner", path(there)))
+
+    def test_asks_for_no_round_that_was_not(self, there: Stage) -> None:
+        assert there.get("owner", there.url("rounds/99/otherwise/")).status_code == 404
