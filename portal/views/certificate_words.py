@@ -7,9 +7,11 @@ are the engine's invariants, checked again on the stored bytes while the page is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from portal.marks.figures import percent, plural, thousands
 from portal.marks.notes import Addend, Certificate, Note, Promise, count_note
+from portal.views.marking import mark_of
 from scheduling.fairness.certificate import Basis, Property, Verdict
 from scheduling.selectors.certificates import CertificateSeen, FindingSeen
 from scheduling.selectors.promises import Checked
@@ -38,6 +40,7 @@ SAID = {
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
+SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
@@ -207,7 +210,8 @@ def _probed(row: FindingSeen) -> str:
         return f"{tried}: {who} would gain {_gpus(row.worst)} over {_gpus(row.total)}."
     if row.worst > -0.005:
         return f"{tried}: nothing gained over {_gpus(row.total)}."
-    return f"{tried}: the best of them loses {_gpus(-row.worst)} of {_gpus(row.total)}."
+    which = "it" if row.checked == 1 else "the best of them"
+    return f"{tried}: {which} loses {_gpus(-row.worst)} of {_gpus(row.total)}."
 
 
 SENTENCES: dict[Property, Callable[[FindingSeen], str]] = {
@@ -263,6 +267,28 @@ def _named(row: FindingSeen) -> str:
 
 def _was(count: int) -> str:
     return "was" if count == 1 else "were"
+
+
+# ---- rows ----
+
+
+def worth_context(seen: CertificateSeen | None) -> dict[str, Any]:
+    """What each does with its share, where the policy has shares before rounding."""
+    rows = [row for row in seen.rows if row.ideal is not None] if seen else []
+    if seen is None or not rows:
+        return {"worth": []}
+    less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
+    title = "Everybody does at least as well as alone"
+    if less:
+        verb = "does less than alone" if less == 1 else "do less than alone"
+        title = f"{less} of {plural(len(rows), 'job type')} {verb}"
+    elif seen.rows_hidden:
+        title = "You do at least as well as alone"
+    return {
+        "worth": [{"row": row, "mark": mark_of(row.seen)} for row in rows],
+        "worth_title": title,
+        "worth_hidden": seen.rows_hidden,
+    }
 
 
 # ---- what is checked again on the stored bytes ----

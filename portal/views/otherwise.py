@@ -123,10 +123,14 @@ def _deck(found: Otherwise, round_: Round) -> str:
         return f"{policy} gives GPUs by other rules, and does not look at speeds."
     if found.chosen is None:
         return "It takes a job with a job type, and speeds of it, that was there in the round."
+    if found.best is not None:
+        rest = "it promises no gain from overstating, one job type, and understating gained"
+        if not found.promised:
+            rest = "it does not promise that a false report never gains"
+        return f"{policy} is not truthful here: {rest}."
     if found.promised:
-        text = f"{policy} promises here: no gain from overstating, one job type. Understating"
-        return f"{text} may gain, and a measurement of the speeds finds it out."
-    return f"{policy} is not truthful here: it does not promise that a false report never gains."
+        return f"{policy} promises here: no gain from overstating, one job type."
+    return f"{policy} does not promise that; it is so for the reports that were tried."
 
 
 def _speed(milli: int) -> str:
@@ -139,8 +143,8 @@ def _row(one: Tried, found: Otherwise) -> dict[str, Any]:
     return {
         "words": "The truth" if one is truth else _words(one.factor),
         "truth": one is truth,
-        "speeds": [_speed(one.speeds.get(name, 0)) for name in found.gpu_types],
-        "shares": [one.outcome.shares.get(name, 0.0) for name in found.gpu_types],
+        "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in found.gpu_types),
+        "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in found.gpu_types],
         "throughput": one.outcome.throughput,
         "gain": one.gain,
         "state": _state(one, found),

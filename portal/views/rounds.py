@@ -16,7 +16,7 @@ from portal.marks.bars import hash_bars, hash_groups
 from portal.marks.figures import plural, thousands
 from portal.marks.notes import Note, count_note
 from portal.views import round_words as words
-from portal.views.certificate_words import sheet
+from portal.views.certificate_words import sheet, worth_context
 from portal.views.marking import mark_of
 from scheduling.models import Round
 from scheduling.selectors.certificates import certificate_seen
@@ -129,6 +129,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
     context = {
         **_head(facts, view),
         **_body(view),
+        **worth_context(seen),
         "sight": sight,
         "certificate": sheet(view, seen),
         "command": words.replay_command(name, number),

@@ -68,6 +68,15 @@ def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]
     return replace(snapshot, policy="oef", jobs=jobs), replace(decision, ideals=ideals)
 
 
+def unfair(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """In a pool of two types with job types: the first tenant gets what others would not have."""
+    rows = sorted({(row.tenant, row.profile) for row in decision.ideals})
+    first, *rest = rows
+    ideals = [Ideal(*first, "k80", 1.0)]
+    ideals += [Ideal(*row, "v100", 4 / len(rest)) for row in rest]
+    return snapshot, replace(decision, ideals=tuple(ideals))
+
+
 def overfull(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
     """Every node is smaller than what is granted on it."""
     nodes = tuple(replace(node, gpus=1) for node in snapshot.nodes)

@@ -10,11 +10,13 @@ from django.core.management import call_command
 from django.db import DatabaseError, transaction
 from django.test import Client
 
+from portal.views.certificate_words import NAMES
 from scheduling.engine import rounds as engine
 from scheduling.fairness.certificate import VERSION, Property, Verdict, certificate, read
 from scheduling.models import Round
 from scheduling.selectors.replay import round_find, round_replay
 from tests.functional.certificate_stage import Change, envious, overfull, partial, plant
+from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
 from tests.functional.test_metrics import sample, scrape
 
@@ -84,6 +86,32 @@ class TestARound:
         )
 
 
+class TestTheRoundsPage:
+    """12. Policy, snapshot hash, solver status, entitlement against allocation; its command
+    recomputes the same hashes."""
+
+    def test_tells_how_it_was_decided_and_recomputes_to_the_same_hashes(
+        self, committed_db: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert committed_db
+        there = mixed_stage()
+        round_ = last_round(there)
+        page = there.page("owner", there.url(f"rounds/{round_.number}/"))
+        read_ = words(page)
+        assert f"by policy oef {round_.policy_version}" in read_
+        assert "Program solved by fast: optimal" in read_
+        assert "Tenant Quota Demand Deserves Own Borrows Holds" in read_
+        for sha256 in (round_.snapshot_sha256, round_.decision_sha256):
+            assert sha256 in "".join(re.sub(r"<[^>]+>", "", page).split())
+        command = re.search(r"manage\.py (replay_round [\d]+ --pool [\w-]+)", read_)
+        assert command is not None
+        call_command(*command[1].split())
+        printed = capsys.readouterr().out
+        assert f"same bytes  snapshot {round_.snapshot_sha256}" in printed
+        assert f"decision {round_.decision_sha256}  certificate the same" in printed
+
+
+P = Property
 PLANTED = [
     (envious, Property.ENVY_FREE, "Nobody would rather have another's share violated"),
     (overfull, Property.CAPACITY, "No GPU is given twice violated"),
@@ -103,6 +131,8 @@ class TestAPlantedViolation:
         page = sheet(there, round_.number)
         assert "not hold." in page
         assert line in page
+        for one in (P.ENVY_FREE, P.SHARING_INCENTIVE, P.PARETO, P.OVERSTATING, P.UNDERSTATING):
+            assert NAMES[one] in page
         found = scrape(client)
         assert sample(found, "certificate_violations", pool=there.pool, property=name) >= 1
         assert sample(found, "certificate_age_seconds", pool=there.pool) >= 0

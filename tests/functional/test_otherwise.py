@@ -22,9 +22,8 @@ from tests.functional.pool_stage import Stage, headline, last_round, stage
 
 
 @pytest.fixture
-def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def there(committed_db: str) -> Stage:
     assert committed_db
-    monkeypatch.setattr(view, "ASKED", Buckets())
     return mixed_stage()
 
 
@@ -70,7 +69,7 @@ class TestAReport:
 
     def test_is_taken_from_the_form(self, there: Stage) -> None:
         page = words(there.page("owner", path(there, "?speed-v100=3,5&speed-k80=1")))
-        assert "Your own report 1 3.5" in page
+        assert "Your own report says 1, 3.5" in page
         page = words(there.page("owner", path(there, "?speed-v100=fast")))
         assert "Not a number from 0.001 to 1000" in page
         assert "Your own report" not in page
@@ -80,20 +79,38 @@ class TestAReport:
         assert "Not a number from" in there.page("owner", path(there, f"?speed-v100={raw}"))
 
 
-class TestWithoutCooperation:
-    def test_overstating_does_not_gain_and_the_page_says_what_is_promised(
-        self, committed_db: str, monkeypatch: pytest.MonkeyPatch
+class TestNoReport:
+    """Beats the truth, or the page names the policy as not truthful."""
+
+    @pytest.mark.parametrize("environment", ["cooperative", "noncooperative"])
+    def test_beats_the_truth_where_the_page_does_not_say_so(
+        self, committed_db: str, environment: str
     ) -> None:
         assert committed_db
-        monkeypatch.setattr(view, "ASKED", Buckets())
+        there = mixed_stage(environment)
+        for who in ("owner", "neighbour"):
+            found = asked(there, who, v100=2900)
+            page = words(there.page(who, path(there)))
+            assert len(found.tried) == len(selector.FACTORS) + 1
+            beaten = any(one.gain > found.noise for one in found.tried)
+            assert ("Policy oef is not truthful here" in page) == beaten
+            assert ("The truth was your best report" in page) == (not beaten)
+
+    def test_above_the_truth_gains_without_cooperation(self, committed_db: str) -> None:
+        assert committed_db
         there = mixed_stage("noncooperative")
         found = asked(there, "owner", v100=2900)
         over = [one for one in found.tried if (one.factor or 2) > 1]
         assert len(over) == 4
         assert all(one.gain <= found.noise for one in over)
         assert found.promised
-        page = words(there.page("owner", path(there)))
-        assert "no gain from overstating, one job type" in page
+        assert "no gain from overstating, one job type" in words(there.page("owner", path(there)))
+
+
+@pytest.fixture(autouse=True)
+def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked before; a process of tests lives longer than a minute's patience."""
+    monkeypatch.setattr(view, "ASKED", Buckets())
 
 
 class TestWhoSees:

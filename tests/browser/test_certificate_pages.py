@@ -1,0 +1,62 @@
+"""A certificate and "had I reported otherwise" in a browser: red, green, grey; axe; phones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.test_accessible import findings
+from tests.browser.test_pools_pages import page
+from tests.functional.certificate_stage import plant, unfair
+from tests.functional.mixed_stage import mixed_stage
+from tests.functional.pool_stage import Stage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["page"]  # pytest finds the fixture by this name
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return mixed_stage()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+class TestACertificate:
+    def test_says_by_word_and_shape_what_holds_and_what_not(
+        self, there: Stage, page: Page, theme: str
+    ) -> None:
+        red = plant(there, unfair).number
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            for path in (f"rounds/{red - 1}/", f"rounds/{red}/", f"rounds/{red - 1}/otherwise/"):
+                assert findings(page, there.url(path)) == []
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, f"{path} at {width}"
+        page.goto(there.url(f"rounds/{red}/"))
+        first = page.locator(".cert .crow").first
+        assert first.locator("h3").inner_text() == "Nobody would rather have another's share"
+        assert first.locator("> .v").inner_text().startswith("violated")
+        assert first.locator("svg").count() == 1
+        assert "2 promises do not hold." in page.locator(".cert.broken").inner_text()
+        page.goto(there.url(f"rounds/{red - 1}/"))
+        assert page.locator(".cert.broken, .crow.violated").count() == 0
+        assert page.locator(".crow.holds").count() >= 5
+        assert page.locator(".crow.grey > .v").first.inner_text().startswith("not promised")
+
+    def test_leads_to_other_reports_and_takes_ones_own(
+        self, there: Stage, page: Page, theme: str
+    ) -> None:
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        page.goto(there.url("rounds/1/"))
+        page.get_by_role("link", name="Had I reported otherwise?").click()
+        page.get_by_label("v100").fill("3.5")
+        page.get_by_label("v100").press("Enter")
+        page.wait_for_url("**speed-v100=3.5**")
+        row = page.locator("#t-reports tbody tr").nth(1)
+        assert "Your own report" in row.inner_text()
+        assert "says 1, 3.5" in row.inner_text()
