@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from portal.embedded import folders
@@ -36,6 +37,12 @@ from portal.embedded.postgres import (
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
+
+# Nothing is judged by how fast a machine is; where CI is set, examples are not drawn by chance.
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
 
