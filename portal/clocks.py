@@ -84,6 +84,7 @@ def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> 
         at=clocks(facts).instant(facts.at),
         nodes=facts.nodes,
         gpus=facts.gpus,
+        unit=facts.unit,
         policy=facts.policy,
         pool_url=pool_url,
         scale=now.scale,

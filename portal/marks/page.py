@@ -51,6 +51,7 @@ class RoundLine:
     pool_url: str = ""
     scale: int = 1
     late_s: float = 0
+    unit: str = "GPU"
 
     @property
     def etag(self) -> str:

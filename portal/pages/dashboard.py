@@ -314,6 +314,7 @@ class Figure:
     title: str
     words: str
     svg: str
+    wide: bool = False
 
 
 def figures(board: Board) -> list[Figure]:
@@ -330,8 +331,9 @@ def figures(board: Board) -> list[Figure]:
 def _throughput_figure(board: Board) -> Figure:
     title = f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}"
     label = f"{title}; over the last day"
-    svg = moments_chart(board.moments, board.now, label=label, width=CHART_WIDTH)
-    return Figure(title, "In GPUs of each job's slowest type. Dashed: another policy", svg)
+    svg = moments_chart(board.moments, board.now, label=label, width=2 * CHART_WIDTH)
+    words = "In GPUs of each job's slowest type. Dashed: another policy from here on"
+    return Figure(title, words, svg, wide=True)
 
 
 def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:

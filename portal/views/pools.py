@@ -60,6 +60,8 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     marks = _marks(view)
     context = {
         **_context(name, view, marks),
+        "strip_title": _strip_title(view.rounds, facts.unit),
+        "price_unit": f"credits per {facts.unit}-hour",
         **throughput_context(told, marks, name, now),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
@@ -140,7 +142,6 @@ def _context(name: str, view: PoolOverview, marks: Marks) -> dict[str, Any]:
         "off": [(node, len(node.holds)) for node in view.off],
         "last": last,
         "strip": _strip(name, view.rounds) if view.rounds else None,
-        "strip_title": _strip_title(view.rounds),
         "prices": [(price, price_note(price)) for price in view.prices],
         "grouped": any(mark.css == HIDDEN.css for mark in marks.values()),
     }
@@ -262,14 +263,14 @@ def _strip(name: str, rounds: tuple[StripBar, ...]) -> Markup:
     return round_strip(bars, first=first)
 
 
-def _strip_title(rounds: tuple[StripBar, ...]) -> str:
+def _strip_title(rounds: tuple[StripBar, ...], unit: str) -> str:
     if not rounds:
         return ""
     unused = [bar.idle + bar.blocked for bar in rounds]
     low, high = min(unused), max(unused)
     which = f"each of the last {len(rounds)} rounds" if len(rounds) > 1 else "the only round so far"
     if high == 0:
-        return f"No GPU went unused in {which}"
+        return f"No {unit} went unused in {which}"
     if low == high:
-        return f"{plural(high, 'GPU')} went unused in {which}"
-    return f"Between {low} and {high} GPUs went unused in {which}"
+        return f"{plural(high, unit)} went unused in {which}"
+    return f"Between {low} and {high} {unit}s went unused in {which}"

@@ -16,7 +16,10 @@ SELECT p.id, p.name, p.policy, p.round_s, p.lease_s, p.book,
        clock_timestamp(), f.last_checked_at,
        r.number, r.at, r.wall_at,
        (SELECT count(*) FROM scheduling_node n WHERE n.pool_id = p.id),
-       (SELECT coalesce(sum(n.gpus), 0) FROM scheduling_node n WHERE n.pool_id = p.id)
+       (SELECT coalesce(sum(n.gpus), 0) FROM scheduling_node n WHERE n.pool_id = p.id),
+       (SELECT coalesce(bool_and(t.name = 'cpu'), false)
+        FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
+        WHERE n.pool_id = p.id)
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -49,6 +52,12 @@ class PoolFacts:
     wall_at: datetime | None
     nodes: int
     gpus: int
+    cpus_only: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What its GPUs are called: on a machine without any, the executor `local` has slots."""
+        return "slot" if self.cpus_only else "GPU"
 
 
 def pool_facts(pool_id: int) -> PoolFacts | None:
