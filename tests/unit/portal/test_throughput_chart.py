@@ -1,0 +1,46 @@
+"""The chart of throughput, and the policies that it compares."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from portal.marks.throughputchart import SpeedPoint, Switch, throughput_chart
+from scheduling.selectors.throughput import POINTS, Moment, reigns, thinned
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def at(minutes: int) -> datetime:
+    return BEGIN + timedelta(minutes=minutes)
+
+
+class TestTheChart:
+    def test_marks_each_switch_and_names_those_with_room(self) -> None:
+        points = [SpeedPoint(at(minute), 40 + minute) for minute in range(0, 60, 10)]
+        switches = [Switch(at(20), "ltgf"), Switch(at(40), "oef"), Switch(at(41), "crowded-out")]
+        drawn = str(throughput_chart(points, switches, at(60), label="all"))
+        assert drawn.count('class="q"') == 3
+        assert ">ltgf<" in drawn
+        assert ">crowded-out<" in drawn
+        assert ">oef<" not in drawn  # the later one stands there
+        assert "90.0 now" in drawn
+
+    def test_of_nothing_says_so(self) -> None:
+        assert "no round yet" in str(throughput_chart([], [], at(0), label="all"))
+
+
+class TestReigns:
+    def test_are_rounds_in_a_row_of_one_policy(self) -> None:
+        told = [(1, "a", 10), (2, "a", 21), (3, "b", 40), (4, "a", 8)]
+        rows = reigns([Moment(number, at(number), milli, name) for number, name, milli in told])
+        assert [(row.policy, row.first, row.rounds, row.mean_milli) for row in rows] == [
+            ("a", 1, 2, 15),
+            ("b", 3, 1, 40),
+            ("a", 4, 1, 8),
+        ]
+
+    def test_of_many_rounds_few_are_drawn_and_always_the_last(self) -> None:
+        moments = [Moment(number, at(number), 1, "a") for number in range(1999)]
+        shown = thinned(moments)
+        assert len(shown) <= POINTS
+        assert shown[-1] == moments[-1]
