@@ -73,7 +73,7 @@ def ordered(speedups: Array) -> NDArray[np.int64] | None:
     Speedups are above 0.
     """
     ratios = speedups[:, 1:] / speedups[:, :-1]
-    if not ratios.shape[1]:
+    if (ratios[1:] >= ratios[:-1]).all():
         return np.arange(len(speedups))
     order = np.lexsort(ratios.T[::-1])
     sorted_ = ratios[order]

@@ -183,16 +183,19 @@ def canonical(problem: ShareProblem) -> Classes:
     able = ((problem.speedups > 0) & (problem.capacity > 0)).any(axis=1) & (problem.cap > 0)
     kept = np.flatnonzero(able)
     keys = np.column_stack([problem.speedups[kept], (problem.cap / pi)[kept]])
-    order = np.lexsort(keys.T[::-1])
+    order = sorted_rows(keys)
     keys = keys[order]
     fresh = np.ones(len(keys), dtype=bool)
     fresh[1:] = (keys[1:] != keys[:-1]).any(axis=1)
     starts = np.flatnonzero(fresh)
     inverse = np.empty(len(keys), dtype=np.int64)
     inverse[order] = np.cumsum(fresh) - 1
-    # fsum is exact, so the order of the tenants does not show in the last bit.
-    groups = np.split(pi[kept][order], starts[1:])
-    weights = np.array([math.fsum(group) for group in groups[: len(starts)]])
+    each = pi[kept][order]
+    weights = each[starts]
+    ends = np.append(starts[1:], len(keys))
+    for row in np.flatnonzero(ends - starts > 1):
+        # fsum is exact, so the order of the tenants does not show in the last bit.
+        weights[row] = math.fsum(each[starts[row] : ends[row]])
     of = np.zeros(len(pi), dtype=np.int64)
     of[kept] = inverse
     gpus = float(problem.capacity.sum()) / max(1, len(starts)) or 1.0
@@ -200,6 +203,18 @@ def canonical(problem: ShareProblem) -> Classes:
     part[kept] = pi[kept] / weights[inverse]
     caps = keys[starts, -1] * weights / gpus
     return Classes(keys[starts, :-1], problem.capacity / gpus, weights, caps, of, part, gpus)
+
+
+def sorted_rows(keys: Array) -> NDArray[np.int64]:
+    """Return the order in which rows rise, compared column by column; ties keep their order."""
+    for column in keys.T:
+        order = np.argsort(column, kind="stable")
+        rising = column[order]
+        if len(rising) < 2 or (rising[1:] > rising[:-1]).all():
+            return order
+        if rising[0] != rising[-1]:
+            break
+    return np.lexsort(keys.T[::-1])
 
 
 def _noncooperative(classes: Classes, backend: Backend) -> Answer:

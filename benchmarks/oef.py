@@ -1,0 +1,104 @@
+"""Shares of mixed GPU types: the methods that rounds use against the same programs in cvxpy.
+
+Both sides solve the same instance in the same run; cvxpy has its rows as matrices, not one by
+one, and ECOS. CPU time of this process: building and solving, checking included. In (10) ECOS is
+asked up to 100 tenants; `python -m benchmarks.oef --patient` asks it at 300 too, which takes
+minutes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import cvxpy
+import numpy as np
+
+from scheduling.formulations.shares import Rule, ShareProblem, ShareSolution, solve_shares
+
+TYPES = 10
+# Rule, how speedups are made, tenants, runs of ours, whether ECOS is asked, goal.
+CASES = (
+    (Rule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
+    (Rule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
+    (Rule.NONCOOPERATIVE, "general", 300, 9, True, ""),
+    (Rule.NONCOOPERATIVE, "general", 3000, 3, True, ""),
+    (Rule.COOPERATIVE, "ordered", 20, 9, True, ""),
+    (Rule.COOPERATIVE, "ordered", 100, 9, True, "100x"),
+    (Rule.COOPERATIVE, "general", 100, 9, True, "25x"),
+    (Rule.COOPERATIVE, "ordered", 300, 3, False, ""),
+    (Rule.COOPERATIVE, "general", 300, 3, "--patient" in sys.argv, "25x"),
+    (Rule.COOPERATIVE, "ordered", 1000, 1, False, ""),
+    (Rule.COOPERATIVE, "general", 1000, 1, False, "5 s"),
+)
+
+
+def instance(kind: str, tenants: int) -> ShareProblem:
+    """Draw speedups over ten types, and GPUs as many as tenants."""
+    chance = np.random.default_rng(1)
+    if kind == "ordered":
+        # The ratio of neighbouring types rises from tenant to tenant.
+        ratios = np.sort(chance.uniform(1, 1.6, (tenants, TYPES - 1)), axis=0)
+        faster = np.cumprod(ratios, axis=1)
+    else:
+        faster = 1 + np.cumsum(chance.uniform(0, 1, (tenants, TYPES - 1)), axis=1)
+    capacity = chance.integers(tenants // 2, 2 * tenants, TYPES).astype(float)
+    return ShareProblem(
+        np.hstack([np.ones((tenants, 1)), faster]), capacity * tenants / capacity.sum()
+    )
+
+
+def ecos(problem: ShareProblem, rule: Rule) -> float:
+    """Solve with cvxpy and ECOS; the total."""
+    speedups, tenants = problem.speedups, len(problem.speedups)
+    shares = cvxpy.Variable(speedups.shape, nonneg=True)
+    own = cvxpy.sum(cvxpy.multiply(speedups, shares), axis=1)
+    rows = [cvxpy.sum(shares, axis=0) <= problem.capacity]
+    if rule is Rule.NONCOOPERATIVE:
+        level = cvxpy.Variable()
+        rows.append(own == level)
+        goal = level * tenants
+    else:
+        rows.append(cvxpy.reshape(own, (tenants, 1), order="C") >= speedups @ shares.T)
+        goal = cvxpy.sum(own)
+    program = cvxpy.Problem(cvxpy.Maximize(goal), rows)
+    program.solve(solver=cvxpy.ECOS)
+    if program.status != cvxpy.OPTIMAL:
+        raise SystemExit(f"ECOS ended with {program.status}")
+    return float(program.value)
+
+
+def cpu_s(call: Callable[[], object], runs: int) -> float:
+    """Median CPU time of some runs."""
+    taken = []
+    for _ in range(runs):
+        began = time.process_time()
+        call()
+        taken.append(time.process_time() - began)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    """Run every case, and compare totals."""
+    print(f"{TYPES} GPU types, CPU time; totals of both agree to 1e-5")
+    solve_shares(instance("general", 5), Rule.COOPERATIVE)  # The first call loads HiGHS.
+    for rule, kind, tenants, runs, asked, goal in CASES:
+        problem = instance(kind, tenants)
+        found: list[ShareSolution] = []
+        ours = cpu_s(lambda p=problem, r=rule, f=found: f.append(solve_shares(p, r)), runs)
+        if found[0].fallback or found[0].status != "optimal":
+            raise SystemExit(f"not solved as asked: {found[0].fallback}")
+        told = f"{rule:<15}{kind:<9}{tenants:>5} tenants  ours {ours * 1000:9.1f} ms"
+        if asked:
+            totals: list[float] = []
+            theirs = cpu_s(lambda p=problem, r=rule, t=totals: t.append(ecos(p, r)), 1)
+            if abs(totals[0] / found[0].total - 1) > 1e-5:
+                raise SystemExit(f"totals differ: {totals[0]} and {found[0].total}")
+            told += f"  cvxpy + ECOS {theirs * 1000:9.1f} ms  {theirs / ours:6.0f}x"
+        print(told + (f"  (goal {goal})" if goal else ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()
