@@ -79,7 +79,8 @@ KINDS = (
     ),
     Kind("tenant_deficit", "Deserved GPU-time that was not received", _share, -1, 0.001),
     Kind("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
-    Kind("gpu_utilisation", "GPUs at useful work", _share, 1, 0.001),
+    # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
+    Kind("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
     Kind("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
     Kind("preemptions", "Leases not renewed", _count, -1),
     Kind("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),

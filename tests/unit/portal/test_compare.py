@@ -22,7 +22,8 @@ class TestAFigure:
         ("name", "before", "after", "told"),
         [
             ("preemptions", 3, 5, ("3", "5", "+2", "worse")),
-            ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 %", "better")),
+            ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 %", "")),
+            ("finished", 5, 4, ("5", "4", "\N{MINUS SIGN}1", "worse")),
             ("waste", 0.1, 0.0999, ("10.0 %", "10.0 %", "the same", "")),
             ("deadline_miss_rate", None, None, ("does not apply", "does not apply", "", "")),
             ("avg_queue_s", 59, 3661, ("59 s", "1 h 1 min 1 s", "+1 h 2 s", "worse")),
