@@ -22,6 +22,7 @@ SELECT l.job_id, t.name, count(*), min(extract(epoch FROM l.started_at) * 100000
        sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
 FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
 WHERE l.job_id = ANY(%s) AND l.id <> ALL(%s) AND l.state = 'ended' AND l.started_at IS NOT NULL
+      AND l.ended_at <= to_timestamp(%s)
 GROUP BY l.job_id, t.name
 """
 
@@ -120,13 +121,13 @@ def _present_us(job: Job, lease: Lease | None, profiles: Mapping[int, Any], at_u
 
 
 def _held(snapshot: Snapshot) -> dict[int, _Held]:
-    """By job, of leases that were over; one that ended after the snapshot still counts as held."""
+    """By job, of leases that were over at the snapshot's instant, whatever happened since."""
     jobs = {job.id: job for job in snapshot.jobs}
     profiles = {row.id: row for row in snapshot.profiles}
     present = [lease.id for lease in snapshot.leases]
     found: dict[int, _Held] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_HELD, [list(jobs), present])
+        cursor.execute(_HELD, [list(jobs), present, snapshot.at_us / SECOND_US])
         for job_id, gpu_type, count, started_us, held_us in cursor.fetchall():
             row = found.setdefault(job_id, _Held())
             row.leases += count

@@ -217,6 +217,17 @@ class TestTheWorkThatIsLeft:
         assert assumed.past == len(past) > 0
         assert work[past[0].job].left_us == snapshot.at_us - past[0].started_us
 
+    def test_is_of_the_snapshots_instant_whatever_happened_since(self, lab: Cluster) -> None:
+        lab.rounds(3, every_s=400)
+        snapshot = snapshot_read(lab.pool.pk, number=99, at=lab.at)
+        before = work_left(snapshot)
+        for _ in range(6):
+            lab.round(after_s=300)
+        assert Lease.objects.filter(
+            state="ended", ended_at__gt=lab.at - timedelta(hours=1)
+        ).exists()
+        assert work_left(snapshot) == before
+
     def test_counts_leases_that_are_over(self, lab: Cluster) -> None:
         for _ in range(8):
             lab.round(after_s=300)

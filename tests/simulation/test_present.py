@@ -186,17 +186,26 @@ class TestTheOutlook:
         waits = [row["avg_queue_s"] for row in rows]
         assert waits == sorted(waits)
 
-    def test_to_the_very_end_tells_the_true_averages(self, start: Start) -> None:
+    @pytest.mark.parametrize("hours", [1, 3, 400])
+    def test_tells_the_averages_of_the_uninterrupted_run_up_to_the_cut(
+        self, start: Start, hours: int
+    ) -> None:
         _, whole = played(CLUSTER, rules("ltgf"))
-        row = look_ahead(start, start.rules, until_us=FOR_EVER_US).row
-        jobs = {job.id: job for job in WORK.jobs}
-        true = [
-            (one.end_us - jobs[one.job].submitted_us) / SECOND_US
-            for one in whole.books.jobs
-            if one.job in start.work
-        ]
-        assert row["avg_jct_s"] == pytest.approx(sum(true) / len(true))
-        assert row["finished"] == row["jobs"]
+        until_us = MIDDLE_US + hours * HOUR_US
+        row = look_ahead(start, start.rules, until_us=until_us).row
+        ends = {one.job: min(one.end_us, until_us) for one in whole.books.jobs}
+        jobs = {job.id: job for job in WORK.jobs if job.id in start.work}
+        held = dict.fromkeys(jobs, 0)
+        for lease in whole.books.leases:
+            if lease.job in jobs:
+                held[lease.job] += max(0, min(lease.end_us, until_us) - lease.start_us)
+        jct = {job: ends[job] - one.submitted_us for job, one in jobs.items()}
+        queue = [jct[job] - held[job] for job in jobs]
+        slowdown = [jct[job] / one.duration_us for job, one in jobs.items()]
+        assert row["avg_jct_s"] * SECOND_US == pytest.approx(sum(jct.values()) / len(jobs))
+        assert row["avg_queue_s"] * SECOND_US == pytest.approx(sum(queue) / len(jobs))
+        assert row["avg_slowdown"] == pytest.approx(sum(slowdown) / len(jobs))
+        assert (row["finished"] == row["jobs"]) is (hours == 400)
 
     def test_the_course_adds_up_to_the_gpu_time_that_was_held(self, start: Start) -> None:
         until_us = MIDDLE_US + HOUR_US
