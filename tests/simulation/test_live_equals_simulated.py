@@ -226,7 +226,7 @@ class TestASeededHour:
 
 
 class TestASeededHourOnThreeTypes:
-    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("fifo", 4)])
+    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("fifo", 4), ("oef", 5)])
     def test_gives_the_same_leases_terms_and_charges(self, policy: str, seed: int) -> None:
         lab = cluster(
             {"a": 3, "b": 1, "c": 0, "d": 0}, nodes=1, gpus=4,
