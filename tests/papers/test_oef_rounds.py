@@ -21,6 +21,8 @@ from scheduling.domain.values import canonical_bytes
 from scheduling.policies.base import decide_round
 from scheduling.policies.oef import OefOptions
 from scheduling.policies.sharing import SharingOptions
+from scheduling.policies.sharing_picks import Picks, _choose, _offer_rest
+from scheduling.policies.sharing_rows import Row, table
 from scheduling.simulation.simulator import simulate
 from scheduling.simulation.workloads import Cluster, SimJob
 from scheduling.simulation.world import Rules, World
@@ -270,17 +272,45 @@ class TestLeftovers:
                 held[lease.tenant] += lease.gpus
             assert held == {1: 2, 2: 2, 3: 1}
 
-    def test_count_as_received_by_whose_jobs_they_are_too_few_for(self) -> None:
+    @pytest.mark.parametrize("lease_min", [5, 10])
+    def test_count_as_received_by_whose_jobs_they_are_too_few_for(self, lease_min: int) -> None:
         """5 of 10 GPUs and gangs of 4: one GPU is offered on, and saves up to no second gang."""
         pool = cluster([[10]], {1: 1, 2: 1})
         jobs = [*queue(1, 4, gpus=4), *queue(2, 15, first=11)]
-        for _, _, world in rounds(pool, jobs, 12):
+        for _, _, world in rounds(pool, jobs, 12, lease_min=lease_min):
             held = Counter[int]()
             for lease in world.leases.values():
                 held[lease.tenant] += lease.gpus
             assert held == {1: 4, 2: 6}
             assert world.memory["rows"] == []  # no deviation, and no rate of one
             assert len(world.memory["extra"]) == 1
+
+
+class TestOrders:
+    """Steps 3 and 5 alone, with deviations by hand: tenant 1 has no quota, 3 is behind."""
+
+    @staticmethod
+    def picks(gpus: int) -> tuple[list[Row], Picks]:
+        pool = cluster([[gpus]], {2: 2, 3: 2})
+        jobs = [job for tenant in (1, 2, 3) for job in queue(tenant, 3, first=10 * tenant)]
+        world = World(pool, tuple(jobs), Rules("oef", lease_us=MINUTE_US))
+        world.advance(0)
+        snapshot = world.snapshot()
+        columns, rows = table(snapshot, by_starvation=True)
+        rows[1].deviation, rows[2].deviation = [-5], [7]
+        return rows, Picks(snapshot, columns, spread=False)
+
+    def test_of_leftovers_are_by_deviation_and_without_quota_last(self) -> None:
+        rows, picks = self.picks(4)
+        _offer_rest(rows, picks)
+        assert [grant.tenant for grant in picks.grants] == [3, 2, 1, 3]
+        assert picks.extra == {grant.job for grant in picks.grants}
+
+    def test_of_rows_are_by_what_they_are_behind(self) -> None:
+        rows, picks = self.picks(1)
+        for row in rows[1:]:
+            row.real = (1,)
+        assert [row.tenant for row, _, _ in _choose(rows, picks, MINUTE_US)] == [3]
 
 
 def seen(policy: str) -> Iterable[tuple[Snapshot, Decision]]:
@@ -299,6 +329,14 @@ class TestMemory:
             again = decide_round(replace(snapshot, memory=forgot))
             assert canonical_bytes(again) == canonical_bytes(decision)
         assert reused
+
+    def test_keeps_deviations_within_their_bound(self) -> None:
+        snapshot, _ = list(seen("oef"))[5]
+        bound = snapshot.memory["bound"]
+        rows = [[*row[:2], dict.fromkeys(row[2], (0, 10**12))] for row in snapshot.memory["rows"]]
+        told = decide_round(replace(snapshot, memory={**snapshot.memory, "rows": rows})).memory
+        found = {pair[0] for row in told["rows"] for pair in row[2].values()}
+        assert max(found) == bound > 0
 
     def test_is_of_integers_and_forgets_who_is_gone(self) -> None:
         for snapshot, decision in seen("oef"):

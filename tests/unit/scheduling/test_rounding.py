@@ -55,6 +55,11 @@ class TestSmallGangs:
         rows = [Want((2 * UNIT,), one.gangs, one.most) for one in rows]
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
+    def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
+        """A GPU less would cost the gang all four; of the others the last misses 1.9."""
+        rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
+        assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
+
     def test_are_compared_type_by_type(self) -> None:
         """One GPU of each type is no place for a gang of 2: a lease has one GPU type."""
         rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
