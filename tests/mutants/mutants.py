@@ -143,6 +143,21 @@ MUTANTS = (
         "tests/unit/scheduling/test_posted_prices.py",
         "tests/papers/test_posted_price_payments.py",
     ),
+    # What the simulator keeps between rounds
+    pure(
+        "classes_are_floored_once_for_all_missed_rounds",
+        "scheduling/simulation/lazy_sums.py",
+        "if weighted >= demand * weights:",
+        "if weighted >= demand:",
+        "tests/simulation/test_kept_ltgf.py",
+    ),
+    pure(
+        "kept_rooms_hold_back_for_ever",
+        "scheduling/simulation/kept_ltgf.py",
+        "world.touched.update(room.held_back)",
+        "pass",
+        "tests/simulation/test_kept_ltgf.py",
+    ),
     # Charges and their split
     pure(
         "ties_are_rounded_to_the_odd_one",
@@ -154,8 +169,8 @@ MUTANTS = (
     pure(
         "what_is_left_goes_to_the_smallest_remainder",
         "billing/money.py",
-        "remainders = [-(total * weight % weight_sum) for weight in weights]",
-        "remainders = [total * weight % weight_sum for weight in weights]",
+        "(-(total * weight % weight_sum), index)",
+        "(total * weight % weight_sum, index)",
         "tests/unit/billing/test_revenue.py::TestSplit",
         f"{MONEY_TESTS}::TestLargestRemainder",
         "tests/papers/test_posted_price_payments.py",
