@@ -47,6 +47,13 @@ class TestEnvy:
         envy = envy_matrix(arr((1,), (1,)), arr((2,), (1,)), arr(2, 1))
         assert envy.tolist() == [[0, 0], [0, 0]]
 
+    def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
+        """The first may use one GPU: the fast one, and not the two that the second has besides."""
+        shares = arr((1, 0), (2, 1))
+        assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
+        limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))
+        assert limited.tolist() == [[0, 1], [-6, 0]]
+
     def test_of_equal_shares_is_zero_whatever_the_speeds(self) -> None:
         assert not envy_matrix(W6, arr((0.5, 0.5), (0.5, 0.5)), np.ones(2)).any()
 
@@ -74,6 +81,11 @@ class TestSharingIncentive:
     def test_of_a_greater_weight_asks_for_more(self) -> None:
         _, alone = sharing_incentive(W6, COOPERATIVE6, M6, arr(1, 3))
         assert alone.tolist() == [0.75, 4.5]
+
+    def test_counts_no_more_gpus_than_a_row_can_use_the_fastest_first(self) -> None:
+        w, m, pi = arr((1, 2), (1, 5)), arr(8, 8), np.ones(2)
+        _, alone = sharing_incentive(w, np.zeros((2, 2)), m, pi, limits=arr(5, 100))
+        assert alone.tolist() == [4 * 2 + 1, 4 + 4 * 5]
 
     def test_of_nobody_is_empty(self) -> None:
         none = np.zeros((0, 2))
