@@ -117,7 +117,7 @@ def _profile(
 ) -> tuple[str, tuple[str, ...]]:
     """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
     name = given.get("profile", "")
-    if not name or offer is None:
+    if name in ("", None) or offer is None:
         return "", asked
     if not isinstance(name, str) or name not in offer.profiles:
         there = ", ".join(sorted(offer.profiles)) or "none; leave it out"

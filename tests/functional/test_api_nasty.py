@@ -102,6 +102,7 @@ FIELDS: dict[str, list[Any]] = {
     "environment": [[], "A=1"],
     "weight": [0, 1001, "1", 1.5, True],
     "duration_s": [0, -1, "1", 10**12],
+    "profile": ["nobody", 0, False, 5, [], {}, True, "a" * 500, "\u202e", "<script>"],
 }
 
 
