@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from scheduling.formulations.problems import Array, SolverError
 
-ITERATIONS = 2_000_000  # of simplex; interior point takes far fewer
+ITERATIONS = 2_000_000  # of simplex
+INTERIOR = 1_000  # of interior point, which takes some dozens or circles about the optimum
 TOLERANCE = 1e-9
 DUAL = 1e-7  # a dual above this is not rounding, in a program whose values are about 1
 OPTIONS: dict[str, bool | int | float | str] = {
@@ -26,6 +27,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
     "parallel": "off",
     "random_seed": 0,
     "simplex_iteration_limit": ITERATIONS,
+    "ipm_iteration_limit": INTERIOR,
     "run_crossover": "on",
     "primal_feasibility_tolerance": TOLERANCE,
     "dual_feasibility_tolerance": TOLERANCE,
@@ -68,13 +70,17 @@ class Program:
     """One linear program in HiGHS, maximised; rows can be added, and it starts where it ended."""
 
     def __init__(self, cost: Array, upper: Array, rows: Rows) -> None:
-        """Pass `max cost . x, 0 <= x <= upper` and the rows."""
+        """Pass `max cost . x, 0 <= x <= upper` and the rows.
+
+        Raises:
+            SolverError: HiGHS refuses a value; the same for rows that are added later.
+        """
         self.highs = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy declares it
         for name, value in OPTIONS.items():
             self.highs.setOptionValue(name, value)
         lower_rows, upper_rows, starts, indices, values = rows.packed()
         columns = len(cost)
-        self.highs.passModel(
+        taken = self.highs.passModel(
             columns,
             len(lower_rows),
             len(values),
@@ -91,6 +97,7 @@ class Program:
             values,
             np.zeros(columns, np.int32),  # all columns are continuous
         )
+        _taken(taken)
 
     def option(self, name: str, value: bool | int | float | str) -> None:
         """Set an option of HiGHS."""
@@ -100,7 +107,9 @@ class Program:
         """Add rows; the next solve starts from the basis of the last."""
         lower, upper, starts, indices, values = rows.packed()
         if len(lower):
-            self.highs.addRows(len(lower), lower, upper, len(values), starts, indices, values)
+            _taken(
+                self.highs.addRows(len(lower), lower, upper, len(values), starts, indices, values)
+            )
 
     def add_block(self, indices: NDArray[np.int64], values: Array, lower: float) -> None:
         """Add rows `values . x[indices] >= lower`, all of one length, shape rows x length."""
@@ -108,20 +117,35 @@ class Program:
         starts = (np.arange(count) * length).astype(np.int32)
         flat = indices.ravel().astype(np.int32)
         low, high = np.full(count, lower), np.full(count, highspy.kHighsInf)
-        self.highs.addRows(count, low, high, count * length, starts, flat, values.ravel())
+        _taken(self.highs.addRows(count, low, high, count * length, starts, flat, values.ravel()))
 
     def solve(self) -> tuple[Array, Array]:
         """Return the values of columns and the duals of rows at the optimum.
 
         Raises:
-            SolverError: the status is anything but optimal.
+            SolverError: the status is anything but optimal, or the optimum came without duals.
         """
         self.highs.run()
         status = self.highs.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"HiGHS ended with {self.highs.modelStatusToString(status)!r}")
         solution = self.highs.getSolution()
+        if not solution.dual_valid:
+            raise SolverError("HiGHS ended without duals")
         return np.array(solution.col_value), np.array(solution.row_dual)
+
+    def solve_interior(self) -> tuple[Array, Array]:
+        """Solve by interior point, or by simplex where that ends without an optimum.
+
+        Raises: as `solve`.
+        """
+        self.option("solver", "ipm")
+        try:
+            return self.solve()
+        except SolverError:
+            self.highs.clearSolver()
+            self.option("solver", "simplex")
+            return self.solve()
 
     def objective(self) -> float:
         """Return the value of the last optimum."""
@@ -175,6 +199,12 @@ class Program:
         """Add a column without cost that may take any value from 0; returns its number."""
         self.highs.addCol(0.0, 0.0, highspy.kHighsInf, 0, np.zeros(0, np.int32), np.zeros(0))
         return int(self.highs.getNumCol()) - 1
+
+
+def _taken(status: highspy.HighsStatus) -> None:
+    """HiGHS leaves out all rows where one value is too large for it, and only says so here."""
+    if status == highspy.HighsStatus.kError:
+        raise SolverError("HiGHS refuses a value of the program")
 
 
 def resting(

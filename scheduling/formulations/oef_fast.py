@@ -90,12 +90,15 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
     tried next where it is inside the bracket, else the middle.
 
     Raises:
-        SolverError: the boundaries did not meet the last tenant.
+        SolverError: speeds differ by more than a float can add up, or the boundaries did not
+            meet the last tenant.
     """
     tenants = len(speedups)
     work = (rates[:, None] / speedups).T
     sums = np.zeros((len(capacity), tenants + 1))
     np.cumsum(work, axis=1, out=sums[:, 1:])
+    if not (sums[:, 1:] > sums[:, :-1]).all():
+        raise SolverError("speeds or weights differ too much to be added up")
     table = Table(sums.tolist(), capacity.tolist(), tenants)
     with np.errstate(divide="ignore"):
         low, high = 0.0, float((sums[:, -1] / capacity).min())

@@ -34,8 +34,7 @@ class Highs:
             rows.add(columns, np.append(speeds, -rate), level, level if program.equal else INF)
         cost = np.append(np.zeros(tenants * types), 1.0)
         model = Program(cost, np.append(uppers(program.speedups), INF), rows)
-        model.option("solver", "ipm")
-        values, duals = model.solve()
+        values, duals = model.solve_interior()
         return Answer(
             shares=clean(values[:-1].reshape(tenants, types), program.capacity),
             prices=duals[:types],

@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+# Beyond it a sum of two numbers forgets the smaller one, and no program can be believed.
+LARGEST = 1e12
+
 
 class Rule(StrEnum):
     """What is maximised, and under which promise; see `docs/policies/oef.md`."""
@@ -58,7 +61,8 @@ class ShareProblem:
     arrays that cannot be written.
 
     Raises:
-        ShareError: a shape that does not fit, a value that is negative or not a number.
+        ShareError: a shape that does not fit, a value that is negative, not a number, or above
+            `LARGEST`.
     """
 
     speedups: Array
@@ -123,7 +127,9 @@ class ShareSolution:
 def _array(field: str, given: object, dimensions: int, *, unbounded: bool = False) -> Array:
     try:
         array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except OverflowError as error:  # an integer that no float holds
+        raise ShareError(field, f"must be at most {LARGEST:g}") from error
+    except (TypeError, ValueError) as error:
         shape = "rows of equal length" if dimensions == 2 else "a list"
         raise ShareError(field, f"needs {shape} of numbers") from error
     if array.ndim != dimensions:
@@ -135,6 +141,9 @@ def _array(field: str, given: object, dimensions: int, *, unbounded: bool = Fals
         raise ShareError(field, f"{_first(np.isinf(array))} is not finite")
     if (array < 0).any():
         raise ShareError(field, f"must not be negative; {_first(array < 0)} is")
+    large = (array > LARGEST) & np.isfinite(array)
+    if large.any():
+        raise ShareError(field, f"must be at most {LARGEST:g}; {_first(large)} is more")
     return array
 
 

@@ -46,7 +46,10 @@ def min_max(
         # The top is above each tenant's level: s - w_l . z_l >= 0.
         columns = np.append(np.arange(types) + place * types, top)
         rows.add(columns, np.append(-level, 1.0), 0.0, INF)
-    model.add(rows)
+    try:
+        model.add(rows)
+    except SolverError:
+        return values
     model.lower(top)
     open_ = np.ones(tenants, dtype=bool)
     for _ in range(STAGES):

@@ -237,6 +237,45 @@ class TestABackendThatFails:
         assert "exceed the capacity" in found.fallback
 
 
+class TestSpeedsThatDifferMuch:
+    """Found by random problems; interior point circled about the optimum of the first for ever."""
+
+    def test_end_by_simplex_where_interior_point_does_not_end(self) -> None:
+        asked = ask(
+            [
+                [0.002914091818866565, 138.08637973210443, 0.07803828280483557],
+                [0.017648520466985805, 0.8458095381577895, 0.7952591753659061],
+                [614.0191605092458, 32.73619486694492, 0.5764141072944525],
+            ],
+            [0.1644227011577322, 91.67626455627605, 523.2829587815764],
+            [24.050173504360664, 1.3025650642598188, 0.01261740540932919],
+        )
+        found = solve_shares(asked, Rule.GAVEL)
+        checked = solve_shares(asked, Rule.GAVEL, "ortools")
+        assert (found.backend, found.fallback) == ("fast", "")
+        np.testing.assert_allclose(found.throughputs, checked.throughputs, rtol=1e-5)
+
+    @pytest.mark.parametrize("rule", [Rule.NONCOOPERATIVE, Rule.GAVEL])
+    def test_are_no_error_where_floats_cannot_add_them_up(self, rule: Rule) -> None:
+        found = solve_shares(
+            ask([[1e-2, 1e2], [1, 1e-9], [1e6, 1e-9]], [0.1, 200], [1e-6, 1e-3, 1]), rule
+        )
+        assert found.throughputs.shape == (3,)
+        found = solve_shares(ask([[1, 1e12], [1, 1e-12]], [1, 1], [1e-12, 1e12]), rule)
+        assert found.status in {"optimal", "fallback"}
+
+    def test_are_no_error_where_an_optimum_has_no_duals(self) -> None:
+        found = solve_shares(
+            ask(
+                [[2e-6, 611812], [1e-3, 2559], [0, 2e-3], [8e-3, 2e-5], [4e-9, 73073]],
+                [38920952.7, 67770221],
+                [5e-9, 7e-8, 2.7, 2559466, 6e-2],
+            ),
+            Rule.COOPERATIVE,
+        )
+        assert found.status in {"optimal", "fallback"}
+
+
 class TestAProblem:
     @pytest.mark.parametrize(
         ("fields", "field", "reason"),
