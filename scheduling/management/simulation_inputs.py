@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from scheduling.simulation.throughputs import Speeds, speeds_read
 from scheduling.simulation.trace_formats import GZIP_MAGIC, HeaderError, trace_lines
 from scheduling.simulation.workloads import (
     ONE_TYPE,
+    NodeChange,
     Workload,
     churn_read,
     nodes_make,
@@ -52,7 +53,9 @@ def rules_of(options: Options) -> dict[str, Rules]:
     Raises:
         InputError: a policy or one of its options is unknown, or a time is below 0.
     """
-    names = options["policy"].split(",")
+    names = [name.strip() for name in options["policy"].split(",")]
+    if not all(names):
+        raise InputError("--policy: a name is empty")
     if len(set(names)) < len(names):
         raise InputError("--policy names a policy twice")
     chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
@@ -79,14 +82,18 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         options_parse(policy, chosen)
     except (UnknownPolicyError, OptionError) as error:
         raise InputError(str(error)) from error
+    lease_us = _us(options, "lease_s") or FOREVER_S * SECOND_US
+    checkpoint_us = _us(options, "checkpoint_s")
+    if checkpoint_us >= lease_us:  # no job would ever end
+        raise InputError("--checkpoint-s must be shorter than --lease-s")
     return Rules(
         policy,
         chosen,
         round_us=_us(options, "round_s"),
-        lease_us=_us(options, "lease_s") or FOREVER_S * SECOND_US,
+        lease_us=lease_us,
         seed=options["seed"],
         cold_us=_us(options, "cold_s"),
-        checkpoint_us=_us(options, "checkpoint_s"),
+        checkpoint_us=checkpoint_us,
     )
 
 
@@ -131,14 +138,28 @@ def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> 
         begin = _instant(options["churn_from"]) if options["churn_from"] else None
         with _opened(options["churn"]) as text:
             changes = churn_read(text, scenario.cluster.nodes, options["seed"], begin=begin)
+        _check_history(changes, scenario.workload)
         return replace(scenario, cluster=replace(scenario.cluster, changes=changes))
     if options["churn_from"]:
         raise InputError("--churn-from needs --churn")
     return scenario
 
 
+def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
+    """A history that is over before the first job comes was meant to begin elsewhere."""
+    last_us = max((change.at_us for change in changes), default=0)
+    if 0 < last_us < min(job.submitted_us for job in workload.jobs):
+        raise InputError(
+            "--churn: nodes last come or go before the first job is submitted;"
+            " where the jobs' times are dates, use --churn-from 1970-01-01"
+        )
+
+
 def _instant(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"--churn-from {text!r}: is no date or instant") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

@@ -346,7 +346,8 @@ def _pool(
         now_us = max(now_us, at_us)
         capacity, held = capacity + change_by[0], held + change_by[1]
         useful, asked = useful + change_by[2], asked + change_by[3]
-    figures.utilisation, figures.waste = used / offered, wasted / offered
+    if offered:  # nodes may be lost for as long as jobs come
+        figures.utilisation, figures.waste = used / offered, wasted / offered
     lowest = dict(enumerate((low for low, _ in figures.hours), start=first_us // HOUR_US))
     figures.hours = [
         (lowest.get(hour), min(1.0, hours.get(hour, 0) / (cluster.capacity * HOUR_US)))

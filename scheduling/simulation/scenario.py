@@ -15,6 +15,7 @@ from scheduling.simulation.throughputs import Speeds, profiles_make
 from scheduling.simulation.workloads import (
     ONE_TYPE,
     Cluster,
+    SimJob,
     Workload,
     nodes_make,
     quotas_by_demand,
@@ -128,19 +129,38 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 
 
 def infinite(scenario: Scenario, rules: Rules) -> Result:
-    """The floor: every job starts at the first round after it came, and is never disturbed."""
-    books, round_us = Books(), rules.round_us
+    """The floor: every job starts at the first round after it came, and is never disturbed.
+
+    What its user takes back ends as it does in a run.
+    """
+    books = Books()
     for job in scenario.workload.jobs:
-        start_us = -(-job.submitted_us // round_us) * round_us if round_us else job.submitted_us
-        end_us = start_us + job.duration_us
-        books.jobs.append(JobRow(job.id, "succeeded", start_us, end_us, 1, job.duration_us))
-        books.leases.append(
-            LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, "finished", 0)
-        )
+        _alone(books, job, rules.round_us)
     cluster = replace(scenario.cluster, quotas=tuple(_one_type(scenario.cluster)))
     figures = figures_of(cluster, scenario.workload.jobs, books)
     figures.utilisation = figures.waste = None  # of endless GPUs
     return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
+
+
+def _alone(books: Books, job: SimJob, round_us: int) -> None:
+    """Write down a job that nobody disturbs."""
+    start_us = _round_at(job.submitted_us, round_us)
+    end_us, state, reason = start_us + job.duration_us, "succeeded", "finished"
+    if job.cancel_us is not None:
+        asked_us = max(job.cancel_us, job.submitted_us)
+        if asked_us <= start_us:  # it still waits
+            books.jobs.append(JobRow(job.id, "cancelled", None, asked_us, 0, 0))
+            return
+        seen_us = _round_at(asked_us, round_us)
+        if seen_us < end_us:
+            end_us, state, reason = seen_us, "cancelled", "cancelled"
+    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, end_us - start_us))
+    books.leases.append(LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
+
+
+def _round_at(at_us: int, round_us: int) -> int:
+    """The first round at or after an instant; without a grid, the instant."""
+    return -(-at_us // round_us) * round_us if round_us else at_us
 
 
 def _one_type(cluster: Cluster) -> list[Entitlement]:

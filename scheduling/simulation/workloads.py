@@ -258,6 +258,10 @@ def _counts(
             raise ValueError(f"line {rows.line_num}: its time is before the one above it")
         last, begin = at, begin or at
         yield max(0, to_us(at) - to_us(begin)), nodes * active // total
+    if last is not None and begin is not None and last < begin:
+        raise ValueError(
+            f"the history of nodes ends at {last:%Y-%m-%d %H:%M}, before the run begins"
+        )
 
 
 def _moment_of(text: str) -> datetime:

@@ -88,6 +88,32 @@ class TestARun:
         assert len({row["sha256"] for row in (still, shaken, moved)}) == 3
         assert shaken["jobs"] == still["jobs"] == 60
 
+    def test_without_a_node_while_jobs_come_has_no_share_of_gpus(self, tmp_path: Path) -> None:
+        path = tmp_path / "nodes.csv"
+        path.write_text("time,active,total\n0,0,9\n9999,9,9\n")
+        told = result(*SMALL, "--churn", str(path))
+        assert (told["gpu_utilisation"], told["waste"], told["jobs"]) == (None, None, 20)
+
+    def test_of_dated_jobs_meets_the_nodes_of_their_dates(self, tmp_path: Path) -> None:
+        path = tmp_path / "jobs.csv"
+        jobs = ("a,1,2017-10-26T18:10,60", "a,1,2017-10-26T18:20,60")
+        path.write_text("\n".join(["tenant,gpus,submit_s,duration_s", *jobs]))
+        args = ("--trace", str(path), "--nodes", "20", "--gpus-per-node", "1", "--churn", NODES)
+        with pytest.raises(CommandError, match="use --churn-from 1970-01-01"):
+            command(*args)
+        told = result(*args, "--churn-from", "1970-01-01")
+        still = result(*args[:-2])
+        assert told["gpu_utilisation"] > still["gpu_utilisation"]  # of fewer GPUs
+
+    def test_takes_jobs_back_on_endless_gpus_too(self, tmp_path: Path) -> None:
+        path = tmp_path / "jobs.csv"
+        jobs = ("a,1,0,100,", "a,1,0,900,30", "a,1,5,900,3", "a,1,0,60,65")
+        path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,cancel_s", *jobs]))
+        args = ("--trace", str(path), "--nodes", "1", "--round-s", "10", "--floor", "--json")
+        floor, run = json.loads(command(*args))["results"]
+        assert floor["avg_jct_s"] == run["avg_jct_s"] == 80  # of those that were not
+        assert floor["jobs"] == run["jobs"] == 4
+
     def test_reads_packed_files(self, tmp_path: Path) -> None:
         packed = tmp_path / "gavel.csv.gz"
         packed.write_bytes(gzip.compress(Path(GAVEL).read_bytes()))
@@ -108,12 +134,14 @@ class TestWhatIsWrong:
             (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: needs a whole number"),
             ((*SMALL, "--gpus-per-node", "0"), "--gpus-per-node: needs"),
             ((*SMALL, "--policy", "nobody"), "nobody"),
-            ((*SMALL, "--policy", "ltgf,"), "no policy is named ''"),
-            ((*SMALL, "--policy", "ltgf,ltgf"), "twice"),
+            ((*SMALL, "--policy", "ltgf,"), "--policy: a name is empty"),
+            ((*SMALL, "--policy", ","), "--policy: a name is empty"),
+            ((*SMALL, "--policy", "ltgf, ltgf"), "twice"),
             ((*SMALL, "--option", "ltgf.spreadd=true"), "spreadd"),
             ((*SMALL, "--option", "spread"), "POLICY.KEY=VALUE"),
             ((*SMALL, "--option", "fifo.a=1"), "'fifo' is not among those that run"),
             ((*SMALL, "--lease-s", "-1"), "--lease-s must be at least 0"),
+            ((*SMALL, "--lease-s", "9", "--checkpoint-s", "9"), "must be shorter than --lease-s"),
             ((*SMALL, "--round-s", "nan"), "--round-s must be at least 0"),
             ((*SMALL, "--estimate-error", "2"), "--estimate-error"),
             ((*SMALL, "--set", "SLO"), "--set chooses among the sets of a --trace"),
@@ -121,10 +149,11 @@ class TestWhatIsWrong:
             ((*SMALL, *TYPES), "one of them"),
             ((*SMALL, "--speeds", GAVEL), "needs --gpu-types"),
             ((*SMALL, "--churn-from", "2017-10-09"), "needs --churn"),
-            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "soon"),
+            ((*SMALL, "--churn", NODES, "--churn-from", "soon"), "--churn-from 'soon': is no date"),
+            ((*SMALL, "--churn", NODES, "--churn-from", "2040-01-01"), "before the run begins"),
             ((*SMALL, "--churn", GAVEL), "gavel_slice.csv: a history of nodes needs"),
             ((*SMALL, "--churn", "nowhere"), "nowhere: No such file"),
-            ((*SMALL, "--report", "/nowhere/r.html"), "/nowhere/r.html"),
+            ((*SMALL, "--report", "/nowhere/r.html"), "/nowhere/r.html: No such file"),
             ((*SMALL, "--jobs-out", GAVEL), "gavel_slice.csv"),
             (("--synthetic", "9,2", "--nodes", "1"), "--synthetic: needs hours"),
             (("--synthetic", "9,2,x", "--nodes", "1"), "--synthetic hours: needs a whole"),
@@ -166,8 +195,8 @@ class TestWhatIsWrong:
             *("simulate", "--trace", str(path), "--nodes", "1", "--json"), stdout=out, stderr=err
         )
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
-        assert "1 lines are no jobs: line 2, gpus is no whole number" in err.getvalue()
-        assert "ltgf: 1 jobs never end" in err.getvalue()
+        assert "1 line is no job: line 2, gpus is no whole number" in err.getvalue()
+        assert "ltgf: 1 job never ends" in err.getvalue()
 
     def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:
         path = tmp_path / "nodes.csv"

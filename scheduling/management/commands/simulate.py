@@ -59,7 +59,9 @@ class Command(BaseCommand):
             rules = rules_of(options)
             workload, scenario = scenario_of(options)
             _prepare(options, workload)
-        except (InputError, OSError) as error:
+        except OSError as error:
+            raise CommandError(f"{error.filename}: {error.strerror}") from error
+        except InputError as error:
             raise CommandError(str(error)) from error
         self._tell_bad(workload)
         policies = list(rules)
@@ -70,9 +72,10 @@ class Command(BaseCommand):
 
     def _tell_bad(self, workload: Workload) -> None:
         if workload.bad:
-            first = workload.bad[0]
+            first, count = workload.bad[0], len(workload.bad)
             where = f"line {first.line}{first.field and ', ' + first.field}"
-            self.stderr.write(f"{len(workload.bad):,} lines are no jobs: {where} {first.reason}")
+            told = "1 line is no job" if count == 1 else f"{count:,} lines are no jobs"
+            self.stderr.write(f"{told}: {where} {first.reason}")
 
     def _run(self, scenario: Scenario, rules: Rules, *, timed: bool) -> Result:
         began = time.process_time()
@@ -91,7 +94,9 @@ class Command(BaseCommand):
         if shown:
             self.stderr.write("")
         if outcome.stranded:
-            self.stderr.write(f"{rules.policy}: {len(outcome.stranded):,} jobs never end")
+            count = len(outcome.stranded)
+            told = "1 job never ends" if count == 1 else f"{count:,} jobs never end"
+            self.stderr.write(f"{rules.policy}: {told}")
         figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
         return Result(
             rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
