@@ -16,6 +16,24 @@ NOTES = {
     "leftover": "Others could not use these GPUs; it is next in line for what is left.",
 }
 
+# What a policy picks by, where it is not the deviation of shares.
+ORDERS = {
+    "ltgf": "The tenant with the least rho is served first, then its job with the least.",
+    "fifo": "Whoever was submitted first goes first.",
+    "sjf": "The job with the least work by estimate goes first.",
+    "srtf": "The job with the least work left by estimate goes first.",
+    "yarn_cs": "Whoever was submitted first goes first, within the quota of its tenant.",
+}
+BY_SHARES = (
+    "Each job type up to its whole GPUs, larger gangs first; then what is left,"
+    " to the one that is owed most."
+)
+
+
+def order_words(policy: str) -> str:
+    """Who goes first under a policy."""
+    return ORDERS.get(policy, BY_SHARES)
+
 
 def replay_command(pool: str, number: int) -> str:
     """The command that decides a round again and compares bytes."""
@@ -119,16 +137,16 @@ def rho_note(row: ShareRow) -> Note:
     )
 
 
-def key_note(row: PickRow) -> Note:
-    """The numbers that a pick was made by."""
-    words = "The tenant with the least rho is served first, then its job with the least."
+def key_note(row: PickRow, policy: str) -> Note:
+    """The numbers that a pick was made by: rho, where the policy looks at it."""
+    by_rho = (
+        Addend("its tenant's rho then", ratio(row.tenant_rho, 4)),
+        Addend("its job's rho then", ratio(row.job_rho, 4)),
+    )
     return Note(
         f"Pick {thousands(row.order)} of the round",
-        (
-            Addend("its tenant's rho then", ratio(row.tenant_rho, 4)),
-            Addend("its job's rho then", ratio(row.job_rho, 4)),
-        ),
-        words=NOTES.get(row.note, row.note.replace("_", " ")) or words,
+        by_rho if policy == "ltgf" else (),
+        words=NOTES.get(row.note, row.note.replace("_", " ")) or order_words(policy),
     )
 
 

@@ -186,8 +186,9 @@ def _body(view: RoundView) -> dict[str, Any]:
     }
     if found is not None:
         body |= {
-            "grants": _picks(found.grants),
-            "renewals": _picks(found.renewals),
+            "order": words.order_words(view.round.policy),
+            "grants": _picks(found.grants, view.round.policy),
+            "renewals": _picks(found.renewals, view.round.policy),
             "ends": [_end(row) for row in found.ends],
             "groups": [_group(group) for group in found.skips],
             "waiting_jobs": sum(group.jobs for group in found.skips),
@@ -234,10 +235,10 @@ def _share_title(rows: Sequence[ShareRow]) -> str:
     return f"{less} of {of} tenants {verb} now"
 
 
-def _picks(rows: Sequence[PickRow]) -> list[dict[str, Any]]:
+def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     """Rows in order; where tenants below 1 all come first, they stand under a head."""
     split = next((i for i, row in enumerate(rows) if (row.tenant_rho or 0) >= 1), len(rows))
-    clean = all((row.tenant_rho or 0) >= 1 for row in rows[split:])
+    clean = policy == "ltgf" and all((row.tenant_rho or 0) >= 1 for row in rows[split:])
     heads: dict[int, str] = {}
     if clean and 0 < split < len(rows):
         first, rest = rows[:split], rows[split:]
@@ -247,7 +248,7 @@ def _picks(rows: Sequence[PickRow]) -> list[dict[str, Any]]:
         {
             "row": row,
             "mark": mark_of(row.seen),
-            "key": words.key_note(row),
+            "key": words.key_note(row, policy),
             "where": _where(row.places),
             "head": heads.get(place, ""),
         }

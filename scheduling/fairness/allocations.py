@@ -79,9 +79,20 @@ class Allocation:
         Rounding to micro-GPUs moves each share by half of one, and may take as much per row from
         the largest share of a type.
         """
-        fastest = self.speedups.max(axis=1, initial=1)
         done = (self.speedups * self.shares).sum(axis=1)
-        return np.asarray(TOLERANCE * done + QUANTUM * sum(self.shares.shape) * fastest, float)
+        return np.asarray(TOLERANCE * done + self._rounding, float)
+
+    @property
+    def noise_against(self) -> Array:
+        """The same for row l beside the share of row i by weight (n x n): what rounding did to
+        that share counts as often as l has the weight of i."""
+        times = np.maximum(1, self.weights[:, None] / self.weights[None, :])
+        return np.asarray(self.noise[:, None] + self._rounding[:, None] * (times - 1), float)
+
+    @property
+    def _rounding(self) -> Array:
+        fastest = self.speedups.max(axis=1, initial=1)
+        return np.asarray(QUANTUM * sum(self.shares.shape) * fastest, float)
 
 
 def frame(snapshot: Snapshot) -> Allocation:

@@ -149,7 +149,7 @@ class Measured:
         gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
         envy = np.where(self.judged.bounded[:, None] > 0, -np.inf, gain)
         np.fill_diagonal(envy, -np.inf)
-        return envy, np.asarray(envy > found.noise[:, None], float)
+        return envy, np.asarray(envy > found.noise_against, float)
 
     def _envy(self) -> Finding:
         name = Property.ENVY_FREE
@@ -177,7 +177,7 @@ class Measured:
             tenant=self.judged.rows[row][0],
             other=self.judged.rows[other][0],
             in_gpus=figure(whole) if whole is not None and np.isfinite(whole) else None,
-            tolerance=figure(self.judged.noise[row]),
+            tolerance=figure(self.judged.noise_against[row, other]),
         )
 
     def _margins(self, found: Allocation) -> tuple[Array, Array]:

@@ -38,6 +38,21 @@ def sheet(there: Stage, number: int, who: str = "owner") -> str:
     return words(page[page.index('<section class="cert') :].partition("</section>")[0])
 
 
+class TestTheOrderOfPicks:
+    def test_is_told_by_the_rule_of_the_policy(self, committed_db: str) -> None:
+        assert committed_db
+        mixed = mixed_stage()
+        page = words(mixed.page("owner", mixed.url(f"rounds/{last_round(mixed).number}/")))
+        assert "Each job type up to its whole GPUs, larger gangs first" in page
+        assert "is served first" not in page
+        assert "rho then" not in page
+
+    def test_is_by_rho_under_ltgf(self, there: Stage) -> None:
+        page = words(there.page("owner", there.url(f"rounds/{last_round(there).number}/")))
+        assert "The tenant with the least rho is served first" in page
+        assert "its tenant's rho then" in page
+
+
 class TestARound:
     def test_is_stored_with_its_certificate(self, there: Stage) -> None:
         for round_ in Round.objects.filter(pool=there.lab.pool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from scheduling.domain.decision import Decision, Grant, Key
@@ -13,6 +14,7 @@ from scheduling.domain.jobs import Job
 from scheduling.domain.profiles import Profile
 from scheduling.domain.snapshot import ClaimService, Service
 from scheduling.fairness import measure, pareto
+from scheduling.fairness.allocations import Allocation
 from scheduling.fairness.certificate import (
     MAX_ROWS,
     Basis,
@@ -21,6 +23,7 @@ from scheduling.fairness.certificate import (
     plain,
     read,
 )
+from scheduling.fairness.properties import envy_matrix
 from scheduling.policies.base import decide_round
 from scheduling.policies.certify import certify
 from tests.unit.scheduling import snapshots
@@ -262,3 +265,20 @@ class TestACertificate:
         found = certify(broken, answer(COOPERATIVE))
         assert found.failure.startswith("TypeError")
         assert plain(found)["violated"] == []
+
+
+class TestWhatIsNothing:
+    def test_counts_the_rounding_of_a_small_share_by_weight(self) -> None:
+        """Of 8 GPUs by 1000 : 1, the small share is a micro-GPU too large: a thousandth."""
+        found = Allocation(
+            rows=((1, 0), (2, 0)),
+            gpu_types=("k80",),
+            speedups=np.ones((2, 1)),
+            shares=np.array([[7.992007], [0.007993]]),
+            capacity=np.array([8.0]),
+            weights=np.array([1000.0, 1.0]),
+            demand=np.array([100.0, 100.0]),
+        )
+        gain = envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        assert found.noise[0] < gain[0, 1] < found.noise_against[0, 1]
+        assert found.noise_against[1, 0] == pytest.approx(found.noise[1])
