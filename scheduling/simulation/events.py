@@ -27,9 +27,10 @@ class Events:
         self._heap: list[tuple[int, int, Kind, int]] = []
         self._sequence = 0
 
-    def __bool__(self) -> bool:
-        """Whether anything is still to come."""
-        return bool(self._heap or self._due)
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to come but expiries, which say nothing where no lease holds."""
+        return not self._heap
 
     def push(self, at_us: int, kind: Kind, key: int) -> None:
         """Let something happen at an instant."""

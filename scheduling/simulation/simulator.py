@@ -107,7 +107,7 @@ def play(
         if granted is None:
             granted = _round(world, outcome, timer)
         outcome.rounds += 1
-        is_stuck = not granted and not world.leases and not world.events
+        is_stuck = not granted and not world.leases and world.events.is_over
         idle_rounds = idle_rounds + 1 if is_stuck else 0
         if progress is not None:
             progress(len(world.books.jobs))

@@ -98,6 +98,14 @@ class TestInstants:
         outcome = simulate(small(), jobs, GRID)
         assert (ends(outcome), outcome.stranded) == ({1: 100}, (2,))
 
+    def test_and_it_is_told_soon_however_long_leases_are(self) -> None:
+        """Once the expiry of a lease that is over kept the grid going: for ages, without end."""
+        jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
+        long = replace(GRID, lease_us=9_999 * GRID.round_us)
+        outcome = simulate(small(), jobs, long)
+        assert outcome.stranded == (2,)
+        assert outcome.rounds < 99
+
 
 class TestSkipping:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
