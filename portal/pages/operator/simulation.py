@@ -61,6 +61,10 @@ class Kind:
         step = 60 if self.write is _time and max(values) >= DAY_S else self.step
         return (round(values[1] / step) - round(values[0] / step)) * step
 
+    def write_change(self, value: float) -> str:
+        """A difference; one of shares is in percentage points, which a percent sign would hide."""
+        return f"{thousands(value * 100, 1)} points" if self.write is _share else self.write(value)
+
 
 KINDS = (
     Kind("finished", "Jobs that are over then", _count, 1),
@@ -192,7 +196,7 @@ def _row(kind: Kind, rows: Sequence[Mapping[str, Any]]) -> Row:
     change = kind.change(raw)
     if not change:
         return Row(kind, values, "the same")
-    shown = kind.write(abs(change))
+    shown = kind.write_change(abs(change))
     verdict = ""
     if kind.better:
         verdict = "better" if change * kind.better > 0 else "worse"

@@ -22,7 +22,7 @@ class TestAFigure:
         ("name", "before", "after", "told"),
         [
             ("preemptions", 3, 5, ("3", "5", "+2", "worse")),
-            ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 %", "")),
+            ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 points", "")),
             ("finished", 5, 4, ("5", "4", "\N{MINUS SIGN}1", "worse")),
             ("waste", 0.1, 0.0999, ("10.0 %", "10.0 %", "the same", "")),
             ("deadline_miss_rate", None, None, ("does not apply", "does not apply", "", "")),
