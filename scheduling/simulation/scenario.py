@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduling.domain.cluster import Node
 from scheduling.domain.entitlements import Entitlement
+from scheduling.domain.profiles import PLAIN_MILLI
 from scheduling.simulation.books import Books, JobRow, LeaseRow
 from scheduling.simulation.figures import figures_of
 from scheduling.simulation.report import Result
@@ -131,21 +132,30 @@ def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
 def infinite(scenario: Scenario, rules: Rules) -> Result:
     """The floor: every job starts at the first round after it came, and is never disturbed.
 
-    What its user takes back ends as it does in a run.
+    It has the fastest of the types that it can use. What its user takes back ends as it does in a
+    run.
     """
     books = Books()
     for job in scenario.workload.jobs:
-        _alone(books, job, rules.round_us)
+        _alone(books, job, rules.round_us, _fastest_milli(scenario.cluster, job))
     cluster = replace(scenario.cluster, quotas=tuple(_one_type(scenario.cluster)))
     figures = figures_of(cluster, scenario.workload.jobs, books)
     figures.utilisation = figures.waste = None  # of endless GPUs
     return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
 
 
-def _alone(books: Books, job: SimJob, round_us: int) -> None:
+def _fastest_milli(cluster: Cluster, job: SimJob) -> int:
+    """Thousandths of the speed that its duration is told for."""
+    types = {node.gpu_type for node in cluster.nodes}
+    usable = types.intersection(job.gpu_types) if job.gpu_types else types
+    return max((cluster.speed_milli(job.profile, one) for one in usable), default=PLAIN_MILLI)
+
+
+def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
     """Write down a job that nobody disturbs."""
     start_us = _round_at(job.submitted_us, round_us)
-    end_us, state, reason = start_us + job.duration_us, "succeeded", "finished"
+    end_us = start_us - (-job.duration_us * 1000 // speed_milli)
+    state, reason, useful_us = "succeeded", "finished", job.duration_us
     if job.cancel_us is not None:
         asked_us = max(job.cancel_us, job.submitted_us)
         if asked_us <= start_us:  # it still waits
@@ -154,7 +164,8 @@ def _alone(books: Books, job: SimJob, round_us: int) -> None:
         seen_us = _round_at(asked_us, round_us)
         if seen_us < end_us:
             end_us, state, reason = seen_us, "cancelled", "cancelled"
-    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, end_us - start_us))
+            useful_us = (end_us - start_us) * speed_milli // 1000
+    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, useful_us))
     books.leases.append(LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
 
 

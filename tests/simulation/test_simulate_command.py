@@ -114,6 +114,15 @@ class TestARun:
         assert floor["avg_jct_s"] == run["avg_jct_s"] == 80  # of those that were not
         assert floor["jobs"] == run["jobs"] == 4
 
+    def test_is_nowhere_faster_than_endless_gpus(self, tmp_path: Path) -> None:
+        path = tmp_path / "jobs.csv"
+        jobs = ("a,1,0,600,", "a,1,0,600,slow", "a,1,5,600,fast")
+        path.write_text("\n".join(["tenant,gpus,submit_s,duration_s,gpu_types", *jobs]))
+        args = ("--trace", str(path), "--gpu-types", "slow:1,fast:1:3", "--floor", "--json")
+        floor, run = json.loads(command(*args))["results"]
+        assert floor["avg_jct_s"] == (200 + 600 + 200) / 3
+        assert run["avg_jct_s"] >= floor["avg_jct_s"]
+
     def test_reads_packed_files(self, tmp_path: Path) -> None:
         packed = tmp_path / "gavel.csv.gz"
         packed.write_bytes(gzip.compress(Path(GAVEL).read_bytes()))
