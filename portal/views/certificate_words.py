@@ -168,10 +168,11 @@ def _envy(row: FindingSeen) -> str:
         return (
             f"By weight, {who} would do {_gpus(row.worst)} more with the share of {other}.{pairs}"
         )
+    whose = f"{other}'s" if other != who else "that of another of its job types"
     if row.worst > -0.005:
-        return f"Closest of {plural(row.checked, 'pair')}: {who} would do the same with {other}'s."
+        return f"Closest of {plural(row.checked, 'pair')}: {who} would do the same with {whose}."
     less = _gpus(-row.worst)
-    return f"Closest of {plural(row.checked, 'pair')}: {who} would do {less} less with {other}'s."
+    return f"Closest of {plural(row.checked, 'pair')}: {who} would do {less} less with {whose}."
 
 
 def _alone(row: FindingSeen) -> str:

@@ -7,8 +7,8 @@ The rules, maximised over shares x >= 0 that keep to the capacity of each type:
 - `cooperative`, OEF (10): max `sum_l w_l . x_l` so that nobody envies: `w_l . x_l / pi_l >=
   w_l . x_i / pi_i`. A tenant whose cap binds envies as it must: instead of envy rows it has a
   floor, what its cap lets it use of the equal split. Guarantees hold for the others.
-- `gavel`: max of the least throughput over that of the equal split, then of the next (water
-  filling). Gavel's "time fractions sum to 1" is a cap of 1 GPU.
+- `gavel`: max of the least throughput over that of the equal split (of which a cap leaves what it
+  lets use), then of the next (water filling). Gavel's "time fractions sum to 1" is a cap of 1 GPU.
 - `max_efficiency`, OEF (4): max `sum_l w_l . x_l`. `max_min`: the equal split.
 
 Tenants are put into the order of their speedups first, and those with equal speedups (and equal
@@ -222,9 +222,9 @@ def _noncooperative(classes: Classes, backend: Backend) -> Answer:
 
 
 def _gavel(classes: Classes, backend: Backend) -> Answer:
-    # Normalised by the equal split: rate_l = w_l . m pi_l / sum pi, where it can run.
-    alike = classes.speedups @ classes.capacity * classes.weights / classes.weights.sum()
-    return water_fill(classes, alike, backend, equal=False)
+    # Normalised by the equal split: rate_l = w_l . m pi_l / sum pi, of which only what its cap
+    # lets it use: else one whose cap binds would be levelled up at the cost of the others.
+    return water_fill(classes, cap_floors(classes), backend, equal=False)
 
 
 def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> Answer:

@@ -43,7 +43,7 @@ from scheduling.policies.terms import end_reason
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
 # another vertex: then the memory, with the last answer in it, is dropped.
-VERSION = f"1 highs {version('highspy')}"
+VERSION = f"2 highs {version('highspy')}"
 
 
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):

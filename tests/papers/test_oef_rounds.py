@@ -418,3 +418,26 @@ class TestTheDocument:
     def test_of_the_baselines_options_is_the_same_but_for_the_environment(self) -> None:
         fields = set(OefOptions.__struct_fields__) - {"environment"}
         assert fields == set(SharingOptions.__struct_fields__)
+
+
+class TestLargeGangs:
+    """A gang of 8 on 8 GPUs, half of which its tenant is owed, beside single GPUs."""
+
+    def granted(self, own_type: int) -> int:
+        pool = cluster(
+            [[4, 4]], {1: 4, 2: 4}, [profile(key, 2 - key % 2, 1000) for key in (1, 2, 3)]
+        )
+        jobs = [
+            *queue(1, 1, gpus=8, profile=own_type),
+            *queue(1, 8, profile=1, first=50),
+            *queue(2, 12, profile=2, first=100),
+        ]
+        return sum(
+            grant.job == 1 for _, decision, _ in rounds(pool, jobs, 40) for grant in decision.grants
+        )
+
+    def test_run_where_they_are_a_job_type_of_their_own(self) -> None:
+        assert self.granted(3) >= 1
+
+    def test_wait_behind_the_smaller_jobs_of_their_type(self) -> None:
+        assert self.granted(1) == 0

@@ -195,6 +195,22 @@ class TestCaps:
         found = solve_shares(asked, Rule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
+    def test_take_nothing_from_others_under_gavel(self) -> None:
+        """The heavy tenant can use 10 GPUs only; nobody may do worse than alone to level it up."""
+        found = solve_shares(
+            ask(
+                [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
+                [16, 8, 16],
+                [1, 1, 1000, 1],
+                [4, 2, 10, 10],
+            ),
+            Rule.GAVEL,
+        )
+        # Alone: 1 part of 1003 of 8 GPUs; 8 x 1000 / 1003 fast ones, and slow ones to make it 10.
+        fast = 8 * 1000 / 1003
+        alone = [800 * 8 / 1003, 8 / 1003, 75 * fast + 10 - fast, 32 / 1003]
+        assert (found.throughputs >= np.array(alone) * (1 - 1e-6)).all()
+
 
 class TestABackendThatFails:
     def failing(self, *_: Any, **__: Any) -> Any:

@@ -1,0 +1,31 @@
+"""A certificate's lines in words."""
+
+from __future__ import annotations
+
+from portal.views.certificate_words import _envy
+from scheduling.fairness.certificate import Basis, Property, Verdict
+from scheduling.selectors.certificates import FindingSeen
+from scheduling.selectors.sight import Seen
+
+
+def seen(name: str) -> Seen:
+    return Seen(tenant=1, number=1, name=name, initials=name[:2], swatch=0)
+
+
+def closest(tenant: str, other: str) -> str:
+    return _envy(
+        FindingSeen(
+            name=Property.ENVY_FREE, verdict=Verdict.HOLDS, basis=Basis.IDEALS, checked=6, count=0,
+            worst=0.0, seen=seen(tenant), other=seen(other), in_gpus=None, total=None, named=(),
+            hidden=False, why="",
+        )
+    )  # fmt: skip
+
+
+class TestTheClosestPair:
+    def test_of_two_tenants(self) -> None:
+        assert closest("red", "blue") == "Closest of 6 pairs: red would do the same with blue's."
+
+    def test_of_one_tenants_job_types_is_told_as_such(self) -> None:
+        told = "Closest of 6 pairs: red would do the same with that of another of its job types."
+        assert closest("red", "red") == told
