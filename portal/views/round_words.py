@@ -35,6 +35,11 @@ def order_words(policy: str) -> str:
     return ORDERS.get(policy, BY_SHARES)
 
 
+def trades_types(policy: str) -> bool:
+    """Whether a policy gives less of one GPU type for more of another."""
+    return policy not in ORDERS
+
+
 def replay_command(pool: str, number: int) -> str:
     """The command that decides a round again and compares bytes."""
     return f"{PYTHON} manage.py replay_round {number} --pool {pool}"

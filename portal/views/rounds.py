@@ -168,7 +168,7 @@ def _body(view: RoundView) -> dict[str, Any]:
             key: sum(getattr(row, key) for row in view.shares)
             for key in ("quota", "demand", "deserved", "own", "borrowed", "holds")
         },
-        "share_title": _share_title(view.shares),
+        "share_title": _share_title(view),
         "types": len({row.gpu_type for row in view.shares}),
         "hashes": [
             (label, hash_bars(sha256), hash_groups(sha256))
@@ -220,11 +220,17 @@ def _share(row: ShareRow, rows: Sequence[ShareRow]) -> dict[str, Any]:
     }
 
 
-def _share_title(rows: Sequence[ShareRow]) -> str:
-    """A finding: who holds at least min(demand, quota) now."""
-    seen = [row for row in rows if row.seen]
+def _share_title(view: RoundView) -> str:
+    """A finding: who holds at least min(demand, quota) now.
+
+    A policy that shares by a program trades one type for another on purpose, so there a row says
+    nothing alone.
+    """
+    seen = [row for row in view.shares if row.seen]
     if not seen:
         return "Shares"
+    if words.trades_types(view.round.policy):
+        return "Shares trade one GPU type for another"
     less = len({row.seen.tenant for row in seen if row.seen and row.holds < row.deserved})
     of = len({row.seen.tenant for row in seen if row.seen})
     if not less:

@@ -115,6 +115,8 @@ class TestTheRoundsPage:
         read_ = words(page)
         assert f"by policy oef {round_.policy_version}" in read_
         assert "Program solved by fast: optimal" in read_
+        assert "Shares trade one GPU type for another" in read_
+        assert "deserve now" not in read_
         assert "Tenant Quota Demand Deserves Own Borrows Holds" in read_
         for sha256 in (round_.snapshot_sha256, round_.decision_sha256):
             assert sha256 in "".join(re.sub(r"<[^>]+>", "", page).split())
