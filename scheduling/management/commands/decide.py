@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,26 @@ def _read(path: Path) -> Snapshot:
         raise ValueError(
             f"{path} has a snapshot of version {snapshot.schema}; known are up to {SCHEMA_VERSION}"
         )
+    for what, holds in _bounds(snapshot):
+        if not holds:
+            raise ValueError(f"{path} holds no valid snapshot: {what}")
     return snapshot
+
+
+def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
+    """What the portal itself never writes otherwise."""
+    yield "lease_us must be at least 1", snapshot.lease_us >= 1
+    yield "round_us must be at least 0", snapshot.round_us >= 0
+    for node in snapshot.nodes:
+        yield f"node {node.id}: gpus must be at least 0", node.gpus >= 0
+    for job in snapshot.jobs:
+        yield f"job {job.id}: gpus and weight must be at least 1", min(job.gpus, job.weight) >= 1
+    for row in snapshot.entitlements:
+        yield f"quota of tenant {row.tenant}: gpus must be at least 0", row.gpus >= 0
+    for profile in snapshot.profiles:
+        slowest = min((speed for _, speed in profile.speedups), default=0)
+        yield f"profile {profile.id}: priority must be at least 1", profile.priority >= 1
+        yield f"profile {profile.id}: speeds must be at least 0", slowest >= 0
 
 
 def _asked(snapshot: Snapshot, options: dict[str, Any]) -> Snapshot:

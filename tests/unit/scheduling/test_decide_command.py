@@ -14,6 +14,8 @@ from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 
 from benchmarks.ltgf_pool import pool
+from scheduling.domain.cluster import Node
+from scheduling.domain.profiles import Profile
 from scheduling.domain.values import canonical_bytes, sha256_hex
 from scheduling.policies.base import decide_round
 from tests.papers.test_sharing_properties import mixed
@@ -85,6 +87,15 @@ class TestADecision:
             (b"x\x9c123", "cannot be decompressed"),
             (canonical_bytes(SNAPSHOT)[:-9], "holds no snapshot"),
             (canonical_bytes(replace(SNAPSHOT, schema=99)), "of version 99; known are up to"),
+            (canonical_bytes(replace(SNAPSHOT, lease_us=0)), "lease_us must be at least 1"),
+            (
+                canonical_bytes(replace(SNAPSHOT, nodes=(Node(7, "v100", -1),))),
+                "node 7: gpus must be at least 0",
+            ),
+            (
+                canonical_bytes(replace(SNAPSHOT, profiles=(Profile(3, 1, (), 0),))),
+                "profile 3: priority must be at least 1",
+            ),
         ],
     )
     def test_is_refused_for_a_file_that_is_no_snapshot(
