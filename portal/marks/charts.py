@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from portal.marks.figures import ratio, telling_places, thousands
+from portal.marks.frame import drawing, time_axis
 from portal.marks.labels import Place, Point
 from portal.marks.labels import label as label_at
-from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
+from portal.marks.scale import Scale, text_width, tick_places, ticks
 from portal.marks.svg import Markup, join, move, path, rect, tag, text
 
 WIDTH, HEIGHT, TOP, BASE = 300, 236, 22, 210
@@ -66,12 +67,12 @@ def use_chart(
         if p.use > p.quota
     )
     parts += [path(move(use), class_="ln"), path(move(quota), class_="q")]
-    parts.append(_time_axis(points[0].at, now, x, left, width))
+    parts.extend(time_axis(points[0].at, now, x, left=left, base=BASE, width=width, count=4))
     parts.append(_quota_label(spans, use, y, left, width))
     parts.append(_now_label(points[-1], [use, quota], y, width))
     if note:
         parts.append(text((left + width) / 2, BASE - 12, note, class_="halo-own", anchor="middle"))
-    return _chart(parts, label, width)
+    return drawing(parts, label, width, HEIGHT)
 
 
 def _quota_label(
@@ -135,8 +136,8 @@ def rho_chart(
     under: list[Place] = [(at, min(line + 16, BASE - 4), "start") for at in steps]
     over: list[Place] = [(at, line - 6, "start") for at in steps]
     parts.append(label_at(words, [*under, *over], curves, css="b halo"))
-    parts.append(_time_axis(start, end, x, left, width))
-    return _chart(parts, label, width)
+    parts.extend(time_axis(start, end, x, left=left, base=BASE, width=width, count=4))
+    return drawing(parts, label, width, HEIGHT)
 
 
 def _runs(points: Sequence[RhoPoint]) -> list[list[tuple[datetime, float]]]:
@@ -160,29 +161,7 @@ def _grid(levels: Sequence[float], y: Scale, left: float, width: float, places: 
     )
 
 
-def _time_axis(start: datetime, end: datetime, x: Scale, left: float, width: float) -> Markup:
-    marks = time_ticks(start, end, 4)
-    parts = [path(f"M{left:.1f} {BASE}H{width}", class_="axis")]
-    for at in marks:
-        words, place = tick_words(at, marks), x(at.timestamp())
-        if left - 8 <= place - text_width(words) / 2 and place < width - 56:
-            parts.append(text(place, BASE + 18, words, anchor="middle"))
-    parts.append(text(width, BASE + 18, "now", class_="b", anchor="end"))
-    return join(parts)
-
-
 def _blank(label: str, width: int) -> Markup:
     words = text(width / 2, (TOP + BASE) / 2, "no history yet", anchor="middle")
     frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
-    return _chart([frame, words], label, width)
-
-
-def _chart(parts: Sequence[object], label: str, width: int) -> Markup:
-    return tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {width} {HEIGHT}",
-        class_="ch",
-        role="img",
-        aria_label=label,
-    )
+    return drawing([frame, words], label, width, HEIGHT)

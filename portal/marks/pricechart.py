@@ -8,8 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from portal.marks.figures import credits_text
+from portal.marks.frame import drawing, time_axis
 from portal.marks.labels import Place, Point, label
-from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
+from portal.marks.scale import Scale, text_width, tick_places, ticks
 from portal.marks.svg import Markup, move, path, rect, tag, text
 
 HEIGHT, TOP, BASE, LEFT = 220, 24, 190, 44
@@ -30,7 +31,7 @@ def price_chart(
     if not steps:
         frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
         blank = text(width / 2, (TOP + BASE) / 2, "no price posted yet", anchor="middle")
-        return _chart([frame, blank], label, width)
+        return drawing([frame, blank], label, width, HEIGHT)
     # Coordinates are floats; no amount that is written comes from them.
     values = [float(step.price) for step in steps]
     room = max((max(values) - min(values)) * 0.15, 0.05)
@@ -49,9 +50,12 @@ def price_chart(
         for step, end, value in zip(steps, ends, values, strict=True)
         for at in (step.at, end)
     ]
-    parts += [path(move(line), class_="la"), *_time_axis(steps[0].at, now, x, width)]
+    parts += [
+        path(move(line), class_="la"),
+        *time_axis(steps[0].at, now, x, left=LEFT, base=BASE, width=width, count=5),
+    ]
     parts += _labels(steps, values, line, x, y)
-    return _chart(parts, label, width)
+    return drawing(parts, label, width, HEIGHT)
 
 
 def _labels(
@@ -83,25 +87,3 @@ def _labels(
         if max(values) > min(values) and at + text_width(words) < free:
             labels.append(text(max(at, LEFT + 4), y(values[place]) + shift, words, class_="b halo"))
     return labels
-
-
-def _time_axis(start: datetime, end: datetime, x: Scale, width: int) -> list[Markup]:
-    marks = time_ticks(start, end, 5)
-    parts = [path(f"M{LEFT} {BASE}H{width}", class_="axis")]
-    for at in marks:
-        words, place = tick_words(at, marks), x(at.timestamp())
-        if place - text_width(words) / 2 >= LEFT - 8 and place < width - 56:
-            parts.append(text(place, BASE + 18, words, anchor="middle"))
-    parts.append(text(width, BASE + 18, "now", class_="b", anchor="end"))
-    return parts
-
-
-def _chart(parts: Sequence[object], label: str, width: int) -> Markup:
-    return tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {width} {HEIGHT}",
-        class_="ch",
-        role="img",
-        aria_label=label,
-    )

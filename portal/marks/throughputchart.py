@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from portal.marks.figures import thousands
+from portal.marks.frame import drawing, time_axis
 from portal.marks.labels import Place, Point, label
-from portal.marks.scale import Scale, text_width, tick_places, tick_words, ticks, time_ticks
+from portal.marks.scale import Scale, text_width, tick_places, ticks
 from portal.marks.svg import Markup, move, path, rect, tag, text
 
 HEIGHT, TOP, BASE, LEFT = 236, 30, 210, 44
@@ -42,7 +43,7 @@ def throughput_chart(
     if not points:
         frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
         blank = text(width / 2, (TOP + BASE) / 2, "no round yet", anchor="middle")
-        return _chart([frame, blank], label, width)
+        return drawing([frame, blank], label, width, HEIGHT)
     highest = max(point.value for point in points)
     levels = ticks(0, max(highest, 1) * 1.1, 4)
     y = Scale(levels[0], levels[-1], BASE, TOP)
@@ -61,8 +62,11 @@ def throughput_chart(
     shown = [switch for switch in switches if points[0].at < switch.at <= now]
     parts += _switches(shown, x, width)
     parts.append(path(move(line), class_="la"))
-    parts += [*_time_axis(points[0].at, now, x, width), *_now(points[-1], line, x, y)]
-    return _chart(parts, label, width)
+    parts += [
+        *time_axis(points[0].at, now, x, left=LEFT, base=BASE, width=width, count=4),
+        *_now(points[-1], line, x, y),
+    ]
+    return drawing(parts, label, width, HEIGHT)
 
 
 def _switches(switches: Sequence[Switch], x: Scale, width: int) -> list[Markup]:
@@ -88,25 +92,3 @@ def _now(last: SpeedPoint, line: Sequence[Point], x: Scale, y: Scale) -> list[Ma
         tag("circle", cx=x.end, cy=end, r=4, class_="dot"),
         label(f"{thousands(last.value, 1)} now", places, [line], css="ac halo"),
     ]
-
-
-def _time_axis(start: datetime, end: datetime, x: Scale, width: int) -> list[Markup]:
-    marks = time_ticks(start, end, 4)
-    parts = [path(f"M{LEFT} {BASE}H{width}", class_="axis")]
-    for at in marks:
-        words, place = tick_words(at, marks), x(at.timestamp())
-        if place - text_width(words) / 2 >= LEFT - 8 and place < width - 56:
-            parts.append(text(place, BASE + 18, words, anchor="middle"))
-    parts.append(text(width, BASE + 18, "now", class_="b", anchor="end"))
-    return parts
-
-
-def _chart(parts: Sequence[object], label: str, width: int) -> Markup:
-    return tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {width} {HEIGHT}",
-        class_="ch",
-        role="img",
-        aria_label=label,
-    )
