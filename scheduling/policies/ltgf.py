@@ -39,10 +39,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 
 from scheduling.domain.cluster import Placement
-from scheduling.domain.decision import Decision, End, Grant, Key, Renew, Skip
+from scheduling.domain.decision import Decision, Grant, Key, Renew, Skip
 from scheduling.domain.jobs import Job
 from scheduling.domain.leases import Lease
-from scheduling.domain.reasons import EndReason, Reason
+from scheduling.domain.reasons import Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.placement.consolidated import Room, rooms
 from scheduling.placement.staying import stay
@@ -52,7 +52,7 @@ from scheduling.policies.ltgf_options import LtgfOptions
 from scheduling.policies.ltgf_queues import Candidate, Claim, claims
 from scheduling.policies.policy import parse_options
 from scheduling.policies.reservation import Reservations
-from scheduling.policies.terms import end_reason
+from scheduling.policies.terms import lapsed
 
 
 class Ltgf:
@@ -71,7 +71,7 @@ class Ltgf:
             at_us=snapshot.at_us,
             grants=tuple(grants),
             renewals=tuple(renewals),
-            ends=_ends(snapshot, renewed, pick.refused),
+            ends=lapsed(snapshot, renewed, pick.refused),
             skips=_skips(tenants, pick),
             memory=reservations.memory(pick.picked),
         )
@@ -240,22 +240,6 @@ def _skip_hopeless(claim: Claim, room: Room) -> None:
             break
         index += 1
     claim.next = index
-
-
-def _ends(snapshot: Snapshot, renewed: set[int], refused: dict[int, Refusal]) -> tuple[End, ...]:
-    """Leases that ended and were not renewed, with the reason."""
-    gpus = {node.id: node.gpus for node in snapshot.nodes}
-    ends = []
-    for lease in sorted(snapshot.leases, key=lambda lease: lease.id):
-        if lease.id in renewed or not lease.ends_by(snapshot.at_us):
-            continue
-        reason = EndReason.NOT_RENEWED
-        if any(gpus.get(node, 0) < count for node, count in lease.placement):
-            reason = EndReason.DRAINED
-        elif lease.job in refused:
-            reason = end_reason(refused[lease.job].reason)
-        ends.append(End(lease.id, lease.job, lease.tenant, reason))
-    return tuple(ends)
 
 
 def _skips(tenants: list[Claim], pick: Picks) -> tuple[Skip, ...]:

@@ -27,8 +27,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from scheduling.domain.decision import Decision, End, Ideal, Skip
-from scheduling.domain.reasons import EndReason, Reason
+from scheduling.domain.decision import Decision, Ideal, Skip
+from scheduling.domain.reasons import Reason
 from scheduling.domain.snapshot import Snapshot
 from scheduling.formulations.shares import Rule
 from scheduling.placement.rounding import Want, round_shares
@@ -39,7 +39,7 @@ from scheduling.policies.reservation import Reservations
 from scheduling.policies.sharing_memory import deviations_read, memory_write, shares_known
 from scheduling.policies.sharing_picks import Picks, pick_all
 from scheduling.policies.sharing_rows import MICRO, Candidate, Column, Program, Row, Shares, table
-from scheduling.policies.terms import end_reason
+from scheduling.policies.terms import lapsed
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
 # another vertex: then the memory, with the last answer in it, is dropped.
@@ -84,7 +84,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> De
         at_us=snapshot.at_us,
         grants=tuple(grants),
         renewals=tuple(renewals),
-        ends=_ends(snapshot, {renewal.lease for renewal in renewals}, picks),
+        ends=lapsed(snapshot, {renewal.lease for renewal in renewals}, picks.refused),
         skips=_skips(rows, columns, picks),
         memory=memory | reservations.memory(picks.picked),
         ideals=_ideals(rows, columns, shares),
@@ -159,22 +159,6 @@ def _ideals(rows: list[Row], columns: list[Column], shares: Shares) -> tuple[Ide
             for kind in some
         ]
     return tuple(told)
-
-
-def _ends(snapshot: Snapshot, renewed: set[int], picks: Picks) -> tuple[End, ...]:
-    """Leases that ended and were not renewed, with the reason."""
-    gpus = {node.id: node.gpus for node in snapshot.nodes}
-    ends = []
-    for lease in sorted(snapshot.leases, key=lambda lease: lease.id):
-        if lease.id in renewed or not lease.ends_by(snapshot.at_us):
-            continue
-        reason = EndReason.NOT_RENEWED
-        if any(gpus.get(node, 0) < count for node, count in lease.placement):
-            reason = EndReason.DRAINED
-        elif lease.job in picks.refused:
-            reason = end_reason(picks.refused[lease.job].reason)
-        ends.append(End(lease.id, lease.job, lease.tenant, reason))
-    return tuple(ends)
 
 
 def _skips(rows: list[Row], columns: list[Column], picks: Picks) -> tuple[Skip, ...]:

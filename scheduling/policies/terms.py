@@ -10,6 +10,7 @@ Source: architecture, "Own and borrowed", "Credit loop".
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from scheduling.domain.decision import Decision, End, Grant, Renew, Skip
@@ -27,6 +28,27 @@ _END_REASONS = {
 def end_reason(reason: Reason) -> EndReason:
     """Why a lease ends whose renewal was refused for `reason`."""
     return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
+
+
+def lapsed(
+    snapshot: Snapshot, renewed: Collection[int], refused: Mapping[int, Refusal]
+) -> tuple[End, ...]:
+    """The leases that end by this round and are not in `renewed`, with the reason.
+
+    `refused`: by job, what a limit said to its renewal.
+    """
+    gpus = {node.id: node.gpus for node in snapshot.nodes}
+    ends = []
+    for lease in sorted(snapshot.leases, key=lambda lease: lease.id):
+        if lease.id in renewed or not lease.ends_by(snapshot.at_us):
+            continue
+        reason = EndReason.NOT_RENEWED
+        if any(gpus.get(node, 0) < count for node, count in lease.placement):
+            reason = EndReason.DRAINED
+        elif lease.job in refused:
+            reason = end_reason(refused[lease.job].reason)
+        ends.append(End(lease.id, lease.job, lease.tenant, reason))
+    return tuple(ends)
 
 
 class Terms(NamedTuple):

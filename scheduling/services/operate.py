@@ -53,14 +53,7 @@ def pool_change(
         errors = _length_errors(lengths)
         if visibility not in Pool.Visibility.values:
             errors["visibility"] = "Choose what tenants see."
-        chosen: dict[str, Any] = {}
-        try:
-            chosen = msgspec.to_builtins(registry.options(policy, dict(options)))
-        except registry.UnknownPolicyError:
-            errors["policy"] = "Choose one of the policies."
-        except OptionError as error:
-            field, _, words = str(error).partition(": ")
-            errors[f"option-{field}"] = words
+        chosen = options_read(policy, options, errors)
         if errors:
             raise ChangeError(errors)
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
@@ -75,6 +68,20 @@ def pool_change(
             subject = f"pool {pool.name}"
             audit_write(actor, "pool.changed", subject, before=was, after=becomes, reason=reason)
     return pool
+
+
+def options_read(policy: str, options: Mapping[str, Any], errors: dict[str, str]) -> dict[str, Any]:
+    """A policy's options in full; what is wrong goes into `errors`, by the form's field."""
+    try:
+        read: dict[str, Any] = msgspec.to_builtins(registry.options(policy, dict(options)))
+    except registry.UnknownPolicyError:
+        errors["policy"] = "Choose one of the policies."
+    except OptionError as error:
+        field, _, words = str(error).partition(": ")
+        errors[f"option-{field}"] = words
+    else:
+        return read
+    return {}
 
 
 def _length_errors(lengths: Mapping[str, int | None]) -> dict[str, str]:

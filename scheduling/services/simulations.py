@@ -12,15 +12,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import structlog
 from celery import current_app
 from django.db import transaction
 
 from scheduling.engine.clock import clock_read, wall_now
 from scheduling.models import Job, Pool, Simulation
-from scheduling.policies import registry
-from scheduling.policies.policy import OptionError
+from scheduling.services.operate import options_read
 from tenants.audit import Actor, audit_write
 from tenants.operating import ChangeError, operation
 from tenants.scopes import site_scope
@@ -71,16 +69,9 @@ def simulation_ask(
 
 def _chosen(policy: str, options: Mapping[str, Any], hours: int) -> dict[str, Any]:
     errors: dict[str, str] = {}
-    chosen: dict[str, Any] = {}
     if hours not in HOURS:
         errors["hours"] = f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours."
-    try:
-        chosen = msgspec.to_builtins(registry.options(policy, dict(options)))
-    except registry.UnknownPolicyError:
-        errors["policy"] = "Choose one of the policies."
-    except OptionError as error:
-        field, _, words = str(error).partition(": ")
-        errors[f"option-{field}"] = words
+    chosen = options_read(policy, options, errors)
     if errors:
         raise ChangeError(errors)
     return chosen

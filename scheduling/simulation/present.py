@@ -19,7 +19,7 @@ from scheduling.domain.leases import Lease
 from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
 from scheduling.simulation.events import Kind
 from scheduling.simulation.workloads import Cluster, SimJob
-from scheduling.simulation.world import Rules, World, _Run, free_gpus
+from scheduling.simulation.world import Rules, Run, World, free_gpus
 
 
 class Work(NamedTuple):
@@ -94,14 +94,14 @@ class PresentWorld(World):
                 work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
                 job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
             )  # fmt: skip
-            run = _Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
+            run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
             self.queue.add(job.id)
         for lease in start.snapshot.leases:
             if lease.job in self.runs:  # else it was set aside, and its lease runs out
                 self._hold(self.runs[lease.job], lease, start.work[lease.job])
 
-    def _hold(self, run: _Run, lease: Lease, work: Work) -> None:
+    def _hold(self, run: Run, lease: Lease, work: Work) -> None:
         self.queue.discard(lease.job)
         run.leases, run.lease = work.leases + 1, lease.id
         run.started_us = lease.started_us if work.started_us is None else work.started_us

@@ -56,7 +56,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """A job that has arrived and is not over: its work and its present lease."""
 
     job: SimJob
@@ -99,7 +99,7 @@ class World:
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
         self._terms: dict[int, int] = {}  # terms that `jobs` does not count yet
-        self.runs: dict[int, _Run] = {}
+        self.runs: dict[int, Run] = {}
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
         self.queue: set[int] = set()  # jobs that wait
@@ -157,7 +157,7 @@ class World:
             sim.id, sim.tenant, sim.gpus, sim.submitted_us, sim.gpu_types, sim.weight, 0,
             sim.max_price_micro, sim.deadline_us, sim.estimate_us, sim.profile,
         )  # fmt: skip
-        self.runs[sim.id] = _Run(sim)
+        self.runs[sim.id] = Run(sim)
         self.queue.add(sim.id)
         self.changes.append(
             Change(
@@ -408,7 +408,7 @@ class World:
         self._start(self.runs[grant.job], grant, lease_id)
         self.events.push_due(until_us, lease_id)
 
-    def _start(self, run: _Run, grant: Grant, lease_id: int) -> None:
+    def _start(self, run: Run, grant: Grant, lease_id: int) -> None:
         run.overhead_us = self.rules.cold_us if run.leases else 0
         run.leases += 1
         run.lease = lease_id

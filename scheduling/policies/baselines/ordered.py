@@ -19,12 +19,12 @@ from scheduling.domain.cluster import Placement
 from scheduling.domain.decision import Decision, End, Grant, Key, Renew
 from scheduling.domain.jobs import Job, arrival_order
 from scheduling.domain.leases import Lease
-from scheduling.domain.reasons import EndReason, Reason
+from scheduling.domain.reasons import Reason
 from scheduling.domain.snapshot import JobService, Snapshot
 from scheduling.placement.consolidated import FreeGpus, Room, rooms
 from scheduling.policies import explain
 from scheduling.policies.admission import Admission, Refusal
-from scheduling.policies.terms import end_reason
+from scheduling.policies.terms import lapsed
 
 
 class Candidate(NamedTuple):
@@ -197,19 +197,8 @@ class _Picks:
 
     def ends(self) -> tuple[End, ...]:
         """Leases that ended and were not renewed, with the reason."""
-        gpus = {node.id: node.gpus for node in self._snapshot.nodes}
         renewed = {row.lease for row in self.renewals}
-        ends = []
-        for lease in self._snapshot.leases:
-            if lease.id in renewed or not lease.ends_by(self._snapshot.at_us):
-                continue
-            reason = EndReason.NOT_RENEWED
-            if any(gpus.get(node, 0) < count for node, count in lease.placement):
-                reason = EndReason.DRAINED
-            elif lease.job in self._refused:
-                reason = end_reason(self._refused[lease.job].reason)
-            ends.append(End(lease.id, lease.job, lease.tenant, reason))
-        return tuple(ends)
+        return lapsed(self._snapshot, renewed, self._refused)
 
     def queues(self) -> list[explain.Queue]:
         """The jobs that wait, as they are explained."""
