@@ -17,16 +17,16 @@ import numpy as np
 
 from benchmarks.decide_ltgf import cpu_ms, sized
 from benchmarks.ltgf_pool import advanced
-from scheduling.domain.cluster import Node
-from scheduling.domain.decision import Decision, Ideal
-from scheduling.domain.entitlements import Entitlement, Tenant
-from scheduling.domain.jobs import Job
-from scheduling.domain.profiles import Profile
-from scheduling.domain.snapshot import SCHEMA_VERSION, Service, Snapshot
-from scheduling.domain.values import HOUR_US
-from scheduling.fairness.certificate import Certificate, plain
-from scheduling.policies.base import decide_round
-from scheduling.policies.certify import certify
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision, Ideal
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import SCHEMA_VERSION, Service, Snapshot
+from evenshare_core.domain.values import HOUR_US
+from evenshare_core.fairness.certificate import Certificate, plain
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.certify import certify
 
 TENANTS, TYPES, NODES, JOBS = 100, 5, 1_000, 10_000
 GOAL_MS = 200

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from benchmarks.literal_ltgf import LiteralLtgf, Pick
 from benchmarks.ltgf_pool import advanced, pool
-from scheduling.domain.invariants import violations
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes
-from scheduling.fairness.gpu_time import advance
-from scheduling.policies.base import decide_round
-from scheduling.policies.ltgf import POLICY
+from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.fairness.gpu_time import advance
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.ltgf.policy import POLICY
 
 PENDING, NODES, TENANTS = 10_000, 1_000, 100
 GOAL = 25  # times faster than the literal Algorithm 1, with the rule that pools use

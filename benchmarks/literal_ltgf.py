@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import inf
 
-from scheduling.domain.cluster import Placement
-from scheduling.domain.jobs import Job
-from scheduling.domain.leases import Lease
-from scheduling.domain.snapshot import Snapshot
-from scheduling.fairness.gpu_time import ServiceView, job_received
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import ServiceView, job_received
 
 Claim = tuple[int, str]
 Rank = tuple[float, float]

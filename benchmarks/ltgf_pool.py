@@ -6,13 +6,13 @@ import random
 
 import msgspec
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
-from scheduling.domain.jobs import Job
-from scheduling.domain.leases import Lease
-from scheduling.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from scheduling.domain.values import HOUR_US, SECOND_US
-from scheduling.fairness.gpu_time import advance
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
+from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.fairness.gpu_time import advance
 
 LEASE_US = 900 * SECOND_US
 ROUND_US = 10 * SECOND_US

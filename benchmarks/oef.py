@@ -16,7 +16,7 @@ from collections.abc import Callable
 import cvxpy
 import numpy as np
 
-from scheduling.formulations.shares import Rule, ShareProblem, ShareSolution, solve_shares
+from evenshare_core.formulations.shares import Rule, ShareProblem, ShareSolution, solve_shares
 
 TYPES = 10
 # Rule, how speedups are made, tenants, runs of ours, whether ECOS is asked, goal.

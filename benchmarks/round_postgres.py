@@ -25,11 +25,11 @@ NODES, GPUS, TENANTS, PENDING, RENEWALS = 1000, 8, 100, 10_000, 1000
 
 def main() -> None:
     """Start a temporary Postgres, fill it, and time rounds."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     import django
 
     django.setup()
-    from portal import prepare
+    from portal.site import prepare
 
     plugin.SERVICES.start()
     try:
@@ -72,7 +72,7 @@ def calm() -> None:
 
 
 def _filled(jobs: int) -> Any:
-    from scheduling.domain.values import SECOND_US
+    from evenshare_core.domain.values import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster
 
@@ -115,9 +115,9 @@ def _timed_round(lab: Any, after_s: int) -> dict[str, float]:
         return call
 
     steps = {
-        "snapshot": "snapshot_read",
+        "snapshot": "read_snapshot",
         "decide": "decide_round",
-        "apply": "round_apply",
+        "apply": "apply_round",
         "dispatch": "_dispatch",
     }
     originals = {attribute: getattr(rounds, attribute) for attribute in steps.values()}
@@ -126,7 +126,7 @@ def _timed_round(lab: Any, after_s: int) -> dict[str, float]:
     lab.at += timedelta(seconds=after_s)
     try:
         began = time.perf_counter()
-        result = rounds.round_run(lab.pool.pk, now=lab.now())
+        result = rounds.execute_round(lab.pool.pk, now=lab.now())
         times["whole"] = (time.perf_counter() - began) * 1000
     finally:
         for attribute, original in originals.items():

@@ -16,17 +16,17 @@ import resource
 import time
 from pathlib import Path
 
-from scheduling.domain.values import HOUR_US, SECOND_US
-from scheduling.simulation.scenario import Scenario, run_policy
-from scheduling.simulation.simulator import Outcome, simulate
-from scheduling.simulation.trace_formats import trace_lines
-from scheduling.simulation.workloads import (
+from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.simulation.scenario import Scenario, run_policy
+from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.workloads import (
     Workload,
-    nodes_make,
-    partitions_read,
-    workload_read,
+    make_nodes,
+    read_partitions,
+    read_workload,
 )
-from scheduling.simulation.world import Rules
+from evenshare_core.simulation.world import Rules
 
 ROOT = Path(__file__).resolve().parent.parent
 TWO_DAYS = ROOT / "scheduling" / "data" / "philly_2017-10-20.csv.gz"
@@ -39,7 +39,7 @@ LTGF = Rules("ltgf", round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
 def read(path: Path) -> Workload:
     """Return a trace's jobs."""
     with path.open("rb") as file:
-        return workload_read(trace_lines(file)[1])
+        return read_workload(trace_lines(file)[1])
 
 
 def report(name: str, jobs: int, cpu_s: float, outcome: Outcome, extra: str = "") -> None:
@@ -54,7 +54,7 @@ def report(name: str, jobs: int, cpu_s: float, outcome: Outcome, extra: str = ""
 def partitions(workload: Workload, path: Path) -> None:
     """FIFO and SJF with every tenant alone on its nodes, without leases that end."""
     with path.open() as file:
-        scenario = Scenario.make(workload, (), {}, partitions_read(file), 8)
+        scenario = Scenario.make(workload, (), {}, read_partitions(file), 8)
     for policy in ("fifo", "sjf"):
         began = time.process_time()
         outcome = run_policy(scenario, Rules(policy, lease_us=FOREVER_US))
@@ -64,7 +64,7 @@ def partitions(workload: Workload, path: Path) -> None:
 
 def pool(workload: Workload, nodes: int, *, days: int = 0) -> Scenario:
     """LTGF in one pool, 10 s rounds, 900 s leases; the scenario that it ran."""
-    scenario = Scenario.make(workload, nodes_make({"gpu": nodes}, 8), {}, {}, 8)
+    scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, 8), {}, {}, 8)
     cpu_s, outcome = timed(scenario, until_us=days * 24 * HOUR_US or None)
     report(f"ltgf, {nodes} nodes", len(outcome.books.jobs), cpu_s, outcome)
     return scenario

@@ -1,6 +1,6 @@
 """Submissions over HTTP on loopback, against the server that `make run` starts.
 
-`python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.web` with its pool of
+`python -m benchmarks.submit_http`. A durable Postgres, `python -m portal.site.web` with its pool of
 connections, and 8 clients with kept-alive connections and a key per job share the machine.
 First 2,000 jobs one by one, then 10,000 in bulks of 1,000 by one client. The plain method for
 comparison is the same jobs one by one by that one client.
@@ -73,11 +73,11 @@ class Server:
 
 def main() -> None:
     """Start a temporary Postgres and the web server, and time both ways."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     import django
 
     django.setup()
-    from portal import prepare
+    from portal.site import prepare
 
     services = plugin.SERVICES
     services.postgres = Postgres(folders.Folders(services.folder, services.folder / "run"))
@@ -154,22 +154,22 @@ def _stage() -> tuple[str, str]:
     from django.utils import timezone
 
     from tenants.models import Membership, User
-    from tenants.tokens import Scope, token_create
+    from tenants.tokens import Scope, create_token
     from tests.factories import cluster
 
     lab = cluster({"aa": 4, "bb": 4})
     user = User.objects.create(username="ada")
     Membership.objects.create(user=user, tenant=lab.tenants["aa"], role=Membership.Role.MEMBER)
-    _, secret = token_create(user=user, name="t", scopes=Scope, days=1, now=timezone.now())
+    _, secret = create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())
     return secret, lab.pool.name
 
 
 def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
     """The web server as the supervisor starts it."""
-    from portal.supervisor import WEB_POOL
+    from portal.embedded.supervisor import WEB_POOL
 
     return subprocess.Popen(
-        [sys.executable, "-m", "portal.web", str(listener.fileno())],
+        [sys.executable, "-m", "portal.site.web", str(listener.fileno())],
         pass_fds=[listener.fileno()],
         env={**os.environ, "DATABASE_POOL_SIZE": str(WEB_POOL)},
     )

@@ -18,7 +18,7 @@ from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, TENANT, Credits
 from scheduling.models import Job
-from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field
 from tenants.api.times import time_text
 from tenants.models import Tenant
@@ -129,7 +129,7 @@ class UsageList(SchedulingView):
     def get(self, request: Request) -> Response:
         """List a tenant's usage by term, newest first; amounts sum to what it is charged."""
         tenant = self._tenant()
-        key, limit = cursor_read(request, "usage"), limit_read(request)
+        key, limit = read_cursor(request, "usage"), read_limit(request)
         lines = UsageLine.objects.filter(tenant=tenant).order_by("-id")
         if key:
             lines = lines.filter(id__lt=key[0])
@@ -137,7 +137,7 @@ class UsageList(SchedulingView):
             related = lines.select_related("pool", "job", "lease", "gpu_type")
             found = list(related[: limit + 1])
         rows = [_usage(line, tenant) for line in found[:limit]]
-        more = cursor_make("usage", found[limit - 1].pk) if len(found) > limit else None
+        more = make_cursor("usage", found[limit - 1].pk) if len(found) > limit else None
         return Response({"results": rows, "next": more})
 
     def _tenant(self) -> Tenant:

@@ -20,7 +20,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from billing.models import Account, Book, Transfer
-from billing.money import to_credits, to_micro
+from evenshare_core.money.fixed_point import to_credits, to_micro
 
 NAMESPACE = uuid.UUID("6f3b8a0e-6d5c-5a43-9d0b-4c1f5f0d7a11")
 
@@ -85,17 +85,17 @@ def transfer_id(*parts: object) -> uuid.UUID:
     return uuid.uuid5(NAMESPACE, "/".join(str(part) for part in parts))
 
 
-def transfer_post(posting: Posting) -> Transfer:
+def post_transfer(posting: Posting) -> Transfer:
     """Post one transfer, or return the one that was posted by the same id and body.
 
     Raises:
         UnbalancedError, ConflictError, CreditLimitError: see there; nothing was posted.
     """
-    transfers_post([posting])
+    post_transfers([posting])
     return Transfer.objects.get(pk=posting.id)
 
 
-def transfers_post(postings: Sequence[Posting]) -> int:
+def post_transfers(postings: Sequence[Posting]) -> int:
     """Post transfers, all or none; return how many were new.
 
     Raises:
@@ -112,11 +112,11 @@ def transfers_post(postings: Sequence[Posting]) -> int:
     return len(new)
 
 
-def transfer_correct(
+def correct_transfer(
     source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
 ) -> Transfer:
     """Post a correction of `source`: what should have moved in addition, and why."""
-    return transfer_post(
+    return post_transfer(
         Posting(
             id=transfer_id("correction", source.pk, why),
             book_id=source.book_id,
@@ -131,12 +131,12 @@ def transfer_correct(
     )
 
 
-def allowance_post(
+def post_allowance(
     *, book: Book, tenant_id: int, amount_micro: int, effective_at: datetime, name: str
 ) -> Transfer:
     """Give a tenant credits from the operator's account, once per (book, tenant, name)."""
-    accounts = accounts_open(book, [tenant_id])
-    return transfer_post(
+    accounts = open_accounts(book, [tenant_id])
+    return post_transfer(
         Posting(
             id=transfer_id(book.slug, "allowance", tenant_id, name),
             book_id=book.pk,
@@ -162,7 +162,7 @@ def book_open(slug: str) -> Book:
     return book
 
 
-def accounts_open(book: Book, tenant_ids: Iterable[int]) -> dict[int, int]:
+def open_accounts(book: Book, tenant_ids: Iterable[int]) -> dict[int, int]:
     """Return account ids by tenant id, opening those that are missing; 0 is the operator's."""
     wanted = {0, *tenant_ids}
     known = _accounts(book, wanted)

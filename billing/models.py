@@ -304,9 +304,9 @@ class UsageShare(models.Model):
 class MeterCursor(models.Model):
     """How far a pool's lease events were metered and settled; its row is the meter's lock.
 
-    `state` holds the sweep between two batches (`billing.revenue.Sweep.to_state`) and `rests`:
-    [[after event, until_us], ...], the times at which a pool without rounds was brought up to
-    date. Hours before `settled_until` are closed.
+    `state` holds the sweep between two batches (`evenshare_core.money.revenue.Sweep.to_state`) and
+    `rests`: [[after event, until_us], ...], the times at which a pool without rounds was brought
+    up to date. Hours before `settled_until` are closed.
     """
 
     pool = models.OneToOneField(

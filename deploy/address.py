@@ -8,7 +8,7 @@ import shlex
 import sys
 from urllib.parse import parse_qsl, urlsplit
 
-from portal.environment import SettingError, database, text
+from portal.site.environment import SettingError, database, text
 
 # What libpq calls the parts of an address; an option that is not here would be lost.
 PARTS = {"HOST": "PGHOST", "PORT": "PGPORT", "USER": "PGUSER", "PASSWORD": "PGPASSWORD"}

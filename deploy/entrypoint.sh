@@ -17,26 +17,26 @@ role=${1:?a role: prepare, web, worker, beat, backup, restore, manage}
 shift
 case $role in
   prepare)
-    exec python -m portal.prepare
+    exec python -m portal.site.prepare
     ;;
   web)
     # Here, once: a process of the server that refused would be started again for ever.
-    python -m portal.prepare --check
+    python -m portal.site.prepare --check
     export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-8}"
-    exec python -m uvicorn portal.asgi:application \
+    exec python -m uvicorn portal.site.asgi:application \
       --host "${BIND:-127.0.0.1}" --port "${PORT:-8000}" \
       --workers "${WEB_CONCURRENCY:-2}" --lifespan off --proxy-headers --no-access-log \
       --no-server-header --timeout-graceful-shutdown 8 --log-config deploy/uvicorn-log.json
     ;;
   worker)
     queue=${1:?a queue: rounds or default}
-    python -m portal.prepare --check
-    exec python -m celery -A portal.celery worker --concurrency=1 --without-gossip \
+    python -m portal.site.prepare --check
+    exec python -m celery -A portal.site.celery worker --concurrency=1 --without-gossip \
       --without-mingle --queues "$queue" --hostname "$queue@%h"
     ;;
   beat)
-    python -m portal.prepare --check
-    exec python -m celery -A portal.celery beat --pidfile= \
+    python -m portal.site.prepare --check
+    exec python -m celery -A portal.site.celery beat --pidfile= \
       --schedule "${EVENSHARE_RUN_DIR:-/tmp}/beat-schedule"
     ;;
   backup | restore)

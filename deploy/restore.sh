@@ -49,7 +49,7 @@ different=$(ask --file deploy/restore.sql)
 step "every table has the rows that the manifest says"
 
 # 5. Migrations of newer code, roles and settings: as before any start.
-python -m portal.prepare
+python -m portal.site.prepare
 python manage.py migrate --check --database owner >/dev/null || stop "migrations are missing"
 step "migrations are applied"
 

@@ -10,4 +10,4 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         # `shared_task` needs the application in every process that sends a wake-up.
-        from portal import celery, checks  # noqa: F401, PLC0415 - registers, once models are there
+        pass

@@ -20,6 +20,7 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "lock-stamp")
 OLDEST = (3, 11)
 NEEDED_MB = 700
+PACKAGES = ("core", "client")
 
 
 def main():
@@ -71,12 +72,13 @@ def install(wanted):
         ],
         "could not install requirements/%s.txt" % wanted,
     )
-    # The `evenshare` command and the in-job runtime, from this checkout.
-    run(
-        [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]
-        + ["--no-config", "--python", PYTHON, "-e", os.path.join(ROOT, "client")],
-        "could not install the client",
-    )
+    # From this checkout: the library, and the `evenshare` command with the in-job runtime.
+    for package in PACKAGES:
+        run(
+            [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]
+            + ["--no-config", "--python", PYTHON, "-e", os.path.join(ROOT, package)],
+            "could not install " + package,
+        )
     with open(STAMP, "w") as stamp:
         stamp.write(stamp_of(wanted))
 
@@ -104,8 +106,9 @@ def stamp_of(wanted):
     for name in (wanted, "uv"):
         with open(os.path.join(HERE, name + ".txt"), "rb") as lock:
             digest.update(lock.read())
-    with open(os.path.join(ROOT, "client", "pyproject.toml"), "rb") as client:
-        digest.update(client.read())
+    for package in PACKAGES:
+        with open(os.path.join(ROOT, package, "pyproject.toml"), "rb") as project:
+            digest.update(project.read())
     return "%s %d.%d %s" % ((wanted,) + sys.version_info[:2] + (digest.hexdigest(),))
 
 

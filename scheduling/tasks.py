@@ -12,20 +12,20 @@ from celery import current_app, shared_task
 from django.conf import settings
 from django.db.models import Q
 
-from scheduling.engine.clock import clock_read, clock_tick, grid_instant
+from scheduling.engine.clock import grid_instant, read_clock, tick_clock
 from scheduling.engine.failures import round_failed, round_succeeded
-from scheduling.engine.housekeeping import old_rows_drop
-from scheduling.engine.rounds import Outcome, round_run
+from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.engine.rounds import Outcome, execute_round
 from scheduling.models import Job, Pool, PoolFence
 from scheduling.services.simulations import (
     LOST_WORDS,
+    claim_simulations,
     simulation_given_up,
     simulation_wanted,
-    simulations_claim,
     simulations_lost,
 )
-from tenants.idempotency import replies_drop
-from tenants.lockout import attempts_drop
+from tenants.idempotency import drop_replies
+from tenants.lockout import drop_attempts
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ def tick(**_: Any) -> int:
     woken = 0
     for pool in Pool.objects.order_by("id"):
         try:
-            now = clock_tick(pool.pk)
+            now = tick_clock(pool.pk)
             checked = PoolFence.objects.values_list("last_checked_at", flat=True).get(pool=pool)
             due = checked is None or grid_instant(now, pool.round_s) > checked
             wanted = not due and pool.on_demand and _wanted(pool, checked)
@@ -73,7 +73,7 @@ def _wanted(pool: Pool, checked: datetime | None) -> bool:
 def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
     """Run the pool's round if it is due or wanted between grid instants; return the outcome."""
     try:
-        outcome = round_run(pool_id, now=clock_read(pool_id), on_demand=on_demand).outcome
+        outcome = execute_round(pool_id, now=read_clock(pool_id), on_demand=on_demand).outcome
     except Exception as error:
         round_failed(pool_id, error)
         raise
@@ -85,11 +85,11 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
     """Drop what is kept for a limited time only."""
-    old_rows_drop()
+    drop_old_rows()
     simulations_lost()
     with site_scope():
-        replies_drop()
-        attempts_drop()
+        drop_replies()
+        drop_attempts()
 
 
 @shared_task(name="scheduling.simulations", ignore_result=True)
@@ -105,7 +105,7 @@ def simulations(**_: Any) -> int:
             simulation_given_up(*key, LOST_WORDS)  # unless it told its end itself
         elif not simulation_wanted(*key):
             process.kill()  # cancelled or given up inside of one long decision
-    claimed = simulations_claim()
+    claimed = claim_simulations()
     for key in claimed:
         command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "run_simulation"]
         try:

@@ -47,7 +47,7 @@
     if (element && element.textContent !== words) element.textContent = words;
   }
 
-  /* ---- words: the same rules as portal/marks/figures.py and bars.py ---- */
+  /* ---- words: the same rules as portal/charts/figures.py and bars.py ---- */
   function coarse(seconds) {
     var total = Math.floor(Math.abs(seconds));
     if (total >= 86400) return Math.floor(total / 86400) + " d";

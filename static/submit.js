@@ -1,5 +1,5 @@
 /* The submit page: which side was edited last, the line numbers, and what must not be replaced
-   under somebody's hands. The rest is htmx: see templates/portal/submit.html. */
+   under somebody's hands. The rest is htmx: see templates/jobs/submit.html. */
 (function () {
   "use strict";
   var form = document.getElementById("spec");

@@ -24,7 +24,7 @@ class Actor:
     request_id: str = ""
 
 
-def audit_write(
+def write_audit(
     actor: Actor,
     action: str,
     subject: str,

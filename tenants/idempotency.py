@@ -63,7 +63,7 @@ ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
 """
 
 
-def reply_begin(request: Request, made: list[str]) -> list[str] | None:
+def begin_reply(request: Request, made: list[str]) -> list[str] | None:
     """Claim the key for what is about to be made; return what was made before, or None.
 
     Inside the transaction of the work. A twin that holds the key is waited for: this returns
@@ -95,7 +95,7 @@ def reply_begin(request: Request, made: list[str]) -> list[str] | None:
     return list(known.made)
 
 
-def replies_drop() -> int:
+def drop_replies() -> int:
     """Forget keys older than `KEEP`; return how many. For the hourly housekeeping."""
     count, _ = IdempotentReply.objects.filter(created_at__lt=Now() - KEEP).delete()
     return count

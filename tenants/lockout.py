@@ -79,7 +79,7 @@ def is_locked(username: str, request: HttpRequest) -> bool:
         return LoginAttempt.objects.filter(**pair, at__gt=Now() - WINDOW).count() >= FAILURES
 
 
-def attempts_drop() -> int:
+def drop_attempts() -> int:
     """Forget attempts that count no more; return how many. For the hourly housekeeping."""
     count, _ = LoginAttempt.objects.filter(at__lt=Now() - WINDOW).delete()
     return count

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 
-from scheduling.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Mode
 
 
 class User(AbstractUser):

@@ -43,7 +43,7 @@ def period_at(periods: Iterable[Period], at: datetime) -> Period | None:
     return next((period for period in periods if period.holds_at(at)), None)
 
 
-def periods_set(
+def set_periods(
     periods: Sequence[Period], *, since: datetime, until: datetime | None, terms: Terms | None
 ) -> tuple[Period, ...]:
     """Let `terms` hold from `since` until `until` (None: open); terms None ends the quota.

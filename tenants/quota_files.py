@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from scheduling.domain.entitlements import Mode
-from tenants.periods import Period, Terms, periods_set
+from evenshare_core.domain.entitlements import Mode
+from tenants.periods import Period, Terms, set_periods
 
 COLUMNS = (
     *("tenant", "pool", "gpu_type", "gpus", "from", "until", "mode"),
@@ -82,7 +82,7 @@ class QuotaChange:
         return "changed" if self.after else "removed"
 
 
-def lines_read(text: str, *, is_yaml: bool) -> list[QuotaLine]:
+def read_lines(text: str, *, is_yaml: bool) -> list[QuotaLine]:
     """Return the rows of a file.
 
     Raises:
@@ -261,11 +261,11 @@ def periods_from(periods: Iterable[Period], now: datetime) -> tuple[Period, ...]
     for one in sorted(periods, key=lambda period: period.since):
         if one.until is None or one.until > now:
             begins = max(one.since, now)
-            kept = periods_set(kept, since=begins, until=one.until, terms=one.terms)
+            kept = set_periods(kept, since=begins, until=one.until, terms=one.terms)
     return kept
 
 
-def periods_replaced(
+def replace_periods(
     present: Sequence[Period], wanted: Sequence[Period], now: datetime
 ) -> tuple[Period, ...]:
     """Return the periods to store: what was stays, and from `now` on `wanted` holds.
@@ -277,7 +277,7 @@ def periods_replaced(
         return tuple(present)
     kept: tuple[Period, ...] = tuple(replace(one, until=now) for one in present if one.since < now)
     for one in wanted:
-        kept = periods_set(kept, since=one.since, until=one.until, terms=one.terms)
+        kept = set_periods(kept, since=one.since, until=one.until, terms=one.terms)
     return kept
 
 
@@ -323,7 +323,7 @@ def csv_written(rows: Iterable[Mapping[str, str]]) -> str:
     return out.getvalue()
 
 
-def yaml_written(rows: Iterable[Mapping[str, str]]) -> str:
+def format_yaml(rows: Iterable[Mapping[str, str]]) -> str:
     """Return rows as YAML, without what is empty; numbers as numbers."""
     counts = {"gpus", "borrow_limit", "lend_limit"}
     plain = [

@@ -50,7 +50,7 @@ def home_of(username: str) -> Seat | None:
     return access_of(user).home if user else None
 
 
-def tenant_find(slug: str) -> Tenant | None:
+def find_tenant(slug: str) -> Tenant | None:
     """Return the tenant of that slug, or None."""
     return Tenant.objects.filter(slug=slug).first()
 

@@ -47,7 +47,7 @@ class TooManyTokensError(Exception):
     """The person has `PER_PERSON` tokens; one must be dropped first."""
 
 
-def token_create(
+def create_token(
     *, user: User, name: str, scopes: Iterable[Scope], days: int, now: datetime
 ) -> tuple[ApiToken, str]:
     """Make a token; return it with its secret, which is not kept and never shown again.
@@ -94,7 +94,7 @@ class Bearer:
     access: Access
 
 
-def token_find(secret: str) -> Bearer | None:
+def find_token(secret: str) -> Bearer | None:
     """Return who bears a secret; None for every text that is no living one. One query."""
     if not secret.startswith(PREFIX) or not secret.isascii() or len(secret) > 100:
         return None
@@ -117,7 +117,7 @@ _TOKEN = ["id", "uid", "user_id", "name", "scopes"]
 _USER = ["id", "username", "first_name", "last_name", "is_active", "site_role"]
 
 
-def token_drop(*, user: User, uid: UUID) -> bool:
+def drop_token(*, user: User, uid: UUID) -> bool:
     """Drop one of a person's tokens; return whether there was one."""
     with site_scope():
         count, _ = ApiToken.objects.filter(user=user, uid=uid).delete()

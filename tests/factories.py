@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from billing.models import Book
-from portal.opening import pool_open
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.values import SECOND_US
+from portal.demo.pool_creation import open_pool
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.rounds import RoundResult, round_run
+from scheduling.engine.rounds import RoundResult, execute_round
 from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, Profile, VirtualWork
 from tenants.models import Quota, Tenant
-from tenants.services import tenant_create
+from tenants.services.tenants import create_tenant
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ class Cluster:
     def round(self, *, after_s: int = 0, **options: Any) -> RoundResult:
         """Move the clock on and run the round that is due then."""
         self.at += timedelta(seconds=after_s)
-        return round_run(self.pool.pk, now=self.now(), **options)
+        return execute_round(self.pool.pk, now=self.now(), **options)
 
     def rounds(self, count: int, *, every_s: int) -> list[RoundResult]:
         """Run several rounds, the first one now."""
@@ -95,14 +95,14 @@ def cluster(
     gpu_type, _ = GpuType.objects.get_or_create(name="v100")
     fields = {"round_s": 10, "lease_s": 900, **pool_fields}
     pool = Pool.objects.create(name=f"pool-{Pool.objects.count() + 1}", **fields)
-    pool_open(pool, BEGIN, scale=1)
+    open_pool(pool, BEGIN, scale=1)
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
     Node.objects.bulk_create(
         [Node(pool=pool, name=f"n{i:04d}", gpu_type=gpu_type, gpus=gpus) for i in range(nodes)]
     )
     tenants: dict[str, Tenant] = {}
     for index, (slug, quota) in enumerate(quotas.items()):
-        tenants[slug] = tenant_create(
+        tenants[slug] = create_tenant(
             slug=slug, name=slug, initials=slug[:2].upper(), swatch=index, book=pool.book
         )
         if quota:

@@ -122,7 +122,7 @@ def services() -> Services:
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
     """Migrated once, as the owner, exactly as `manage.py up` does it."""
-    from portal import prepare
+    from portal.site import prepare
 
     with services.postgres.connect() as connection:
         create_database(connection, TEMPLATE)

@@ -48,7 +48,7 @@ class Result:
         return not self.violations
 
 
-def checks_run() -> list[Result]:
+def run_checks() -> list[Result]:
     """Run every check on one consistent state."""
     with _one_state():
         findings = {name: check() for name, check in CHECKS.items()}

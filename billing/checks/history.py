@@ -6,7 +6,7 @@ import itertools
 
 from billing.checks.base import Finding, count, finding_of, rows
 from billing.models import PostedPrice
-from billing.money import to_micro
+from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round
 from scheduling.selectors.replay import ReplayError, round_decision
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from billing.checks.base import Finding, count, finding_of, rows
 from billing.models import MeterCursor, UsageLine, UsageShare
-from billing.money import charge_micro, to_credits, to_micro
-from billing.revenue import ClosedTerm, Sweep, split_charge
-from billing.selectors.events import EventGapError, events_read
-from scheduling.domain.instants import to_us
+from billing.selectors.events import EventGapError, read_events
+from evenshare_core.domain.instants import to_us
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.revenue import ClosedTerm, Sweep, split_charge
 from scheduling.models import Pool
 
 BATCH = 5000
@@ -103,7 +103,7 @@ def _swept(cursor: MeterCursor, finding: Finding) -> Iterator[list[ClosedTerm]]:
     while after < cursor.event_number:
         size = min(BATCH, cursor.event_number - after)
         closed: list[ClosedTerm] = []
-        for event in events_read(cursor.pool_id, after=after, limit=size):
+        for event in read_events(cursor.pool_id, after=after, limit=size):
             closed += sweep.feed(event)
             after = event.number
             for until_us in rests.get(after, ()):

@@ -9,13 +9,13 @@ from django.db import connection
 
 from billing.ledger import Posting
 from billing.models import Book
-from billing.money import charge_micro, to_credits, to_micro
-from billing.revenue import ClosedTerm
-from scheduling.domain.instants import to_us
+from evenshare_core.domain.instants import to_us
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.revenue import ClosedTerm
 from scheduling.models import LeaseTerm
 
 
-def reserved_replace(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> None:
+def replace_reserved(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> None:
     """Replace the worst case that a round reserved for each term by what it cost."""
     priced = {
         (term.lease, term.term): (term.tenant, amount)
@@ -34,7 +34,7 @@ def reserved_replace(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> N
     _change_reserved(book, change)
 
 
-def reserved_release(book: Book, postings: Sequence[Posting]) -> None:
+def release_reserved(book: Book, postings: Sequence[Posting]) -> None:
     """What is settled is no longer reserved: the ledger took it from `spendable`."""
     change: dict[int, int] = defaultdict(int)
     for posting in postings:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from billing.ledger import accounts_open, book_open
-from billing.metering.budgets import reserved_replace
+from billing.ledger import book_open, open_accounts
+from billing.metering.budgets import replace_reserved
 from billing.models import Book, MeterCursor, UsageLine
-from billing.money import charge_micro, to_text
-from billing.revenue import ClosedTerm, Event, price_to_micro, split_charge
 from billing.selectors.events import hour_of
-from scheduling.domain.instants import from_us
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import charge_micro, to_text
+from evenshare_core.money.revenue import ClosedTerm, Event, price_to_micro, split_charge
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.models import GpuType, LeaseEvent, Pool
 
@@ -31,7 +31,7 @@ SHARE_COLUMNS = ("line_id", "account_id", "weight", "amount", "lent_gpu_us", "ho
 OWN, BORROWED = UsageLine.Meter.OWN.value, UsageLine.Meter.BORROWED.value
 
 
-def terms_write(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[ClosedTerm]) -> int:
+def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[ClosedTerm]) -> int:
     """Write what a batch of events closed and posted; return the number of lines."""
     book = book_open(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
     types = dict(GpuType.objects.values_list("name", "id"))
@@ -40,7 +40,7 @@ def terms_write(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[C
         (term, charge_micro(term.borrowed, term.price_micro, term.held_us)) for term in closed
     ]
     written = _write_lines(cursor, book, types, charged)
-    reserved_replace(book, charged)
+    replace_reserved(book, charged)
     return written
 
 
@@ -116,7 +116,7 @@ def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
 def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm, int]]) -> None:
     """Split every borrowed line over the tenants whose quota was idle meanwhile."""
     parties = {lender for _, _, term, _ in borrowed for lender in term.weights}
-    accounts = accounts_open(book, parties | {term.tenant for _, _, term, _ in borrowed})
+    accounts = open_accounts(book, parties | {term.tenant for _, _, term, _ in borrowed})
     copy_rows(
         "billing_usageshare",
         SHARE_COLUMNS,

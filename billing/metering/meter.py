@@ -7,11 +7,11 @@ from datetime import datetime
 
 import structlog
 
-from billing.metering.cursor import cursor_lock
-from billing.metering.lines import terms_write
-from billing.revenue import Sweep
-from billing.selectors.events import events_read, hour_of
-from scheduling.domain.instants import from_us, to_us
+from billing.metering.cursor import lock_cursor
+from billing.metering.lines import write_terms
+from billing.selectors.events import hour_of, read_events
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.revenue import Sweep
 from scheduling.models import PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -35,12 +35,12 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         EventGapError: an event number is missing.
     """
     with engine_scope(pool_id):
-        cursor = cursor_lock(pool_id)
+        cursor = lock_cursor(pool_id)
         if cursor is None:
             return Metered(busy=True)
         # Before the events: what was checked by then has written all its events.
         fence = PoolFence.objects.filter(pool_id=pool_id).first()
-        events = events_read(pool_id, after=cursor.event_number, limit=limit)
+        events = read_events(pool_id, after=cursor.event_number, limit=limit)
         sweep = Sweep.from_state(cursor.state.get("sweep", {}))
         closed = [term for event in events for term in sweep.feed(event)]
         last = events[-1].number if events else cursor.event_number
@@ -56,7 +56,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         if cursor.settled_until is None and events:
             # There is nothing to settle before the pool's first event.
             cursor.settled_until = hour_of(from_us(events[0].at_us))
-        lines = terms_write(cursor, events, closed)
+        lines = write_terms(cursor, events, closed)
         cursor.event_number = last
         cursor.state = {"sweep": sweep.to_state(), "rests": rests}
         cursor.save(update_fields=["event_number", "settled_until", "state", "updated_at"])

@@ -10,13 +10,13 @@ from typing import Any
 
 from django.db import connection
 
-from billing.ledger import Posting, accounts_open, book_open, transfer_id, transfers_post
-from billing.metering.budgets import reserved_release
-from billing.metering.cursor import cursor_lock
+from billing.ledger import Posting, book_open, open_accounts, post_transfers, transfer_id
+from billing.metering.budgets import release_reserved
+from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
-from billing.money import HOUR_US, to_micro
 from billing.selectors.events import hour_of
-from scheduling.domain.instants import from_us, to_us
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.fixed_point import HOUR_US, to_micro
 from scheduling.models import Pool, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -40,7 +40,7 @@ def settle_pool(pool_id: int) -> Settled:
     after its end and all events until then were metered.
     """
     with engine_scope(pool_id):
-        cursor = cursor_lock(pool_id)
+        cursor = lock_cursor(pool_id)
         if cursor is None:
             return Settled(busy=True)
         until = _closed_until(pool_id, cursor)
@@ -49,8 +49,8 @@ def settle_pool(pool_id: int) -> Settled:
         book = book_open(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
         postings = _settlements(pool_id, book, cursor.settled_until, until)
         fault_point("settle.before_post")
-        posted = transfers_post(postings)
-        reserved_release(book, postings)
+        posted = post_transfers(postings)
+        release_reserved(book, postings)
         cursor.settled_until = until
         cursor.save(update_fields=["settled_until", "updated_at"])
         fault_point("settle.before_commit")
@@ -92,7 +92,7 @@ def _settlements(
         sums[2] += gpus * (to_us(ends_at) - to_us(starts_at))
         sums[3] += hour_of(ends_at) < hour
     earned = _earned(pool_id, since, until)
-    accounts = accounts_open(book, {tenant for _, tenant in paid})
+    accounts = open_accounts(book, {tenant for _, tenant in paid})
     return [
         Posting(
             id=transfer_id(book.slug, pool_id, tenant, hour.isoformat(), Transfer.Code.USAGE.value),

@@ -18,8 +18,8 @@ from billing.selectors.usage import (
     LenderIncome,
     LenderShare,
     TermCharge,
+    find_transfer,
     job_charges,
-    transfer_find,
     transfer_incomes,
 )
 
@@ -34,11 +34,11 @@ __all__ = [
     "PricePoint",
     "TermCharge",
     "account_summary",
+    "find_transfer",
     "job_charges",
     "ledger_page",
     "ledger_row",
     "price_history",
     "prices_now",
-    "transfer_find",
     "transfer_incomes",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from billing.money import HOUR_US
-from billing.revenue import Event
-from scheduling.domain.instants import from_us, to_us
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.fixed_point import HOUR_US
+from evenshare_core.money.revenue import Event
 from scheduling.models import LeaseEvent
 
 
@@ -14,7 +14,7 @@ class EventGapError(Exception):
     """An event number is missing: the pool's writer broke its contract; nothing was metered."""
 
 
-def events_read(pool_id: int, *, after: int, limit: int) -> list[Event]:
+def read_events(pool_id: int, *, after: int, limit: int) -> list[Event]:
     """Return the next events of a pool in order of their numbers. One query.
 
     Raises:

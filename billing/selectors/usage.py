@@ -13,7 +13,7 @@ from django.db.models import OuterRef, Subquery
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
-from scheduling.domain.instants import to_us
+from evenshare_core.domain.instants import to_us
 from scheduling.models import LeaseTerm
 
 
@@ -152,7 +152,7 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     return sorted(incomes, key=lambda income: (-income.amount, income.tenant))
 
 
-def transfer_find(transfer_id: uuid.UUID) -> Transfer | None:
+def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
     """Return a transfer with its pool and borrower. One query."""
     return Transfer.objects.select_related("pool", "tenant", "book").filter(pk=transfer_id).first()
 

@@ -21,7 +21,7 @@ HEALTHY_S = 30.0
 # Lines a child may put on the terminal in a window; its file has them all.
 TERMINAL_LINES, TERMINAL_WINDOW_S = 4, 10.0
 
-# What the log format of portal/settings.py writes.
+# What the log format of portal/site/settings.py writes.
 ALARM = re.compile(r"\[(warning|error|critical) *\]")
 # The last line of a traceback, or of PostgreSQL's log.
 ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Refused)\b.*|.*\b(FATAL|PANIC):")

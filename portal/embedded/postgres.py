@@ -112,7 +112,7 @@ class Postgres:
     def ensure_roles_and_database(self) -> None:
         """`evenshare_owner` owns the database; `evenshare_app` owns nothing.
 
-        What the app role may do to tables is granted by the owner, in portal/prepare.py.
+        What the app role may do to tables is granted by the owner, in portal/site/prepare.py.
         """
         with self.connect() as connection:
             roles = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles")}

@@ -2,7 +2,7 @@
 
 Usage of every tag, with its arguments: docs/look.md. Filters only write things out; they never
 compute what a page claims. All data is escaped: tags use templates, `format_html` or the
-builders of portal.marks, which escape every text they are given.
+builders of portal.charts, which escape every text they are given.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from django.template.context import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from portal.marks import bars, figures, glyphs
-from portal.marks.notes import Certificate, Instant, Note, Promise, Stat
-from portal.marks.svg import Markup
-from portal.marks.tenants import TenantMark, swatch
+from portal.charts import bars, figures, glyphs
+from portal.charts.notes import Certificate, Instant, Note, Promise, Stat
+from portal.charts.svg import Markup
+from portal.charts.tenants import TenantMark, swatch
 
 register = template.Library()
 
@@ -144,7 +144,7 @@ def _note_id(context: Context, words: object, about: Note | None, key: str) -> s
 def stat_strip(
     context: Context, stats: Iterable[Stat], label: str = "In figures"
 ) -> dict[str, Any]:
-    """`{% stat_strip stats %}`: at most four accounts, see portal.marks.notes.Stat."""
+    """`{% stat_strip stats %}`: at most four accounts, see portal.charts.notes.Stat."""
     return {"stats": tuple(stats), "label": label, "request": context.get("request")}
 
 

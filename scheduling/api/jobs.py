@@ -13,19 +13,19 @@ from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, body_tenant, idempotency_key, root_of, spec_of
 from scheduling.api.rate import BUCKETS, BULK, ONE
 from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import Listing, job_wait, jobs_listed, numbers_shown
 from scheduling.selectors.reasons import why
 from scheduling.services import (
     BULK_MAX,
-    job_cancel,
-    job_dry_run,
-    job_submit,
-    jobs_submit_bulk,
+    cancel_job,
+    dry_run_job,
+    submit_job,
+    submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, log_page
-from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.times import time_text
 from tenants.permissions import Action
@@ -54,8 +54,8 @@ class JobList(SchedulingView):
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
         BUCKETS.take(tenant.pk, ONE)
-        job = job_submit(
-            tenant=tenant, user=self.person, spec=spec, now=clock_read, key=key,
+        job = submit_job(
+            tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key,
             source=SOURCE,
         )  # fmt: skip
         if job.state == Job.State.PENDING:
@@ -75,7 +75,7 @@ class JobList(SchedulingView):
         if state and state not in Job.State.values:
             raise bad_field("state", "is not a state", f"Of: {', '.join(Job.State.values)}.")
         tenant = self.filtered_tenant()
-        key, limit = cursor_read(request, "jobs"), limit_read(request)
+        key, limit = read_cursor(request, "jobs"), read_limit(request)
         listing = Listing(
             tenants=self.tenants() if tenant is None else [tenant.pk],
             state=state,
@@ -86,7 +86,7 @@ class JobList(SchedulingView):
             jobs, more = jobs_listed(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(request))
         return Response(
-            {"results": rows, "next": cursor_make("jobs", jobs[-1].pk) if more else None}
+            {"results": rows, "next": make_cursor("jobs", jobs[-1].pk) if more else None}
         )
 
 
@@ -113,8 +113,8 @@ class JobBulk(SchedulingView):
             raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
         tenant = self.submitting_tenant(names[0])
         BUCKETS.take(tenant.pk, BULK)
-        jobs = jobs_submit_bulk(
-            tenant=tenant, user=self.person, specs=specs, now=clock_read, key=key, source=SOURCE
+        jobs = submit_jobs(
+            tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key, source=SOURCE
         )
         root = root_of(request)
         rows = [
@@ -136,7 +136,7 @@ class JobDryRun(SchedulingView):
         """Say whether a specification could run. Nothing is written and nothing is promised."""
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
-        answer = job_dry_run(tenant=tenant, spec=spec, now=clock_read)
+        answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
         return Response(
@@ -178,7 +178,7 @@ class JobCancel(SchedulingView):
         job = self.job(uid)
         self.require(Action.CANCEL, job.tenant_id)
         fields_only(request.data or {}, ())
-        job = job_cancel(job=job, now=clock_read(job.pool_id))
+        job = cancel_job(job=job, now=read_clock(job.pool_id))
         with tenant_scope(job.tenant_id):
             return Response(jobs_json([job], self.money, root_of(request))[0])
 

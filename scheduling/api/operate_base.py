@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import Node, Pool
 from tenants.api.operate import OperateView
 from tenants.api.problems import not_there
@@ -52,4 +52,4 @@ class PoolView(OperateView):
                 raise not_there()
             list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
             list(Quota.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
-            yield pool, clock_read(pool.pk).pool_at
+            yield pool, read_clock(pool.pk).pool_at

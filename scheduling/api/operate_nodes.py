@@ -15,18 +15,18 @@ from rest_framework.response import Response
 from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_pools import OperateReason
 from scheduling.api.operate_read import body_of, instant, refuse, slug, words
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
 from scheduling.selectors.operate import NodeTold, nodes_told, windows_ahead
 from scheduling.services.fields import texts, whole
 from scheduling.services.operate_nodes import (
     GPUS_MAX,
-    node_add,
-    node_drain,
-    node_remove,
-    node_resume,
-    window_add,
-    window_end,
+    add_node,
+    add_window,
+    drain_node,
+    end_window,
+    remove_node,
+    resume_node,
 )
 from tenants.api.operate import IF_MATCH, answer, etag_of, page
 from tenants.api.problems import bad_field, not_there
@@ -111,7 +111,7 @@ class NodeList(PoolView):
         """List nodes with what runs there."""
         with site_scope():
             told = [
-                (pool, nodes_told(pool.pk, clock_read(pool.pk).pool_at)) for pool in self.asked()
+                (pool, nodes_told(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
             ]
         body = page(_node(pool, row) for pool, rows in told for row in rows)
         if "pool" not in self.request.query_params:
@@ -134,7 +134,7 @@ class NodeList(PoolView):
         _pool_there(pool_name)
         with self.edited(pool_name) as (pool, now):
             self.require_match(_nodes_tag(nodes_told(pool.pk, now)))
-            node_add(actor=self.actor, pool=pool, name=name, gpu_type=gpu_type, gpus=gpus)
+            add_node(actor=self.actor, pool=pool, name=name, gpu_type=gpu_type, gpus=gpus)
             return _one(pool, name, now, status=201)
 
 
@@ -159,7 +159,7 @@ class NodeOne(NodeEdit):
         """Take a drained, empty node out of its pool: 409 while it is not."""
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
-            node_remove(actor=self.actor, pool=pool, name=node)
+            remove_node(actor=self.actor, pool=pool, name=node)
             return answer(None, _nodes_tag(nodes_told(pool.pk, now)), 204)
 
 
@@ -179,7 +179,7 @@ class NodeDrain(NodeEdit):
         refuse(found)
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
-            node_drain(actor=self.actor, pool=pool, name=node, reason=reason)
+            drain_node(actor=self.actor, pool=pool, name=node, reason=reason)
             return _one(pool, node, now)
 
 
@@ -199,7 +199,7 @@ class NodeResume(NodeEdit):
         refuse(found)
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
-            node_resume(actor=self.actor, pool=pool, name=node, reason=reason)
+            resume_node(actor=self.actor, pool=pool, name=node, reason=reason)
             return _one(pool, node, now)
 
 
@@ -215,7 +215,7 @@ class WindowList(PoolView):
         """List maintenance that is not over, the next one of each pool first."""
         with site_scope():
             told = [
-                (pool, windows_ahead(pool.pk, clock_read(pool.pk).pool_at)) for pool in self.asked()
+                (pool, windows_ahead(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
             ]
         body = page(_window(pool, row) for pool, rows in told for row in rows)
         if "pool" not in self.request.query_params:
@@ -239,7 +239,7 @@ class WindowList(PoolView):
         _pool_there(pool_name)
         with self.edited(pool_name) as (pool, now):
             self.require_match(_windows_tag(pool, windows_ahead(pool.pk, now)))
-            made = window_add(
+            made = add_window(
                 actor=self.actor,
                 pool=pool,
                 nodes=nodes,
@@ -265,7 +265,7 @@ class WindowOne(PoolView):
             if number not in [row.pk for row in present]:
                 raise not_there()
             self.require_match(_windows_tag(pool, present))
-            window_end(actor=self.actor, pool=pool, window_id=number, now=now)
+            end_window(actor=self.actor, pool=pool, window_id=number, now=now)
             return answer(None, _windows_tag(pool, windows_ahead(pool.pk, now)), 204)
 
 

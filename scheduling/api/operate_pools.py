@@ -14,13 +14,13 @@ from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_read import body_of, options, refuse, slug, words
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import Credits
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
 from scheduling.services import fields
 from scheduling.services.fields import SLUG, Findings, whole
-from scheduling.services.operate import LENGTHS, SCALE_MAX, pool_clock_set
-from scheduling.services.operate_patch import PoolPatch, pool_patch
+from scheduling.services.operate import LENGTHS, SCALE_MAX, set_pool_clock
+from scheduling.services.operate_patch import PoolPatch, patch_pool
 from tenants.api.operate import IF_MATCH, answer, etag_of
 from tenants.api.problems import not_there
 from tenants.api.times import time_text
@@ -110,7 +110,7 @@ class PoolOne(PoolView):
         with site_scope():
             present = _found(name, lock=True)
             self.require_match(etag_of(_state(present)))
-            pool_patch(actor=self.actor, settings=present, patch=wanted)
+            patch_pool(actor=self.actor, settings=present, patch=wanted)
             return _told(_found(name))
 
     def field_name(self, name: str) -> str:
@@ -135,7 +135,7 @@ class PoolClockView(PoolView):
         with site_scope():
             present = _found(name, lock=True)
             self.require_match(etag_of(_state(present)))
-            pool_clock_set(
+            set_pool_clock(
                 actor=self.actor,
                 pool_id=present.pool.pk,
                 paused=self.paused,
@@ -222,7 +222,7 @@ def _state(found: PoolSettings) -> dict[str, Any]:
 
 def _told(found: PoolSettings) -> Response:
     state = _state(found)
-    now = time_text(clock_read(found.pool.pk).pool_at)
+    now = time_text(read_clock(found.pool.pk).pool_at)
     return answer({**state, "now": now}, etag_of(state))
 
 

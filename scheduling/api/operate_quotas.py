@@ -13,10 +13,10 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from evenshare_core.domain.entitlements import Mode
 from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_read import body_of, instant, number, refuse, slug, words
-from scheduling.domain.entitlements import Mode
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.services.fields import Findings
@@ -27,13 +27,13 @@ from tenants.api.times import time_text
 from tenants.models import Tenant
 from tenants.periods import Period, Terms
 from tenants.scopes import site_scope
-from tenants.services_quota import (
+from tenants.services.quotas import (
     GPUS_MAX,
     Key,
     QuotaEdit,
     basis_of,
     quota_periods,
-    quotas_save,
+    save_quotas,
 )
 
 TERMS = ("gpus", "mode", "borrow_limit", "lend_limit", "until")
@@ -163,7 +163,7 @@ class QuotaList(PoolView):
             raise bad_field("pool", "is required")
         with site_scope():
             pool = self.named(name)
-            return _told(pool, clock_read(pool.pk).pool_at)
+            return _told(pool, read_clock(pool.pk).pool_at)
 
 
 class QuotaOne(PoolView):
@@ -176,7 +176,7 @@ class QuotaOne(PoolView):
         """Show the periods of one quota; the ETag is of all quotas of the pool."""
         with site_scope():
             pool = self.named(name)
-            return _told(pool, clock_read(pool.pk).pool_at, _key(pool, slug, gpu_type))
+            return _told(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
     @extend_schema(
         operation_id="operate_quota_set",
@@ -194,7 +194,7 @@ class QuotaOne(PoolView):
             key = _key(pool, slug, gpu_type)
             basis = basis_of(pool.pk, now)
             self.require_match(f'"{basis}"')
-            quotas_save(
+            save_quotas(
                 actor=self.actor,
                 pool_id=pool.pk,
                 pool_name=pool.name,
@@ -231,7 +231,7 @@ class QuotaPreview(OperateView):
             pool = Pool.objects.filter(name=name).first()
             if pool is None:
                 raise bad_field("pool", "is not a pool")
-            names, now = Names.read(), clock_read(pool.pk)
+            names, now = Names.read(), read_clock(pool.pk)
             edits = _edits(drafts, names)
         impact = quota_impact(pool_id=pool.pk, edits=edits, since=since or now.pool_at, now=now)
         return Response(_impact(impact, pool, names))

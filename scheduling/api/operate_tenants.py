@@ -18,7 +18,7 @@ from tenants.api.problems import bad_field
 from tenants.api.times import time_text
 from tenants.models import Membership, Tenant
 from tenants.scopes import site_scope
-from tenants.services_admin import tenant_open
+from tenants.services.people import open_tenant
 
 
 class TenantWanted(s.Serializer[object]):
@@ -75,7 +75,7 @@ class TenantList(OperateView):
                 # Whoever opens another one at this moment waits here, and is stale then.
                 list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
                 self.require_match(_tag(_tenants()))
-                tenant_open(
+                open_tenant(
                     actor=self.actor,
                     slug=wanted,
                     name=name,

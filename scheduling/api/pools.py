@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from evenshare_core.domain.instants import from_us, to_us
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import (
@@ -17,7 +18,6 @@ from scheduling.api.render import (
     tenant_json,
     types_json,
 )
-from scheduling.domain.instants import from_us, to_us
 from scheduling.engine.clock import pool_time
 from scheduling.models import Job
 from scheduling.selectors.certificates import certificate_seen
@@ -26,8 +26,8 @@ from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.quotas import quotas_listed
 from scheduling.selectors.rounds import round_view, rounds_page
-from scheduling.selectors.sight import Sight, sight_read
-from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from scheduling.selectors.visibility import Sight, read_visibility
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import not_there
 from tenants.api.times import time_text
 from tenants.scopes import site_scope
@@ -54,7 +54,7 @@ class PoolShow(SchedulingView):
         """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
         facts = self.pool(name)
         with site_scope():
-            overview = pool_overview(facts.id, sight_read(facts.id, self.access))
+            overview = pool_overview(facts.id, read_visibility(facts.id, self.access))
         return Response({**_pool(facts), "types": types_json(overview)})
 
 
@@ -68,18 +68,18 @@ class PoolQueue(SchedulingView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List waiting jobs in the order of arrival; of others, what the pool lets you see."""
-        facts, limit = self.pool(name), limit_read(request)
+        facts, limit = self.pool(name), read_limit(request)
         route = f"queue.{facts.id}"
-        key = cursor_read(request, route)
+        key = read_cursor(request, route)
         after = QueueKey(from_us(key[0]), key[1], key[2]) if key else None
         with site_scope():
             rows, more = queue_listed(facts.id, after=after, limit=limit)
-            sight = sight_read(facts.id, self.access)
+            sight = read_visibility(facts.id, self.access)
         shown = [_queued(position, job, sight) for position, job in rows]
         following = None
         if more:
             position, job = rows[-1]
-            following = cursor_make(route, to_us(job.submitted_at), job.pk, position)
+            following = make_cursor(route, to_us(job.submitted_at), job.pk, position)
         return Response({"results": shown, "next": following})
 
 
@@ -109,8 +109,8 @@ class QuotaList(SchedulingView):
     )
     def get(self, request: Request) -> Response:
         """List quotas with their periods, newest first."""
-        tenant, limit = self.filtered_tenant(), limit_read(request)
-        key = cursor_read(request, "quotas")
+        tenant, limit = self.filtered_tenant(), read_limit(request)
+        key = read_cursor(request, "quotas")
         with site_scope():
             rows, more = quotas_listed(
                 self.tenants() if tenant is None else [tenant.pk],
@@ -132,7 +132,7 @@ class QuotaList(SchedulingView):
             }
             for row in rows
         ]
-        following = cursor_make("quotas", rows[-1].pk) if more else None
+        following = make_cursor("quotas", rows[-1].pk) if more else None
         return Response({"results": shown, "next": following})
 
 
@@ -146,12 +146,12 @@ class RoundList(SchedulingView):
     )
     def get(self, request: Request) -> Response:
         """List the rounds of a pool, newest first."""
-        facts, limit = self.query_pool(), limit_read(request)
+        facts, limit = self.query_pool(), read_limit(request)
         route = f"rounds.{facts.id}"
-        key = cursor_read(request, route)
+        key = read_cursor(request, route)
         with site_scope():
             page = rounds_page(facts.id, before=key[0] if key else None, limit=limit)
-        following = None if page.older is None else cursor_make(route, page.older)
+        following = None if page.older is None else make_cursor(route, page.older)
         shown = [round_json(row, facts.name) for row in page.rows]
         return Response({"results": shown, "next": following})
 
@@ -164,7 +164,7 @@ class RoundShow(SchedulingView):
         """Show a round: shares, certificate, reasons, prices, and the hashes of its bytes."""
         facts = self.pool(name)
         with site_scope():
-            sight = sight_read(facts.id, self.access)
+            sight = read_visibility(facts.id, self.access)
             view = round_view(facts.id, number, sight) if number < 2**62 else None
             seen = certificate_seen(view.round, sight) if view else None
         if view is None:

@@ -10,13 +10,13 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from evenshare_core.domain.profiles import PLAIN_MILLI
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
-from scheduling.domain.profiles import PLAIN_MILLI
 from scheduling.models import Profile
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.profiles import profiles_listed
-from scheduling.services.profiles import InUseError, profile_drop, profile_put, profile_spec_read
+from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
 from tenants.api.problems import Problem, not_there
 from tenants.api.times import time_text
 from tenants.audit import Actor
@@ -88,8 +88,8 @@ class ProfileOne(SchedulingView):
     def put(self, request: Request, name: str, slug: str, profile: str) -> Response:
         """Declare a job type, or say its speeds anew; the slowest one becomes 1."""
         facts, tenant = self._there(name, slug)
-        spec = profile_spec_read(profile, spec_of(request))
-        row = profile_put(tenant=tenant, actor=self._actor(), pool_id=facts.id, spec=spec)
+        spec = read_profile_spec(profile, spec_of(request))
+        row = put_profile(tenant=tenant, actor=self._actor(), pool_id=facts.id, spec=spec)
         return Response(_json(row, facts.name))
 
     @extend_schema(operation_id="profile_drop", request=None, responses={204: None})
@@ -97,7 +97,7 @@ class ProfileOne(SchedulingView):
         """Drop a job type of which no job waits or runs."""
         facts, tenant = self._there(name, slug)
         try:
-            found = profile_drop(tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile)
+            found = drop_profile(tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile)
         except InUseError as error:
             raise Problem(409, "in_use", f"{error}: cancel them, or wait.") from error
         if not found:

@@ -12,7 +12,7 @@ from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
-from scheduling.selectors.sight import Seen
+from scheduling.selectors.visibility import Seen
 from tenants.api.times import time_text
 
 MICRO = Decimal("0.000001")

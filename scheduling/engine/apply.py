@@ -11,13 +11,14 @@ import zlib
 from django.db import connection
 from django.db.models import Sum
 
-from billing.money import to_credits
-from scheduling.domain.instants import from_us
-from scheduling.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.fairness.certificate import plain
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
-from scheduling.engine.fence import fence_lock
-from scheduling.engine.grants import grants_write
+from scheduling.engine.fence import lock_fence
+from scheduling.engine.grants import write_grants
 from scheduling.engine.records import (
     entitled_rows,
     fallback_told,
@@ -30,11 +31,10 @@ from scheduling.engine.write import (
     Kind,
     RoundPlan,
     RoundWrite,
-    intents_write,
     jobs_state,
-    terms_write,
+    write_intents,
+    write_terms,
 )
-from scheduling.fairness.certificate import plain
 from scheduling.models import (
     Intent,
     LeaseSlot,
@@ -47,7 +47,7 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 
-def round_apply(plan: RoundPlan) -> Round:
+def apply_round(plan: RoundPlan) -> Round:
     """Write a decided round: all of it in one transaction, or nothing.
 
     What changed since the snapshot is left out and recorded as superseded.
@@ -59,14 +59,14 @@ def round_apply(plan: RoundPlan) -> Round:
     snapshot = plan.snapshot
     at = from_us(snapshot.at_us)
     with engine_scope(snapshot.pool), connection.cursor() as cursor:
-        fence = fence_lock(snapshot.pool, plan.token)
+        fence = lock_fence(snapshot.pool, plan.token)
         events = EventLog(snapshot.pool, snapshot.number, wall_now())
         write = RoundWrite(plan, fence, cursor, at, events)
         _record_entitlements(write)
         renewed = _renew(write)
         fault_point("round.first_write")
         ended = _end(write)
-        granted = grants_write(write)
+        granted = write_grants(write)
         fault_point("round.mid_write")
         _write_reasons(write)
         _write_reserved(write)
@@ -120,7 +120,7 @@ def _renew(write: RoundWrite) -> int:
     for item in renewals:
         if item.lease not in terms:
             write.supersede("renewal", item.lease, "the lease had ended since the snapshot")
-    terms_write(write, [(item.lease, terms[item.lease], item) for item in done], Kind.RENEWED)
+    write_terms(write, [(item.lease, terms[item.lease], item) for item in done], Kind.RENEWED)
     return len(done)
 
 
@@ -158,7 +158,7 @@ def _end(write: RoundWrite) -> int:
         else:
             write.events.add(Kind.STOP_ASKED, write.at, {"reason": item.reason.value}, **who)
     stopping = [(lease, row[2]) for lease, row in rows.items() if row[1] == "stopping"]
-    intents_write(write, Intent.Kind.STOP, stopping)
+    write_intents(write, Intent.Kind.STOP, stopping)
     return len(rows)
 
 

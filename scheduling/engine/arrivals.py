@@ -14,7 +14,7 @@ from tenants.scopes import engine_scope
 BATCH = 2000
 
 
-def arrivals_submit(pool_id: int, *, until: datetime) -> int:
+def submit_arrivals(pool_id: int, *, until: datetime) -> int:
     """Make jobs of what is due by `until`, in order of (instant, id); return how many.
 
     Locked rows are another round's, which then makes the jobs: each row becomes one job.

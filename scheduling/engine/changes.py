@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduling.domain.snapshot import Change, ChangeKind, JobService, Service
+from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Service
 
 
 @dataclass(frozen=True, slots=True)

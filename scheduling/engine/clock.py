@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
-from scheduling.domain.instants import from_us, to_us
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.values import SECOND_US
 from scheduling.models import Pool, PoolClock
 
 # A scaled clock that nobody ticked for so long resumes where it was last seen: a demo switched
@@ -42,14 +42,14 @@ def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
     return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
 
 
-def clock_read(pool_id: int) -> PoolNow:
+def read_clock(pool_id: int) -> PoolNow:
     """Read the pool's clock without moving anything. One query."""
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     clock = PoolClock.objects.annotate(wall=wall).get(pool_id=pool_id)
     return _reading(clock, clock.wall)
 
 
-def clock_tick(pool_id: int) -> PoolNow:
+def tick_clock(pool_id: int) -> PoolNow:
     """Note that the pool is alive; re-anchor after a gap; pause when nobody looks.
 
     A gap longer than `GAP` is taken out of a scaled clock. At scale 1 real processes ran on
@@ -76,7 +76,7 @@ def clock_tick(pool_id: int) -> PoolNow:
         return _reading(clock, wall)
 
 
-def clock_viewed(pool_id: int) -> None:
+def note_viewer(pool_id: int) -> None:
     """Note that somebody looks at the pool; wake it if it paused for want of a viewer."""
     with transaction.atomic():
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
@@ -89,7 +89,7 @@ def clock_viewed(pool_id: int) -> None:
         clock.save()
 
 
-def clock_set(
+def set_clock(
     pool_id: int, *, scale: int | None = None, paused: bool | None = None, reason: str = ""
 ) -> PoolNow:
     """Change scale or pause, re-anchored so that pool time does not jump."""
@@ -106,7 +106,7 @@ def clock_set(
         return _reading(clock, wall)
 
 
-def clock_start(pool: Pool, pool_at: datetime, *, scale: int) -> PoolClock:
+def start_clock(pool: Pool, pool_at: datetime, *, scale: int) -> PoolClock:
     """Create a pool's clock so that it shows `pool_at` now."""
     wall = wall_now()
     return PoolClock.objects.create(

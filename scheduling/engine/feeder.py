@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from scheduling.domain.values import SECOND_US
-from scheduling.engine.arrivals import arrivals_submit, profile_fields
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.simulation.traces import TraceJob, read_trace
+from scheduling.engine.arrivals import profile_fields, submit_arrivals
 from scheduling.engine.profiles import profiles_held
 from scheduling.models import Job, TraceFeed, VirtualWork
-from scheduling.simulation.traces import TraceJob, trace_read
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
 
@@ -22,7 +22,7 @@ BATCH = 2000
 
 def feed(pool_id: int, *, until: datetime) -> int:
     """Submit the jobs of traces that are due by `until`; return how many."""
-    return arrivals_submit(pool_id, until=until) + _bundled(pool_id, until)
+    return submit_arrivals(pool_id, until=until) + _bundled(pool_id, until)
 
 
 def _bundled(pool_id: int, until: datetime) -> int:
@@ -49,7 +49,7 @@ def _bundled(pool_id: int, until: datetime) -> int:
 
 def _due(row: TraceFeed, until: datetime) -> list[tuple[TraceJob, int, datetime]]:
     """Move the feed on; return (trace job, cycle, submission) of what is due."""
-    jobs = trace_read(row.trace)
+    jobs = read_trace(row.trace)
     due: list[tuple[TraceJob, int, datetime]] = []
     while len(due) < BATCH:
         submitted_at = _next_at(row, jobs)
@@ -72,7 +72,7 @@ def _next_at(row: TraceFeed, jobs: Sequence[TraceJob]) -> datetime:
 def _stand_still(row: TraceFeed, until: datetime) -> None:
     """Shift the trace so that its next job is not due before `until`."""
     row.held_back += 1
-    row.started_at += max(until - _next_at(row, trace_read(row.trace)), timedelta())
+    row.started_at += max(until - _next_at(row, read_trace(row.trace)), timedelta())
 
 
 def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:

@@ -23,7 +23,7 @@ class FencedError(Exception):
         self.token = token
 
 
-def fence_take(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | None:
+def take_fence(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | None:
     """Take the pool for `hold_s` seconds; return the new token, or None while it is held."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -44,7 +44,7 @@ def fence_take(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | No
     return None if row is None else int(row[0])
 
 
-def fence_lock(pool_id: int, token: int) -> PoolFence:
+def lock_fence(pool_id: int, token: int) -> PoolFence:
     """Lock the fence's row for the running transaction.
 
     Raises:
@@ -56,7 +56,7 @@ def fence_lock(pool_id: int, token: int) -> PoolFence:
     return fence
 
 
-def fence_release(pool_id: int, token: int) -> None:
+def release_fence(pool_id: int, token: int) -> None:
     """Let the pool go, unless another has taken it."""
     with connection.cursor() as cursor:
         cursor.execute(

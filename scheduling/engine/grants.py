@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from billing.money import to_credits
-from scheduling.domain.decision import Grant
-from scheduling.domain.instants import from_us
-from scheduling.domain.values import canonical_bytes
+from evenshare_core.domain.decision import Grant
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.engine.bulk import copy_rows, next_ids
-from scheduling.engine.slots import slots_read
-from scheduling.engine.write import Kind, RoundWrite, intents_write, terms_write
+from scheduling.engine.slots import read_slots
+from scheduling.engine.write import Kind, RoundWrite, write_intents, write_terms
 from scheduling.models import GpuType, Intent, Lease
 
 
@@ -24,7 +24,7 @@ class _New(NamedTuple):
     ready: bool
 
 
-def grants_write(write: RoundWrite) -> int:
+def write_grants(write: RoundWrite) -> int:
     """Make new leases; those whose GPUs are still being released wait for them.
 
     A grant whose job no longer waits, or whose node was drained or lost since the snapshot, is
@@ -52,8 +52,8 @@ def grants_write(write: RoundWrite) -> int:
             for node, slot in lease.places
         ),
     )
-    terms_write(write, [(lease.id, 1, lease.item) for lease in new], Kind.GRANTED)
-    intents_write(write, Intent.Kind.LAUNCH, [(lease.id, 1) for lease in new if lease.ready])
+    write_terms(write, [(lease.id, 1, lease.item) for lease in new], Kind.GRANTED)
+    write_intents(write, Intent.Kind.LAUNCH, [(lease.id, 1) for lease in new if lease.ready])
     return len(new)
 
 
@@ -80,7 +80,7 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
 def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
     """Choose slots in the order of the decision; note what is superseded."""
     grants, moved = write.plan.decision.grants, _moved(write)
-    slots = slots_read(node for item in grants for node, _ in item.placement)
+    slots = read_slots(node for item in grants for node, _ in item.placement)
     placed = []
     for item in grants:
         if item.job not in numbers:

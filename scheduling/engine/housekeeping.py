@@ -11,7 +11,7 @@ KEEP_BLOB_DAYS = 7
 KEEP_INTENTS = "1 day"
 
 
-def old_rows_drop() -> tuple[int, int]:
+def drop_old_rows() -> tuple[int, int]:
     """Drop old day partitions of round bytes and old intents; return (days, intents).
 
     Hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.

@@ -13,14 +13,14 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from billing.money import to_micro, to_text
-from scheduling.domain.instants import from_us
-from scheduling.domain.reasons import EndReason
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.money.fixed_point import to_micro, to_text
 from scheduling.engine.bulk import copy_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
-from scheduling.engine.fence import fence_lock
+from scheduling.engine.fence import lock_fence
 from scheduling.engine.slots import waiting_ready
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent
 from tenants.faults import fault_point
@@ -54,7 +54,7 @@ def observe(
         ValueError: a process is reported to have ended, but not when.
     """
     with engine_scope(pool_id):
-        fence = fence_lock(pool_id, token)
+        fence = lock_fence(pool_id, token)
         leases = _concerned(pool_id, reports)
         observed = _Observed(
             EventLog(pool_id, fence.next_round - 1, wall_now()),

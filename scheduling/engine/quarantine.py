@@ -8,18 +8,18 @@ import msgspec
 import structlog
 from django.db import connection
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.jobs import Job, arrival_order
-from scheduling.domain.reasons import Reason
-from scheduling.domain.snapshot import Snapshot
-from scheduling.policies.base import InvariantViolation
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import InvariantViolation
 
 log = structlog.get_logger(__name__)
 
 Decide = Callable[[Snapshot], Decision]
 
 
-def culprit_find(snapshot: Snapshot, decide: Decide) -> Job | None:
+def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     """Return a waiting job without which the policy would get on, by bisection; None if the
     policy fails with no waiting job at all: then it is no job's fault.
 

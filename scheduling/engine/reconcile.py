@@ -7,8 +7,8 @@ from datetime import datetime
 
 import structlog
 
-from scheduling.domain.instants import to_us
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.values import SECOND_US
 from scheduling.engine.executors import (
     Executor,
     ExecutorError,

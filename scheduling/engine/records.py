@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from billing.money import to_text
-from scheduling.domain.decision import Decision, Share
-from scheduling.domain.profiles import PLAIN_MILLI
-from scheduling.domain.snapshot import PoolPrice, Snapshot
-from scheduling.policies.registry import options_told
+from evenshare_core.domain.decision import Decision, Share
+from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.policies.registry import options_told
 
 FALLBACK_LENGTH = 120  # of Round.fallback
 

@@ -9,11 +9,11 @@ from datetime import datetime
 
 from django.db import connection
 
-from scheduling.domain.reasons import EndReason
+from evenshare_core.domain.reasons import EndReason
 from scheduling.engine.bulk import copy_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
-from scheduling.engine.fence import fence_lock
+from scheduling.engine.fence import lock_fence
 from scheduling.models import Intent, LeaseEvent
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -21,14 +21,14 @@ from tenants.scopes import engine_scope
 _REASON = EndReason.CANCELLED.value
 
 
-def cancelled_revoke(pool_id: int, token: int, *, at: datetime) -> int:
+def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs; end those that hold nothing. Return how many.
 
     Raises:
         FencedError: the pool was taken by another holder since.
     """
     with engine_scope(pool_id), connection.cursor() as cursor:
-        fence = fence_lock(pool_id, token)
+        fence = lock_fence(pool_id, token)
         cursor.execute(
             """
             UPDATE scheduling_lease l

@@ -12,10 +12,12 @@ from enum import StrEnum
 import structlog
 from django.conf import settings
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.instants import to_us
-from scheduling.domain.snapshot import Snapshot
-from scheduling.engine.apply import round_apply
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import InvariantViolation, decide_round
+from evenshare_core.policies.certify import certify
+from scheduling.engine.apply import apply_round
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
 from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
@@ -23,18 +25,16 @@ from scheduling.engine.feeder import feed
 from scheduling.engine.fence import (
     HOLD_S,
     FencedError,
-    fence_lock,
-    fence_release,
-    fence_take,
+    lock_fence,
+    release_fence,
+    take_fence,
 )
-from scheduling.engine.quarantine import culprit_find, job_set_aside
+from scheduling.engine.quarantine import find_faulty_job, job_set_aside
 from scheduling.engine.reconcile import reconcile
-from scheduling.engine.revoke import cancelled_revoke
-from scheduling.engine.snapshots import next_number, snapshot_read
+from scheduling.engine.revoke import revoke_cancelled
+from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
-from scheduling.policies.base import InvariantViolation, decide_round
-from scheduling.policies.certify import certify
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
@@ -62,7 +62,7 @@ class RoundResult:
     round: Round | None = None
 
 
-def round_run(
+def execute_round(
     pool_id: int, *, now: PoolNow, on_demand: bool = False, hold_s: float = HOLD_S
 ) -> RoundResult:
     """Run the pool's round if one is due at `now`, under its fence for at most `hold_s`.
@@ -82,7 +82,7 @@ def round_run(
     if now.paused or not _due(pool_id, at):
         return RoundResult(Outcome.NOT_DUE)
     fault_point("round.before_fence")
-    token = fence_take(pool_id, holder=_holder(), hold_s=hold_s)
+    token = take_fence(pool_id, holder=_holder(), hold_s=hold_s)
     if token is None:
         log.info("round.fenced", pool=pool.name, why="another holder has the pool")
         return RoundResult(Outcome.FENCED)
@@ -96,7 +96,7 @@ def round_run(
         log.warning("round.fenced", pool=pool.name, why=str(error))
         return RoundResult(Outcome.FENCED)
     finally:
-        fence_release(pool_id, token)
+        release_fence(pool_id, token)
 
 
 def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
@@ -123,7 +123,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     # 2. What arrived and what ended until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
-    cancelled_revoke(pool.pk, token, at=at)
+    revoke_cancelled(pool.pk, token, at=at)
     fault_point("cancel.after_mark")
     # That frees GPUs for which leases may wait.
     _dispatch(pool, executor, token, at)
@@ -145,7 +145,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
     certified = time.perf_counter_ns()
     # 5. Apply in one transaction, at our token.
-    round_ = round_apply(
+    round_ = apply_round(
         RoundPlan(
             snapshot=snapshot,
             decision=decision,
@@ -178,7 +178,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
 
 
 def _read(pool: Pool, at: datetime) -> Snapshot:
-    return snapshot_read(pool.pk, number=next_number(pool.pk), at=at)
+    return read_snapshot(pool.pk, number=next_number(pool.pk), at=at)
 
 
 def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Decision]:
@@ -189,7 +189,7 @@ def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Dec
         except InvariantViolation:
             raise
         except Exception as error:
-            culprit = culprit_find(snapshot, decide_round)
+            culprit = find_faulty_job(snapshot, decide_round)
             if culprit is None:
                 raise
             job_set_aside(culprit, error)
@@ -228,7 +228,7 @@ def _quiet(snapshot: Snapshot) -> bool:
 
 def _note_checked(pool_id: int, token: int, at: datetime) -> None:
     with engine_scope(pool_id):
-        fence = fence_lock(pool_id, token)
+        fence = lock_fence(pool_id, token)
         fence.last_checked_at = at
         fence.save(update_fields=["last_checked_at"])
 

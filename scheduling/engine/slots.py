@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from django.db import connection
 
-from scheduling.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement
 from scheduling.models import Node
 
 
@@ -39,7 +39,7 @@ class SlotMap:
         return chosen, all_free
 
 
-def slots_read(node_ids: Iterable[int]) -> SlotMap:
+def read_slots(node_ids: Iterable[int]) -> SlotMap:
     """Read the slots of nodes that are up; the caller holds the pool's fence."""
     wanted = sorted(set(node_ids))
     up = Node.objects.filter(id__in=wanted, state=Node.State.UP)

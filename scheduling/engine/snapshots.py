@@ -10,14 +10,13 @@ import msgspec
 from django.db import connection
 from django.db.models import Q
 
-from billing.money import to_micro
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
-from scheduling.domain.instants import from_us, to_us
-from scheduling.domain.jobs import Job
-from scheduling.domain.leases import Lease
-from scheduling.domain.profiles import Profile
-from scheduling.domain.snapshot import (
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import (
     SCHEMA_VERSION,
     Change,
     ChangeKind,
@@ -25,13 +24,14 @@ from scheduling.domain.snapshot import (
     Service,
     Snapshot,
 )
-from scheduling.domain.values import SECOND_US, decode
+from evenshare_core.domain.values import SECOND_US, decode
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.policies.registry import policy as policy_named
 from scheduling.engine.changes import Hold, JobFacts, timed_changes
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
-from scheduling.policies.registry import policy as policy_named
 from tenants.models import Budget, Quota
 from tenants.scopes import engine_view
 
@@ -74,7 +74,7 @@ ORDER BY id
 """
 
 
-def snapshot_read(pool_id: int, *, number: int, at: datetime) -> Snapshot:
+def read_snapshot(pool_id: int, *, number: int, at: datetime) -> Snapshot:
     """Return the snapshot of a pool for its round `number` at the grid instant `at`.
 
     Reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller

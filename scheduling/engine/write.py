@@ -12,13 +12,13 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from billing.money import charge_micro, to_credits, to_text
-from scheduling.domain.decision import Decision, Grant, Renew
-from scheduling.domain.instants import from_us
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Certificate
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_text
 from scheduling.engine.bulk import copy_rows
 from scheduling.engine.events import EventLog
-from scheduling.fairness.certificate import Certificate
 from scheduling.models import Intent, LeaseEvent, PoolFence
 
 Kind = LeaseEvent.Kind
@@ -61,7 +61,7 @@ class RoundWrite:
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
 
-def terms_write(
+def write_terms(
     write: RoundWrite, items: Sequence[tuple[int, int, Grant | Renew]], kind: LeaseEvent.Kind
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
@@ -101,7 +101,7 @@ def terms_write(
         )
 
 
-def intents_write(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
+def write_intents(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
     """Ask the executor, once per (lease, kind, term)."""
     copy_rows(
         "scheduling_intent",

@@ -13,7 +13,7 @@ class Arrival(models.Model):
 
     The round of that instant makes it a Job and deletes the row, so that nothing which counts,
     lists or decides about jobs ever meets one of the future. `extra` holds the optional fields
-    of `scheduling.simulation.trace_formats.OPTIONAL`.
+    of `evenshare_core.simulation.trace_formats.OPTIONAL`.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="arrivals")

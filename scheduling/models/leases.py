@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from scheduling.domain.reasons import EndReason
+from evenshare_core.domain.reasons import EndReason
 from scheduling.models.cluster import GpuType, Node, Pool
 from scheduling.models.jobs import Job
 from tenants.models import Tenant

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from scheduling.fairness.certificate import (
+from evenshare_core.fairness.certificate import (
     Basis,
     Certificate,
     Finding,
@@ -21,7 +21,7 @@ from scheduling.fairness.certificate import (
     read,
 )
 from scheduling.models import Profile, Round
-from scheduling.selectors.sight import Seen, Sight
+from scheduling.selectors.visibility import Seen, Sight
 
 # Numbers of these are of the pool as a whole, or name nobody.
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})

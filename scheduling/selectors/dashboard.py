@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from scheduling.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Mode
 from scheduling.models import Job, Lease, Node, Round
 from scheduling.selectors.reasons import Why, why
 from scheduling.selectors.replay import ReplayError, round_decision

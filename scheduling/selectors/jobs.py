@@ -130,7 +130,7 @@ def pool_names(ids: Iterable[int]) -> list[str]:
     return list(pools.values_list("name", flat=True))
 
 
-def job_find(uid: UUID) -> Job | None:
+def find_job(uid: UUID) -> Job | None:
     """Return a job with its tenant, pool and submitter, or None. One query."""
     return (
         Job.objects.select_related("tenant", "pool", "profile", "submitted_by")

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import OptionError
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
-from scheduling.policies import registry
-from scheduling.policies.policy import OptionError
 
 
 @dataclass(frozen=True, slots=True)

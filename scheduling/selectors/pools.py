@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from billing.money import to_credits
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, PoolState, Round
-from scheduling.selectors.sight import Seen, Sight
+from scheduling.selectors.visibility import Seen, Sight
 
 STRIP = 60
 

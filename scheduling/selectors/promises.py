@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from scheduling.domain.cluster import placement_gpus
-from scheduling.domain.decision import Decision, Grant, Renew
-from scheduling.domain.invariants import violations
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.cluster import placement_gpus
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

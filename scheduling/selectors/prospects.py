@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from django.db.models import Q, Sum
 
-from billing.money import to_credits
-from scheduling.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import Lease, Node, PoolState
 from tenants.models import Budget, Quota
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, Reason
 
 
 @dataclass(frozen=True, slots=True)

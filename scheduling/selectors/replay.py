@@ -6,13 +6,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes, decode, sha256_hex
-from scheduling.fairness.certificate import VERSION, plain
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from evenshare_core.fairness.certificate import VERSION, plain
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.certify import certify
 from scheduling.models import Pool, Round, RoundBlob
-from scheduling.policies.base import decide_round
-from scheduling.policies.certify import certify
 
 
 class ReplayError(Exception):
@@ -33,7 +33,7 @@ class Replay:
     certified: bool | None = None
 
 
-def round_find(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
+def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
     """Return the named rounds of a pool, or every one whose bytes are kept.
 
     Raises:
@@ -77,7 +77,7 @@ def round_decision(round_: Round) -> Decision:
     return decode(round_bytes(round_)[1], Decision)
 
 
-def round_replay(round_: Round) -> Replay:
+def replay_stored_round(round_: Round) -> Replay:
     """Decide a stored snapshot again, here, and compare with what was stored.
 
     Raises:

@@ -10,16 +10,16 @@ from uuid import UUID
 
 import msgspec
 
-from billing.money import to_credits
-from scheduling.domain.cluster import Placement
-from scheduling.domain.decision import Decision, Grant, Renew, Skip, Solve
-from scheduling.domain.reasons import EndReason, Reason
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import decode
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision, Grant, Renew, Skip, Solve
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import decode
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import Checked, check
 from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
-from scheduling.selectors.sight import Seen, Sight
+from scheduling.selectors.visibility import Seen, Sight
 
 PAGE = 50
 # Rows of one table of a round; those of the viewer are shown beyond it.

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from scheduling.models import Round
-from scheduling.selectors.sight import Seen, Sight
+from scheduling.selectors.visibility import Seen, Sight
 
 # The last rounds that are read; a chart shows POINTS of them.
 ROUNDS, POINTS = 2000, 200
@@ -76,7 +76,7 @@ SELECT * FROM (
 """
 
 
-def throughput_read(pool_id: int, sight: Sight, *, since: datetime) -> Throughput | None:
+def read_throughput(pool_id: int, sight: Sight, *, since: datetime) -> Throughput | None:
     """Return a pool's throughput since an instant; None where no round told of any. Two queries."""
     moments = _moments(pool_id, since)
     if not moments:

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.db import connection
 
-from scheduling.domain.jobs import Job
-from scheduling.domain.leases import Lease
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import HOUR_US, SECOND_US
-from scheduling.simulation.present import Work
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.simulation.present import Work
 
 UNKNOWN_US = HOUR_US  # where no job of the pool has ended yet
 LEAST_US = SECOND_US

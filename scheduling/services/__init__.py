@@ -1,14 +1,14 @@
 """What users do with jobs: submit, ask whether it would run, cancel. Each is one transaction."""
 
-from scheduling.services.cancel import job_cancel
-from scheduling.services.dry_run import DryRun, job_dry_run
+from scheduling.services.cancel import cancel_job
+from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.fields import FieldError, SpecError
-from scheduling.services.spec import JobSpec, spec_read
+from scheduling.services.spec import JobSpec, read_spec
 from scheduling.services.submit import (
     BULK_MAX,
     PendingLimitError,
-    job_submit,
-    jobs_submit_bulk,
+    submit_job,
+    submit_jobs,
 )
 
 __all__ = [
@@ -18,9 +18,9 @@ __all__ = [
     "JobSpec",
     "PendingLimitError",
     "SpecError",
-    "job_cancel",
-    "job_dry_run",
-    "job_submit",
-    "jobs_submit_bulk",
-    "spec_read",
+    "cancel_job",
+    "dry_run_job",
+    "read_spec",
+    "submit_job",
+    "submit_jobs",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job
-from scheduling.services.wake import round_wake_after_commit
+from scheduling.services.wake import wake_pool_after_commit
 from tenants.scopes import tenant_scope
 
 State = Job.State
 
 
-def job_cancel(*, job: Job, now: PoolNow) -> Job:
+def cancel_job(*, job: Job, now: PoolNow) -> Job:
     """Cancel a job; return it as it is then. Repeating it, or cancelling an ended job, is harmless.
 
     A waiting job is cancelled at once. One that holds GPUs has `cancel_asked_at` set: the engine
@@ -34,7 +34,7 @@ def job_cancel(*, job: Job, now: PoolNow) -> Job:
         locked.save(update_fields=changed)
         pool = locked.pool
         if pool.on_demand:
-            round_wake_after_commit(pool.pk, expires_s=pool.round_s)
+            wake_pool_after_commit(pool.pk, expires_s=pool.round_s)
     return _copied(job, locked)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 
-from scheduling.domain.reasons import Reason
+from evenshare_core.domain.reasons import Reason
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import pool_offer
 from scheduling.selectors.prospects import Prospect, prospects, spendable
 from scheduling.selectors.reasons import why
 from scheduling.services.fields import SpecError
-from scheduling.services.spec import JobSpec, pool_named, spec_read
+from scheduling.services.spec import JobSpec, pool_named, read_spec
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -37,7 +37,7 @@ class DryRun:
     note: str = NOTE
 
 
-def job_dry_run(
+def dry_run_job(
     *, tenant: Tenant, spec: Mapping[str, object], now: PoolNow | Callable[[int], PoolNow]
 ) -> DryRun:
     """Return whether a job could run as `spec` writes it down.
@@ -51,7 +51,7 @@ def job_dry_run(
     with tenant_scope(tenant.pk):
         offer = pool_offer(pool_named(spec), tenant.pk)
         try:
-            read = spec_read(spec, offer)
+            read = read_spec(spec, offer)
         except SpecError as error:
             if offer is None or any(found.code != "too_large" for found in error.errors):
                 raise

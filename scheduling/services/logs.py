@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from scheduling.engine.executors.local_files import LogWindow, log_read
+from scheduling.engine.executors.local_files import LogWindow, read_log
 from scheduling.models import Job, Lease
 
 WINDOW_BYTES = 256 * 1024
@@ -41,7 +41,7 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
     number, state = row
     window = LogWindow(b"", 0, 0)
     if job.pool.executor == LOCAL:
-        window = log_read(job.pk, number, offset, max(1, min(limit, WINDOW_BYTES)))
+        window = read_log(job.pk, number, offset, max(1, min(limit, WINDOW_BYTES)))
     data, text = _whole_signs(window)
     next_offset = window.offset + len(data)
     ended = state == Lease.State.ENDED and next_offset >= window.total

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from scheduling.engine.clock import PoolNow, clock_set
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import OptionError
+from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
-from scheduling.policies import registry
-from scheduling.policies.policy import OptionError
-from tenants.audit import Actor, audit_write, changed
-from tenants.operating import ChangeError, operation
+from tenants.audit import Actor, changed, write_audit
+from tenants.operator_transaction import ChangeError, operation
 
 # Field -> its bounds. Seconds; round_s of the wall, the others of the pool.
 LENGTHS = {
@@ -29,7 +29,7 @@ BASE_MAX, THETA_MAX = Decimal(1_000_000), Decimal(999)
 PAUSE_REASON = "operator"
 
 
-def pool_change(
+def change_pool(
     *,
     actor: Actor,
     pool_id: int,
@@ -66,7 +66,7 @@ def pool_change(
                 setattr(pool, name, value)
             pool.save(update_fields=list(after))
             subject = f"pool {pool.name}"
-            audit_write(actor, "pool.changed", subject, before=was, after=becomes, reason=reason)
+            write_audit(actor, "pool.changed", subject, before=was, after=becomes, reason=reason)
     return pool
 
 
@@ -101,7 +101,7 @@ def _options_now(pool: Pool) -> dict[str, Any]:
     return options
 
 
-def pool_clock_set(
+def set_pool_clock(
     *,
     actor: Actor,
     pool_id: int,
@@ -124,18 +124,18 @@ def pool_clock_set(
             raise ChangeError({"scale": words})
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         before = {"scale": clock.scale, "paused": clock.paused}
-        now = clock_set(pool_id, scale=scale, paused=paused, reason=PAUSE_REASON)
+        now = set_clock(pool_id, scale=scale, paused=paused, reason=PAUSE_REASON)
         was, becomes = changed(before, {"scale": now.scale, "paused": now.paused})
         if becomes:
             action = "clock.changed"
             if "paused" in becomes:
                 action = "clock.paused" if now.paused else "clock.resumed"
             subject = f"pool {pool.name}"
-            audit_write(actor, action, subject, before=was, after=becomes, reason=reason)
+            write_audit(actor, action, subject, before=was, after=becomes, reason=reason)
     return now
 
 
-def price_set(
+def set_price(
     *, actor: Actor, pool_id: int, gpu_type: str, base: Decimal | None, theta: Decimal | None
 ) -> PriceSetting:
     """Set base and theta of a GPU type; the price posted after the next round follows them.
@@ -166,11 +166,11 @@ def price_set(
             setting.base, setting.theta = base, theta
             setting.save(update_fields=["base", "theta"])
             subject = f"pool {pool.name}, {gpu_type}"
-            audit_write(actor, "price.changed", subject, before=was, after=becomes)
+            write_audit(actor, "price.changed", subject, before=was, after=becomes)
     return setting
 
 
-def job_release(*, actor: Actor, job: Job) -> None:
+def release_job(*, actor: Actor, job: Job) -> None:
     """Let a job that was set aside take part in rounds again.
 
     Raises:
@@ -184,4 +184,4 @@ def job_release(*, actor: Actor, job: Job) -> None:
         locked.quarantine, locked.reason_code = "", ""
         locked.version += 1
         locked.save(update_fields=["quarantine", "reason_code", "version"])
-        audit_write(actor, "job.released", f"job {job.uid}", before=before)
+        write_audit(actor, "job.released", f"job {job.uid}", before=before)

@@ -10,15 +10,15 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
-from tenants.audit import Actor, audit_write
-from tenants.operating import ChangeError, operation
+from tenants.audit import Actor, write_audit
+from tenants.operator_transaction import ChangeError, operation
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TYPE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,29}[a-z0-9])?")
 GPUS_MAX = 1024
 
 
-def node_drain(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
+def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
     """Let no new lease onto a node; those that are there end at their expiry, elsewhere to go on.
 
     Raises:
@@ -28,7 +28,7 @@ def node_drain(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
 
 
-def node_resume(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
+def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
     """Let leases onto a node again.
 
     Raises:
@@ -45,7 +45,7 @@ def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason
         if node.state != state:
             before, node.state = node.state, state
             node.save(update_fields=["state"])
-            audit_write(
+            write_audit(
                 actor,
                 action,
                 f"node {pool.name}/{name}",
@@ -56,7 +56,7 @@ def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason
     return node
 
 
-def node_add(*, actor: Actor, pool: Pool, name: str, gpu_type: str, gpus: int | None) -> Node:
+def add_node(*, actor: Actor, pool: Pool, name: str, gpu_type: str, gpus: int | None) -> Node:
     """Add a node; a GPU type that is new to the pool gets the default price setting.
 
     Raises:
@@ -81,11 +81,11 @@ def node_add(*, actor: Actor, pool: Pool, name: str, gpu_type: str, gpus: int | 
         except IntegrityError:
             raise ChangeError({"name": "The pool has a node of this name."}) from None
         after = {"gpu_type": gpu_type, "gpus": gpus}
-        audit_write(actor, "node.added", f"node {pool.name}/{name}", after=after)
+        write_audit(actor, "node.added", f"node {pool.name}/{name}", after=after)
     return node
 
 
-def node_remove(*, actor: Actor, pool: Pool, name: str) -> None:
+def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
     """Take a drained, empty node out of its pool; past leases go on naming it.
 
     Raises:
@@ -105,10 +105,10 @@ def node_remove(*, actor: Actor, pool: Pool, name: str) -> None:
         node.pool = None
         node.save(update_fields=["pool"])
         node.windows.all().delete()
-        audit_write(actor, "node.removed", f"node {pool.name}/{name}", before=before)
+        write_audit(actor, "node.removed", f"node {pool.name}/{name}", before=before)
 
 
-def window_add(
+def add_window(
     *,
     actor: Actor,
     pool: Pool,
@@ -166,11 +166,11 @@ def window_add(
             "ends_at": ends_at.isoformat(),
         }
         subject = f"pool {pool.name}"
-        audit_write(actor, "maintenance.planned", subject, after=after, reason=reason)
+        write_audit(actor, "maintenance.planned", subject, after=after, reason=reason)
     return windows
 
 
-def window_end(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> None:
+def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> None:
     """Call a window off, or end the one that has begun; what is over stays as it was.
 
     Raises:
@@ -195,7 +195,7 @@ def window_end(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
         else:
             window.delete()
         subject = f"pool {pool.name}"
-        audit_write(actor, "maintenance.ended", subject, before=before, after=after)
+        write_audit(actor, "maintenance.ended", subject, before=before, after=after)
 
 
 def _locked(pool: Pool, name: str) -> Node:

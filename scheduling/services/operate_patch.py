@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from scheduling.selectors.pool_settings import PoolSettings
-from scheduling.services.operate import LENGTHS, pool_change, price_set
+from scheduling.services.operate import LENGTHS, change_pool, set_price
 from tenants.audit import Actor
-from tenants.operating import ChangeError, operation
+from tenants.operator_transaction import ChangeError, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PoolPatch:
     reason: str = ""
 
 
-def pool_patch(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> None:
+def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> None:
     """Change some settings of a pool, all or none; `settings` are as read under lock.
 
     Another policy begins with its own defaults.
@@ -41,7 +41,7 @@ def pool_patch(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
     lengths = {name: getattr(pool, name) for name in LENGTHS} | dict(patch.lengths)
     with operation(actor):
         errors |= _tried(
-            pool_change,
+            change_pool,
             actor=actor,
             pool_id=pool.pk,
             policy=policy,
@@ -53,7 +53,7 @@ def pool_patch(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
         for gpu_type, (base, theta) in patch.prices.items():
             now = settings.prices.get(gpu_type)
             found = _tried(
-                price_set,
+                set_price,
                 actor=actor,
                 pool_id=pool.pk,
                 gpu_type=gpu_type,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from scheduling.domain.profiles import PLAIN_MILLI, speedups_normal
+from evenshare_core.domain.profiles import PLAIN_MILLI, speedups_normal
 from scheduling.models import Job, Pool, Profile
 from scheduling.selectors.profiles import pool_types
 from scheduling.services import fields
 from scheduling.services.fields import NAME, Findings, SpecError
-from tenants.audit import Actor, audit_write, changed
+from tenants.audit import Actor, changed, write_audit
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -39,7 +39,7 @@ class ProfileSpec:
     priority: int = 1
 
 
-def profile_spec_read(name: str, raw: object) -> ProfileSpec:
+def read_profile_spec(name: str, raw: object) -> ProfileSpec:
     """Return what `raw` (a mapping, as parsed from JSON) says of the job type `name`.
 
     Raises:
@@ -93,7 +93,7 @@ def _speed(value: object) -> Fraction | None:
     return None
 
 
-def profile_put(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec) -> Profile:
+def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec) -> Profile:
     """Declare a job type, or say its speeds anew; the slowest type's becomes 1.
 
     What runs goes on at the speed with which it was launched; rounds and launches from now on use
@@ -121,7 +121,7 @@ def profile_put(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
         if becomes:
             row.save()
             action = "profile.changed" if before else "profile.declared"
-            audit_write(actor, action, _subject(row), before=was, after=becomes)
+            write_audit(actor, action, _subject(row), before=was, after=becomes)
     return row
 
 
@@ -140,7 +140,7 @@ def _check(pool: Pool, row: Profile | None, spec: ProfileSpec) -> None:
     found.raise_any(order=("speeds",))
 
 
-def profile_drop(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bool:
+def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bool:
     """Drop a job type; False where there is none. Jobs that ended keep no trace of it.
 
     Raises:
@@ -155,7 +155,7 @@ def profile_drop(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bo
         if active:
             raise InUseError(active)
         row.jobs.update(profile=None)
-        audit_write(actor, "profile.dropped", _subject(row), before=_state(row))
+        write_audit(actor, "profile.dropped", _subject(row), before=_state(row))
         row.delete()
     return True
 

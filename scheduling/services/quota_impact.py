@@ -9,17 +9,17 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from scheduling.domain.decision import Decision, Share
-from scheduling.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
-from scheduling.domain.instants import to_us
-from scheduling.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.domain.decision import Decision, Share
+from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.snapshots import next_instant, next_number, snapshot_read
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
-from scheduling.policies.base import decide_round
 from tenants.periods import Period, Terms, period_at
 from tenants.scopes import site_scope
-from tenants.services_quota import Key, QuotaEdit, QuotaPlan, quota_periods, quotas_plan
+from tenants.services.quotas import Key, QuotaEdit, QuotaPlan, plan_quotas, quota_periods
 
 log = structlog.get_logger(__name__)
 
@@ -73,14 +73,14 @@ def quota_impact(
     Decides the pool's next round twice, with the present quotas and with the changed ones.
 
     Raises:
-        tenants.operating.ChangeError: the edits are wrong, as in `quotas_save`.
+        tenants.operator_transaction.ChangeError: the edits are wrong, as in `save_quotas`.
         RuntimeError: it is called inside a transaction.
     """
     with site_scope():
-        plan = quotas_plan(pool_id, edits, since=since, now=now.pool_at)
+        plan = plan_quotas(pool_id, edits, since=since, now=now.pool_at)
         number = next_number(pool_id)
         at = next_instant(pool_id, now)
-    snapshot = snapshot_read(pool_id, number=number, at=at)
+    snapshot = read_snapshot(pool_id, number=number, at=at)
     with site_scope():
         types = dict(GpuType.objects.values_list("id", "name"))
         nominal = _nominal(quota_periods(pool_id, at), at)

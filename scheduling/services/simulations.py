@@ -1,7 +1,7 @@
 """Simulations of a pool's next hours: asked for, started in turn, cancelled, given up.
 
-Nothing here runs one: that is `scheduling.services.simulation_run`, in a process of its own. All
-states change by compare-and-swap on (state, claim), so a process that was given up or whose
+Nothing here runs one: that is `scheduling.services.execute_simulation`, in a process of its own.
+All states change by compare-and-swap on (state, claim), so a process that was given up or whose
 simulation was cancelled writes nothing any more.
 """
 
@@ -16,11 +16,11 @@ import structlog
 from celery import current_app
 from django.db import transaction
 
-from scheduling.engine.clock import clock_read, wall_now
+from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
 from scheduling.services.operate import options_read
-from tenants.audit import Actor, audit_write
-from tenants.operating import ChangeError, operation
+from tenants.audit import Actor, write_audit
+from tenants.operator_transaction import ChangeError, operation
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ LOST_WORDS = (
 State = Simulation.State
 
 
-def simulation_ask(
+def request_simulation(
     *, actor: Actor, pool_id: int, policy: str, options: Mapping[str, Any], hours: int
 ) -> Simulation:
     """Ask for a simulation of the pool's next hours under `policy` beside its present one.
@@ -62,7 +62,7 @@ def simulation_ask(
             asked_at=wall_now(),
         )
         after = {"policy": policy, "options": chosen, "hours": hours, "simulation": row.pk}
-        audit_write(actor, "simulation.asked", f"pool {pool.name}", after=after)
+        write_audit(actor, "simulation.asked", f"pool {pool.name}", after=after)
         transaction.on_commit(_wake, robust=True)
     return row
 
@@ -95,7 +95,7 @@ def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
 
 def rounds_of(pool: Pool, hours: int) -> int:
     """Rounds of the pool in so many hours of its time, at its present scale."""
-    return hours * 3600 // (pool.round_s * clock_read(pool.pk).scale)
+    return hours * 3600 // (pool.round_s * read_clock(pool.pk).scale)
 
 
 def work_of(pool: Pool, jobs: int, hours: int) -> int:
@@ -103,7 +103,7 @@ def work_of(pool: Pool, jobs: int, hours: int) -> int:
     return jobs * rounds_of(pool, hours) * 2
 
 
-def simulation_cancel(*, actor: Actor, simulation_id: int) -> bool:
+def cancel_simulation(*, actor: Actor, simulation_id: int) -> bool:
     """End a simulation that waits or runs; return whether this ended it.
 
     Its process sees it within seconds and ends without a result.
@@ -121,12 +121,12 @@ def simulation_cancel(*, actor: Actor, simulation_id: int) -> bool:
         locked.save(update_fields=["state", "ended_at"])
         after = {"state": locked.state, "simulation": locked.pk}
         subject = f"pool {locked.pool.name}"
-        audit_write(actor, "simulation.cancelled", subject, before=before, after=after)
+        write_audit(actor, "simulation.cancelled", subject, before=before, after=after)
         transaction.on_commit(_wake, robust=True)  # the next one may have its turn
     return True
 
 
-def simulations_claim() -> list[tuple[int, str]]:
+def claim_simulations() -> list[tuple[int, str]]:
     """Take as many queued simulations as may run; return (id, claim) of each, oldest first."""
     with site_scope():
         # Two who look at once come one after the other.

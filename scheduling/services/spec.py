@@ -41,7 +41,7 @@ class JobSpec:
     profile: str = ""
 
 
-def spec_read(raw: object, offer: Offer | None) -> JobSpec:
+def read_spec(raw: object, offer: Offer | None) -> JobSpec:
     """Return the specification that `raw` (a mapping, as parsed from JSON) writes down.
 
     `offer` is the pool that it names, None where its tenant has no such pool. Fields that are

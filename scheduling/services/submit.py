@@ -12,7 +12,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.values import SECOND_US
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import profiles_held
@@ -20,9 +20,9 @@ from scheduling.models import Job, Profile, VirtualWork
 from scheduling.selectors.offers import Offer, pool_offer
 from scheduling.services import fields
 from scheduling.services.fields import FieldError, SpecError
-from scheduling.services.spec import JobSpec, pool_named, spec_read
-from scheduling.services.wake import round_wake_after_commit
-from tenants.idempotency import Request, reply_begin
+from scheduling.services.spec import JobSpec, pool_named, read_spec
+from scheduling.services.wake import wake_pool_after_commit
+from tenants.idempotency import Request, begin_reply
 from tenants.models import Tenant, User
 from tenants.scopes import tenant_scope
 
@@ -39,7 +39,7 @@ class PendingLimitError(Exception):
         self.limit = limit
 
 
-def job_submit(
+def submit_job(
     *,
     tenant: Tenant,
     user: User | None,
@@ -62,11 +62,11 @@ def job_submit(
     asked = Request.of(tenant, user, "jobs", key, spec)
     with tenant_scope(tenant.pk):
         uid = uuid.uuid4()
-        before = reply_begin(asked, [str(uid)]) if asked else None
+        before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
             found = Job.objects.select_related("tenant", "pool", "profile")
             return found.get(uid=before[0], tenant=tenant)
-        read = spec_read(spec, pool_offer(pool_named(spec), tenant.pk))
+        read = read_spec(spec, pool_offer(pool_named(spec), tenant.pk))
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
         job = _job(_Draft(tenant, user, source, profiles), read, _reading(now, read.pool), uid)
@@ -77,7 +77,7 @@ def job_submit(
     return job
 
 
-def jobs_submit_bulk(
+def submit_jobs(
     *,
     tenant: Tenant,
     user: User | None,
@@ -89,14 +89,14 @@ def jobs_submit_bulk(
     """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
 
     Raises:
-        SpecError, PendingLimitError, and those of `tenants.idempotency`, as `job_submit`.
+        SpecError, PendingLimitError, and those of `tenants.idempotency`, as `submit_job`.
     """
     if not 1 <= len(specs) <= BULK_MAX:
         raise SpecError(fields.one("jobs", f"must have from 1 to {BULK_MAX} items"))
     asked = Request.of(tenant, user, "jobs/bulk", key, specs)
     with tenant_scope(tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
-        before = reply_begin(asked, [str(uid) for uid in uids]) if asked else None
+        before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
         if before is not None:
             found = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
             return list(found.filter(uid__in=before).order_by("id"))
@@ -123,7 +123,7 @@ def _read_all(specs: Sequence[object], tenant: Tenant) -> list[JobSpec]:
         if name not in offers:
             offers[name] = pool_offer(name, tenant.pk)
         try:
-            read.append(spec_read(spec, offers[name]))
+            read.append(read_spec(spec, offers[name]))
         except SpecError as error:
             at = f"jobs[{index}]"
             errors += [
@@ -255,4 +255,4 @@ def _pending(tenant: Tenant) -> int:
 def _wake(pools: Iterable[Offer]) -> None:
     for pool in pools:
         if pool.on_demand:
-            round_wake_after_commit(pool.id, expires_s=pool.round_s)
+            wake_pool_after_commit(pool.id, expires_s=pool.round_s)

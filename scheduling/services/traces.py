@@ -17,12 +17,8 @@ from typing import IO, Any
 
 from django.db import connection, models, transaction
 
-from scheduling.domain.instants import from_us, to_us
-from scheduling.engine.arrivals import job_fields
-from scheduling.engine.bulk import copy_rows, next_ids
-from scheduling.engine.clock import PoolNow
-from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
-from scheduling.simulation.trace_formats import (
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.simulation.trace_formats import (
     BadLine,
     Columns,
     LeftOut,
@@ -30,9 +26,13 @@ from scheduling.simulation.trace_formats import (
     TraceLine,
     trace_lines,
 )
+from scheduling.engine.arrivals import job_fields
+from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.clock import PoolNow
+from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
 from tenants.models import Tenant
 from tenants.scopes import site_scope
-from tenants.services import tenant_create
+from tenants.services.tenants import create_tenant
 
 BATCH = 2000
 SHOWN = 20
@@ -100,7 +100,7 @@ class ImportReport:
 Progress = Callable[[int], None]
 
 
-def trace_import(
+def import_into_pool(
     file: IO[bytes],
     *,
     pool: str,
@@ -114,7 +114,7 @@ def trace_import(
 
     Raises:
         TraceImportError: no such pool, or one whose executor runs real processes.
-        scheduling.simulation.trace_formats.HeaderError: the columns are not understood.
+        evenshare_core.simulation.trace_formats.HeaderError: the columns are not understood.
     """
     with site_scope():
         where = _pool(pool)
@@ -135,7 +135,7 @@ def trace_import(
     return report
 
 
-def arrivals_withdraw(pool: str) -> int:
+def withdraw_arrivals(pool: str) -> int:
     """Delete what a replay would still bring into a pool; return how many jobs never come.
 
     Raises:
@@ -237,7 +237,7 @@ class _Tenants:
         return self._make(slug)
 
     def _make(self, slug: str) -> int:
-        tenant = tenant_create(
+        tenant = create_tenant(
             slug=slug,
             name=slug,
             initials=slug[:2].upper(),

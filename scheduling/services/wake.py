@@ -11,12 +11,12 @@ from django.db import transaction
 log = structlog.get_logger(__name__)
 
 
-def round_wake_after_commit(pool_id: int, *, expires_s: int) -> None:
+def wake_pool_after_commit(pool_id: int, *, expires_s: int) -> None:
     """Once the running transaction is committed, ask for a round of the pool."""
-    transaction.on_commit(partial(round_wake, pool_id, expires_s=expires_s), robust=True)
+    transaction.on_commit(partial(wake_pool, pool_id, expires_s=expires_s), robust=True)
 
 
-def round_wake(pool_id: int, *, expires_s: int) -> None:
+def wake_pool(pool_id: int, *, expires_s: int) -> None:
     """Ask for a round of a pool now; a broker that cannot be reached only makes it later."""
     try:
         current_app.send_task(

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from tenants.api.problems import Problem
 from tenants.models import User
-from tenants.tokens import Bearer, token_find
+from tenants.tokens import Bearer, find_token
 
 
 class BearerAuthentication(BaseAuthentication):
@@ -26,7 +26,7 @@ class BearerAuthentication(BaseAuthentication):
         kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        bearer = token_find(secret.strip())
+        bearer = find_token(secret.strip())
         if bearer is None:
             raise AuthenticationFailed("The token is unknown or expired.", "bad_token")
         return bearer.user, bearer

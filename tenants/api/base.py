@@ -12,7 +12,7 @@ from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope
-from tenants.selectors import Access, access_of, tenant_find
+from tenants.selectors import Access, access_of, find_tenant
 from tenants.tokens import Bearer
 
 
@@ -77,7 +77,7 @@ class ApiView(APIView):
             found: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
         elif isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():
             with site_scope():
-                found = tenant_find(slug)
+                found = find_tenant(slug)
         else:
             found = None
         if found is None or not may_in_tenant(self.access, Action.SEE_TENANT, found.pk):

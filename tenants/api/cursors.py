@@ -12,7 +12,7 @@ from tenants.api.problems import bad_field
 LIMIT, LIMIT_MAX = 50, 200
 
 
-def cursor_read(request: Request, route: str) -> list[Any] | None:
+def read_cursor(request: Request, route: str) -> list[Any] | None:
     """Return the key that the request's `cursor` holds; None on the first page.
 
     Raises:
@@ -28,12 +28,12 @@ def cursor_read(request: Request, route: str) -> list[Any] | None:
     return key if isinstance(key, list) else [key]
 
 
-def cursor_make(route: str, *key: int | str) -> str:
+def make_cursor(route: str, *key: int | str) -> str:
     """Return the cursor of a page that begins after `key`."""
     return _signer(route).sign_object(list(key))
 
 
-def limit_read(request: Request) -> int:
+def read_limit(request: Request) -> int:
     """Return how many rows a page shall have, `LIMIT` unless told, `LIMIT_MAX` at most.
 
     Raises:

@@ -15,12 +15,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants.api.base import ApiView
-from tenants.api.cursors import cursor_make, cursor_read, limit_read
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import Problem, not_there
 from tenants.api.times import time_text
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.models import AuditRecord, User
-from tenants.operating import ChangeError
+from tenants.operator_transaction import ChangeError
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 from tenants.tokens import Scope
@@ -187,13 +187,13 @@ class AuditList(OperateView):
     @extend_schema(operation_id="operate_audit", responses={200: AuditPage}, parameters=AUDIT_QUERY)
     def get(self, request: Request) -> Response:
         """List what was changed by those who run the site, newest first."""
-        limit, key = limit_read(request), cursor_read(request, "audit")
+        limit, key = read_limit(request), read_cursor(request, "audit")
         asked = {name: request.query_params.get(name, "") for name in self.query[:3]}
         with site_scope():
             rows, more = audit_page(
                 AuditFilter(**asked), before_id=key[0] if key else None, limit=limit
             )
-        following = cursor_make("audit", more) if more is not None else None
+        following = make_cursor("audit", more) if more is not None else None
         return Response({"results": [_record(row) for row in rows], "next": following})
 
 

@@ -26,9 +26,9 @@ from tenants.tokens import (
     Bearer,
     Scope,
     TooManyTokensError,
+    create_token,
+    drop_token,
     scope_is_open,
-    token_create,
-    token_drop,
 )
 
 FIELDS = ("username", "password", "name", "scopes", "days")
@@ -59,7 +59,7 @@ class TokenList(ApiView):
             if not scope_is_open(user, scope):
                 raise Problem(403, "role", f"The scope {scope.value} is for operators.")
         try:
-            token, secret = token_create(
+            token, secret = create_token(
                 user=user, name=name, scopes=scopes, days=days, now=timezone.now()
             )
         except TooManyTokensError as error:
@@ -89,7 +89,7 @@ class TokenOne(ApiView):
             and Scope.JOBS_WRITE.value not in used.token.scopes
         ):
             raise Problem(403, "scope", "The token may drop itself alone.")
-        if not token_drop(user=self.person, uid=uid):
+        if not drop_token(user=self.person, uid=uid):
             raise not_there()
         return Response(status=204)
 

@@ -7,19 +7,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("portal", "scheduling", "tenants", "billing", "client", "benchmarks")
-PURE = (
-    "scheduling/domain",
-    "scheduling/fairness",
-    "scheduling/estimation",
-    "scheduling/placement",
-    "scheduling/formulations",
-    "scheduling/policies",
-    "scheduling/simulation",
-    "billing/money.py",
-    "billing/pricing.py",
-    "billing/revenue",
-)
+PACKAGES = ("portal", "scheduling", "tenants", "billing", "core", "client", "benchmarks")
+CORE = "core/src/evenshare_core"
 
 
 @cache

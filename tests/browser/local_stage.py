@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from django.db import connection
 from django.test import override_settings
 
-from scheduling.engine.clock import clock_read
-from scheduling.engine.rounds import round_run
+from scheduling.engine.clock import read_clock
+from scheduling.engine.rounds import execute_round
 from scheduling.models import Job
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
@@ -56,7 +56,7 @@ class LocalStage:
 
     def submit(self, *argv: str, gpus: int = 1) -> Job:
         """Submit as north, not through the page."""
-        at = clock_read(self.lab.pool.pk).pool_at
+        at = read_clock(self.lab.pool.pk).pool_at
         return Job.objects.create(
             pool=self.lab.pool, tenant=self.lab.tenants["north"], name="by-hand",
             submitted_at=at, gpus=gpus, gpus_min=gpus, gpus_max=gpus, command=list(argv),
@@ -98,6 +98,6 @@ def _beat(pool_id: int, over: threading.Event) -> None:
     """What the tick does in a running portal."""
     try:
         while not over.wait(EVERY_S):
-            round_run(pool_id, now=clock_read(pool_id), on_demand=True)
+            execute_round(pool_id, now=read_clock(pool_id), on_demand=True)
     finally:
         connection.close()

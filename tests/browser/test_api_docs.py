@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser
 
-from portal.api import document
+from portal.site.api import document
 
 
 class TestTheApiPage:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from portal.demo import demo_seed
-from scheduling.engine.clock import clock_read
-from scheduling.engine.rounds import round_run
+from portal.demo.philly import seed_demo
+from scheduling.engine.clock import read_clock
+from scheduling.engine.rounds import execute_round
 from scheduling.models import Pool
 from tests.tools import eventually
 
@@ -20,7 +20,7 @@ def run_round() -> int:
     numbers: list[int] = []
 
     def due() -> bool:
-        result = round_run(pool.pk, now=clock_read(pool.pk))
+        result = execute_round(pool.pk, now=read_clock(pool.pk))
         if result.round is not None:
             numbers.append(result.round.number)
         return bool(numbers)
@@ -31,7 +31,7 @@ def run_round() -> int:
 
 class TestTheDashboard:
     def test_follows_the_rounds_without_a_complaint(self, site: str, browser: Browser) -> None:
-        demo_seed()
+        seed_demo()
         run_round()
         page = browser.new_page(viewport={"width": 390, "height": 844})
         complaints: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import LeaseSlot, Node, PoolClock
 from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
@@ -161,11 +161,11 @@ class TestAnOperator:
         page.click("text=Pause pool-")
         page.wait_for_selector("h1 >> text=is paused.")
         assert PoolClock.objects.get(pool_id=pool_id).paused
-        stood = clock_read(pool_id).pool_at
+        stood = read_clock(pool_id).pool_at
         assert run_round(pool_id) == "not_due"
         page.click("text=Resume pool-")
         page.wait_for_selector("h1 >> text=decides every 10 s.")
-        assert clock_read(pool_id).pool_at >= stood
+        assert read_clock(pool_id).pool_at >= stood
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["clock.paused", "clock.resumed"]
 

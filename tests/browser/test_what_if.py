@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 
 from scheduling.models import Simulation
-from scheduling.services.simulation_run import simulation_run
-from scheduling.services.simulations import simulations_claim
+from scheduling.services.execute_simulation import execute_simulation
+from scheduling.services.simulations import claim_simulations
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
@@ -49,9 +49,9 @@ class Runner:
 
     def _run(self) -> None:
         try:
-            ((number, claim),) = simulations_claim()
+            ((number, claim),) = claim_simulations()
             timer = itertools.count(0, 0.25).__next__
-            self.state = simulation_run(number, claim, timer=timer, is_orphan=self._hold)
+            self.state = execute_simulation(number, claim, timer=timer, is_orphan=self._hold)
         finally:
             connection.close()
 

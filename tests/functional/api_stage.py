@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from scheduling.models import Job
 from tenants.models import Membership, User
-from tenants.tokens import Scope, token_create
+from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
 
 PASSWORD = "correct horse battery"
@@ -42,7 +42,7 @@ class ApiStage:
     def token(self, name: str, *scopes: Scope) -> str:
         """Make a token of some scopes; return its secret."""
         user = self.people[name]
-        return token_create(user=user, name="t", scopes=scopes, days=1, now=timezone.now())[1]
+        return create_token(user=user, name="t", scopes=scopes, days=1, now=timezone.now())[1]
 
     def call(
         self, method: str, path: str, body: Any = None, *, as_: str = "ada", **headers: str

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from scheduling.domain.decision import Decision, Ideal
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes, decode, sha256_hex
-from scheduling.fairness.certificate import plain
+from evenshare_core.domain.decision import Decision, Ideal
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from evenshare_core.fairness.certificate import plain
+from evenshare_core.policies.certify import certify
 from scheduling.models import Round, RoundBlob
-from scheduling.policies.certify import certify
 from scheduling.selectors.replay import round_bytes
 from tenants.scopes import engine_scope
 from tests.functional.pool_stage import Stage, last_round

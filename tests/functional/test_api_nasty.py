@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from portal.json_boundary import json_read
+from portal.site.json_boundary import json_read
 from scheduling.models import Job
 from scheduling.services.spec import KNOWN
 from tenants.api.problems import Problem

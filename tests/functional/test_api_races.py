@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from scheduling.models import Job
 from tenants import idempotency
-from tenants.idempotency import Request, reply_begin
+from tenants.idempotency import Request, begin_reply
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.tools import eventually
 
@@ -127,7 +127,7 @@ class TestOneKey:
         held = Request.of(tenant, ada, "jobs", "slow", wire.stage.spec())
         assert held is not None
         with transaction.atomic():
-            assert reply_begin(held, ["x"]) is None
+            assert begin_reply(held, ["x"]) is None
             status, body = wire.post("slow")
             assert (status, body["reason_code"]) == (409, "idempotency_in_flight")
             transaction.set_rollback(True)

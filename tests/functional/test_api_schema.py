@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from portal.api import document
+from portal.site.api import document
 from tests.functional.api_stage import ApiStage, api_stage
 
 CHECKS = [

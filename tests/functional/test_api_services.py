@@ -15,10 +15,10 @@ from scheduling.models import Job
 from scheduling.services import (
     PendingLimitError,
     SpecError,
-    job_cancel,
-    job_dry_run,
-    job_submit,
-    jobs_submit_bulk,
+    cancel_job,
+    dry_run_job,
+    submit_job,
+    submit_jobs,
 )
 from tenants.idempotency import MismatchError
 from tenants.models import Budget, IdempotentReply, Quota, User
@@ -55,7 +55,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def submit(stage: Cluster, person: User | None = None, key: str | None = None, **more: Any) -> Job:
     spec = {"pool": stage.pool.name, "gpus": 2, "duration_s": 60, **more}
-    return job_submit(tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key)
+    return submit_job(tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key)
 
 
 class TestASubmission:
@@ -98,7 +98,7 @@ class TestASubmission:
     def test_of_a_tenant_without_quota_finds_no_pool(self, stage: Cluster) -> None:
         spec = {"pool": stage.pool.name, "gpus": 1}
         with pytest.raises(SpecError, match="pool is not a pool of this tenant"):
-            job_submit(tenant=stage.tenants["none"], user=None, spec=spec, now=stage.now())
+            submit_job(tenant=stage.tenants["none"], user=None, spec=spec, now=stage.now())
 
     @pytest.mark.parametrize("limit", [2, 4000])
     def test_ends_at_the_tenants_limit(self, stage: Cluster, settings: Any, limit: int) -> None:
@@ -141,8 +141,8 @@ class TestAKey:
     def test_finds_a_bulk_in_its_order(self, stage: Cluster, person: User) -> None:
         specs = [{"pool": stage.pool.name, "gpus": 1, "name": f"n{i}"} for i in range(5)]
         asked: Any = {"tenant": stage.tenants["aa"], "user": person, "specs": specs, "key": "k"}
-        first = jobs_submit_bulk(**asked, now=lambda _: stage.now())
-        again = jobs_submit_bulk(**asked, now=lambda _: stage.now())
+        first = submit_jobs(**asked, now=lambda _: stage.now())
+        again = submit_jobs(**asked, now=lambda _: stage.now())
         assert [job.uid for job in first] == [job.uid for job in again]
         assert [job.name for job in again] == ["n0", "n1", "n2", "n3", "n4"]
 
@@ -152,7 +152,7 @@ class TestABulk:
         specs: list[object] = [{"pool": stage.pool.name, "gpus": 1}] * 3
         specs += [{"pool": "else", "gpus": 0}, 7]
         with pytest.raises(SpecError) as caught:
-            jobs_submit_bulk(
+            submit_jobs(
                 tenant=stage.tenants["aa"], user=None, specs=specs, now=lambda _: stage.now()
             )
         fields = [error.field for error in caught.value.errors]
@@ -166,8 +166,8 @@ class TestABulk:
             "name": "same", "duration_s": 60,
         }  # fmt: skip
         asked: Any = {"tenant": stage.tenants["aa"], "user": person}
-        one = job_submit(spec=spec, now=stage.now(), **asked)
-        (other,) = jobs_submit_bulk(specs=[spec], now=lambda _: stage.now(), **asked)
+        one = submit_job(spec=spec, now=stage.now(), **asked)
+        (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked)
         rows = [Job.objects.filter(pk=job.pk).values().get() for job in (one, other)]
         own = {"id", "uid", "created_at"}
         first, second = ({k: v for k, v in row.items() if k not in own} for row in rows)
@@ -179,7 +179,7 @@ class TestABulk:
         def queries(count: int) -> int:
             specs = [{"pool": stage.pool.name, "gpus": 1}] * count
             with CaptureQueriesContext(connection) as seen:
-                jobs_submit_bulk(
+                submit_jobs(
                     tenant=stage.tenants["aa"], user=None, specs=specs, now=lambda _: stage.now()
                 )
             return len(seen)
@@ -189,7 +189,7 @@ class TestABulk:
 
 class TestACancellation:
     def test_ends_a_waiting_job_at_once(self, live: Cluster) -> None:
-        job = job_cancel(job=submit(live), now=live.now())
+        job = cancel_job(job=submit(live), now=live.now())
         assert (job.state, job.ended_at, job.version) == ("cancelled", live.at, 2)
         live.round()
         job.refresh_from_db()
@@ -199,13 +199,13 @@ class TestACancellation:
         job = submit(live)
         live.round()
         live.at += timedelta(seconds=3)
-        asked = job_cancel(job=job, now=live.now())
+        asked = cancel_job(job=job, now=live.now())
         assert (asked.state, asked.cancel_asked_at) == ("running", live.at)
 
     def test_may_be_repeated(self, stage: Cluster) -> None:
-        job = job_cancel(job=submit(stage), now=stage.now())
+        job = cancel_job(job=submit(stage), now=stage.now())
         stage.at += timedelta(seconds=9)
-        again = job_cancel(job=job, now=stage.now())
+        again = cancel_job(job=job, now=stage.now())
         assert (again.version, again.ended_at) == (job.version, job.ended_at)
 
 
@@ -213,7 +213,7 @@ class TestADryRun:
     def ask(self, stage: Cluster, **more: Any) -> Any:
         spec = {"pool": stage.pool.name, "gpus": 2, **more}
         with CaptureQueriesContext(connection) as seen:
-            answer = job_dry_run(tenant=stage.tenants["aa"], spec=spec, now=stage.now())
+            answer = dry_run_job(tenant=stage.tenants["aa"], spec=spec, now=stage.now())
         sql = " ".join(query["sql"] for query in seen.captured_queries)
         assert not any(word in sql for word in ("INSERT", "UPDATE", "DELETE"))
         return answer

@@ -10,11 +10,11 @@ from django.core.management import call_command
 from django.db import DatabaseError, transaction
 from django.test import Client
 
-from portal.views.certificate_words import NAMES
+from evenshare_core.fairness.certificate import VERSION, Property, Verdict, certificate, read
+from portal.rounds.certificate_text import NAMES
 from scheduling.engine import rounds as engine
-from scheduling.fairness.certificate import VERSION, Property, Verdict, certificate, read
 from scheduling.models import Round
-from scheduling.selectors.replay import round_find, round_replay
+from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.functional.certificate_stage import Change, envious, overfull, partial, plant
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
@@ -62,7 +62,7 @@ class TestARound:
 
     def test_certifies_again_from_its_bytes(self, there: Stage) -> None:
         there.lab.rounds(4, every_s=900)
-        replays = [round_replay(row) for row in round_find(there.pool, [], every=True)]
+        replays = [replay_stored_round(row) for row in find_rounds(there.pool, [], every=True)]
         assert len(replays) >= 5
         assert all(replay.same and replay.certified is True for replay in replays)
 
@@ -74,9 +74,9 @@ class TestARound:
         round_ = last_round(there)
         assert round_.certificate is not None
         round_.certificate["findings"][0]["checked"] = 77
-        assert round_replay(round_).certified is False
+        assert replay_stored_round(round_).certified is False
         round_.certificate["version"] = VERSION + 1
-        assert round_replay(round_).certified is None
+        assert replay_stored_round(round_).certified is None
 
     def test_keeps_its_certificate_for_good(self, there: Stage) -> None:
         with pytest.raises(DatabaseError), transaction.atomic():

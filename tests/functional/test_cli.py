@@ -19,8 +19,8 @@ import pytest
 from django.test import override_settings
 
 from billing.tasks import meter
-from scheduling.engine.clock import clock_read
-from scheduling.engine.rounds import round_run
+from scheduling.engine.clock import read_clock
+from scheduling.engine.rounds import execute_round
 from scheduling.models import Job, Lease, Pool
 from tenants.models import Membership, Tenant, User
 from tests.architecture.sources import ROOT
@@ -87,7 +87,7 @@ class Scene:
     bob: Person
 
     def round(self) -> None:
-        round_run(self.pool.pk, now=clock_read(self.pool.pk))
+        execute_round(self.pool.pk, now=read_clock(self.pool.pk))
 
     def until(self, job: str, *states: str) -> dict[str, Any]:
         """Run the rounds that are due until the job is in a state."""

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from billing.tasks import meter
-from portal.marks.figures import credits_text
-from portal.marks.notes import Addend
-from portal.pages.dashboard import Board, day_title, stats
+from portal.charts.figures import credits_text
+from portal.charts.notes import Addend
+from portal.overview.context import Board, day_title, stats
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.dashboard import Day
 from tenants.models import Quota

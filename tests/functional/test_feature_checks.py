@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from scheduling.domain.reasons import Reason
+from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Lease, LeaseTerm, Node
 from tenants.models import Membership, Quota, User
 from tests.architecture.sources import ROOT

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from portal.demo import demo_seed
+from portal.demo.philly import seed_demo
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock, PoolFence
 from tests.functional.visitors import town
@@ -18,7 +18,7 @@ from tests.functional.visitors import town
 @pytest.mark.django_db
 class TestTheFrontDoor:
     def test_shows_three_doors_and_the_pool(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         page = client.get("/")
         assert page.status_code == 200
         for role in ("researcher", "manager", "operator"):
@@ -44,24 +44,24 @@ class TestTheFrontDoor:
 @pytest.mark.django_db
 class TestADoorOfTheDemo:
     def test_signs_in_as_its_person(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         assert client.post("/demo/researcher/").headers["Location"] == "/"
         assert client.get("/").headers["Location"] == "/t/vc-7f04ca/"
 
     def test_goes_where_the_tour_says_but_nowhere_else(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         there = client.post("/demo/operator/", {"next": "/pools/philly/"})
         assert there.headers["Location"] == "/pools/philly/"
         away = client.post("/demo/operator/", {"next": "https://elsewhere.test/"})
         assert away.headers["Location"] == "/"
 
     def test_opens_only_when_it_is_pushed(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         assert client.get("/demo/researcher/").status_code == 405
         assert client.post("/demo/nobody/").status_code == 404
 
     def test_is_not_there_in_production(self, client: Client, settings: Settings) -> None:
-        demo_seed()
+        seed_demo()
         settings.PRODUCTION = True
         assert client.post("/demo/operator/").status_code == 404
 
@@ -69,7 +69,7 @@ class TestADoorOfTheDemo:
 @pytest.mark.django_db
 class TestTheSession:
     def test_begins_with_the_password_and_ends_with_a_post(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         known = {"username": "rosa", "password": "evenshare-demo"}
         assert client.post("/login/", known).headers["Location"] == "/"
         assert client.get("/logout/").status_code == 405
@@ -77,7 +77,7 @@ class TestTheSession:
         assert client.get("/t/vc-7f04ca/").headers["Location"].startswith("/login/")
 
     def test_keeps_the_tour_in_reach(self, client: Client, settings: Settings) -> None:
-        demo_seed()
+        seed_demo()
         client.post("/demo/researcher/")
         page = client.get(client.get("/").headers["Location"]).content.decode()
         tour = re.search(r'href="([^"]+)">About this demo<', page)
@@ -105,7 +105,7 @@ class TestTheRoundLine:
         assert place.nobody.get(line).status_code == 404
 
     def test_is_sent_once(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         first = client.get("/pools/philly/line/")
         assert first.headers["Cache-Control"] == "no-cache"
         asked = {"If-None-Match": first.headers["ETag"]}
@@ -114,20 +114,20 @@ class TestTheRoundLine:
         assert again.content == b""
 
     def test_says_that_rounds_are_late(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         clock = PoolClock.objects.get(pool__name="philly")
         PoolFence.objects.update(last_checked_at=clock.anchor_pool - timedelta(hours=1))
         assert b'data-state="late"' in client.get("/pools/philly/line/").content
 
     def test_says_that_the_pool_pauses_and_wakes_it(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         PoolClock.objects.update(paused=True, pause_reason="unwatched")
         assert b'data-state="paused"' in client.get("/pools/philly/line/").content
         assert not PoolClock.objects.get(pool__name="philly").paused
         assert b'data-state="paused"' not in client.get("/pools/philly/line/").content
 
     def test_wakes_no_pool_that_somebody_paused(self, client: Client) -> None:
-        demo_seed()
+        seed_demo()
         PoolClock.objects.update(paused=True, pause_reason="maintenance", anchor_wall=wall_now())
         client.get("/pools/philly/line/")
         assert PoolClock.objects.get(pool__name="philly").paused

@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from portal.views import front
+from portal.front import views as front
 
 pytestmark = pytest.mark.django_db
 

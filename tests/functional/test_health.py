@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from pytest_django import Settings
 
-from portal import health
-from portal.urls import urlpatterns as _pages
-from portal.views.health import FORWARDED
+from portal.site import health
+from portal.site.health_views import FORWARDED
+from portal.site.urls import urlpatterns as _pages
 from scheduling.engine.clock import wall_now
 from scheduling.models import Intent, Lease, PoolClock, PoolFence, RoundFailure
 from tests.factories import BEGIN, Cluster, cluster
@@ -142,7 +142,9 @@ class TestReadyz:
         """A supervisor shows errors on its terminal, and a probe comes every few seconds."""
         looked_at(place, ago_s=100)
         ready(client)
-        assert [(one.name, one.levelname) for one in caplog.records] == [("portal.access", "INFO")]
+        assert [(one.name, one.levelname) for one in caplog.records] == [
+            ("portal.site.access", "INFO")
+        ]
 
     def test_warns_without_a_broker(
         self, place: Cluster, client: Client, settings: Settings
@@ -232,8 +234,8 @@ def _fails(_request: object) -> HttpResponse:
 
 
 urlpatterns = [*_pages, path("planted/", _fails)]
-handler400 = "portal.views.errors.bad_request"
-handler500 = "portal.views.errors.server_error"
+handler400 = "portal.site.error_views.bad_request"
+handler500 = "portal.site.error_views.server_error"
 
 
 class TestAnErrorPage:

@@ -10,7 +10,7 @@ import pytest
 
 from billing.selectors import job_charges
 from billing.tasks import meter
-from scheduling.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, Reason
 from scheduling.models import Job, Lease
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why

@@ -10,8 +10,8 @@ import pytest
 
 from billing.models import Transfer
 from billing.selectors import ledger_row
-from portal.views.ledger import entries_seen
-from scheduling.selectors.sight import sight_read
+from portal.ledger.views import entries_seen
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors import access_of
 from tests.functional.pool_stage import Stage, settled_stage, stage
@@ -113,7 +113,7 @@ class TestATransfer:
             tenant = there.tenant(slug).pk
             row = ledger_row(transfer.pk, tenant_id=tenant)
             assert row is not None
-            sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+            sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
             sides = entries_seen(row, sight, tenant)
             assert sum((side.amount for side in sides), Decimal(0)) == 0
 

@@ -19,10 +19,10 @@ from django.utils import timezone
 from billing.metering import meter_pool, settle_pool
 from billing.models import Transfer
 from scheduling.models import Job, Pool
-from scheduling.services.simulations import simulation_ask
+from scheduling.services.simulations import request_simulation
 from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, User
-from tenants.tokens import Scope, token_create
+from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
 from tests.functional.access_table import ACTORS, FOREIGN, PATHS, TABLE, Route
 
@@ -70,7 +70,7 @@ class Stage:
         """Ask for a simulation as the operator; return its number."""
         actor = Actor(User.objects.get(username=NAMES["operator"]))
         pool_id = self.lab.pool.pk
-        asked = simulation_ask(actor=actor, pool_id=pool_id, policy="fifo", options={}, hours=6)
+        asked = request_simulation(actor=actor, pool_id=pool_id, policy="fifo", options={}, hours=6)
         return asked.pk
 
     def fill(self, value: Any) -> Any:
@@ -168,7 +168,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 def secret(user: User, name: str, *scopes: Scope) -> str:
     """Make a token."""
-    return token_create(user=user, name=name, scopes=scopes, days=1, now=timezone.now())[1]
+    return create_token(user=user, name=name, scopes=scopes, days=1, now=timezone.now())[1]
 
 
 class TestTheTable:
@@ -176,7 +176,7 @@ class TestTheTable:
         assert set(TABLE) == set(routes())
 
     def test_has_a_row_for_every_operation_of_the_schema(self) -> None:
-        from portal.api import document
+        from portal.site.api import document
 
         for path, operations in document()["paths"].items():
             row = TABLE[re.sub(r"\{(\w+)\}", _converted, path.removeprefix("/"))]

@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from portal.embedded import pulse
-from portal.health import broker_client
-from portal.metrics import DatabaseCollector, RoundTotals
+from portal.site.health import broker_client
+from portal.site.metrics import DatabaseCollector, RoundTotals
 from scheduling.models import Arrival, Job, PoolClock
 from scheduling.selectors.vitals import pool_vitals
 from tests.factories import BEGIN, Cluster, cluster
@@ -235,10 +235,10 @@ class TestARequest:
     def test_is_logged_once_with_its_id_and_without_its_query(
         self, client: Client, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.INFO, "portal.access"):
+        with caplog.at_level(logging.INFO, "portal.site.access"):
             client.get("/no/such%0apage/?token=secret", HTTP_X_REQUEST_ID="0123456789abcdef")
             client.get("/healthz")
-        told = [record.msg for record in caplog.records if record.name == "portal.access"]
+        told = [record.msg for record in caplog.records if record.name == "portal.site.access"]
         assert len(told) == 1
         line = told[0]
         assert isinstance(line, dict)
@@ -294,7 +294,7 @@ with structlog.contextvars.bound_contextvars(request_id="r-1"):
         done = subprocess.run(
             [sys.executable, "-c", self.PROGRAM],
             cwd=ROOT,
-            env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings", **environment},
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings", **environment},
             capture_output=True,
             text=True,
             check=False,

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import get_resolver
 
-from portal.urls_operator import urlpatterns
+from portal.operate.urls import urlpatterns
 from scheduling.models import (
     Job,
     MaintenanceWindow,

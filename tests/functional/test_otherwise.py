@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from portal.views import otherwise as view
+from portal.rounds import counterfactual as view
 from scheduling.api.rate import Buckets
 from scheduling.models import Job, Profile, Round
-from scheduling.selectors import otherwise as selector
-from scheduling.selectors.otherwise import otherwise
+from scheduling.selectors import counterfactual as selector
+from scheduling.selectors.counterfactual import otherwise
 from scheduling.selectors.replay import ReplayError
-from scheduling.selectors.sight import sight_read
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.scopes import site_scope
 from tenants.selectors import access_of
@@ -37,7 +37,7 @@ def words(page: str) -> str:
 
 def asked(there: Stage, who: str, **speeds: int) -> selector.Otherwise:
     with site_scope():
-        sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+        sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
         return otherwise(last_round(there), sight, speeds=speeds)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.models import Node
 from scheduling.selectors.pools import pool_overview
-from scheduling.selectors.sight import sight_read
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
 from tenants.selectors import Access, access_of
 from tests.functional.pool_stage import Stage, headline, settled_stage, stage
@@ -112,7 +112,7 @@ class TestThePoolsSums:
         there.see(visibility)
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.LOST)
         for who in ("owner", "neighbour", "operator"):
-            sight = sight_read(there.lab.pool.pk, access(who))
+            sight = read_visibility(there.lab.pool.pk, access(who))
             view = pool_overview(there.lab.pool.pk, sight)
             (kind,) = view.types
             assert kind.own + kind.borrowed == kind.used == sum(c.uses for c in kind.claims)
@@ -124,7 +124,7 @@ class TestThePoolsSums:
 
     def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
         there.see("own")
-        view = pool_overview(there.lab.pool.pk, sight_read(there.lab.pool.pk, access("owner")))
+        view = pool_overview(there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner")))
         names = [claim.seen.name for claim in view.types[0].claims if claim.seen]
         assert names == ["alpha"]
 
@@ -147,7 +147,7 @@ class TestAPseudonym:
 
 
 def sight_of(there: Stage) -> Any:
-    return sight_read(there.lab.pool.pk, access("owner"))
+    return read_visibility(there.lab.pool.pk, access("owner"))
 
 
 class TestThePriceBoard:

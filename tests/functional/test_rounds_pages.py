@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from portal.views.round_words import applied_note
-from scheduling.domain.invariants import Violation
+from evenshare_core.domain.invariants import Violation
+from portal.rounds.text import applied_note
 from scheduling.models import Round
 from scheduling.selectors import promises
 from scheduling.selectors import rounds as selectors
 from scheduling.selectors.replay import ReplayError
 from scheduling.selectors.rounds import round_view, rounds_page
-from scheduling.selectors.sight import sight_read
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors import access_of
 from tests.functional.pool_stage import Stage, headline, last_round, stage
@@ -143,7 +143,7 @@ class TestARound:
 
     def test_tells_what_was_decided_and_not_applied(self, there: Stage) -> None:
         access = access_of(User.objects.get(username="owner"))
-        view = round_view(there.lab.pool.pk, 1, sight_read(there.lab.pool.pk, access))
+        view = round_view(there.lab.pool.pk, 1, read_visibility(there.lab.pool.pk, access))
         assert view is not None
         view.round.superseded = [{"item": "grant", "id": 1, "why": "the job no longer waited"}]
         note = applied_note(view, "grants", "grant", "granted")
@@ -162,7 +162,7 @@ class TestARound:
 class TestTheStoredSums:
     def test_add_up_to_the_pool(self, there: Stage) -> None:
         for who in ("owner", "operator"):
-            sight = sight_read(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+            sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
             for number in (1, 2):
                 view = round_view(there.lab.pool.pk, number, sight)
                 assert view is not None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scheduling.models import Simulation
-from scheduling.services.simulation_run import simulation_run
-from scheduling.services.simulations import simulations_claim
+from scheduling.services.execute_simulation import execute_simulation
+from scheduling.services.simulations import claim_simulations
 from tenants.models import User
 from tests.functional.visitors import Town, reads, town, visitor
 
@@ -37,9 +37,9 @@ def ask(there: Town, **fields: Any) -> Any:
 
 def done(there: Town) -> Simulation:
     ask(there)
-    ((number, claim),) = simulations_claim()
+    ((number, claim),) = claim_simulations()
     timer = itertools.count(0, 0.25).__next__
-    assert simulation_run(number, claim, timer=timer) == "done"
+    assert execute_simulation(number, claim, timer=timer) == "done"
     return Simulation.objects.get(pk=number)
 
 

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.pages.submit import Draft, draft_of, draft_spec, job_spec, sheet_of_draft, sheet_of_text
-from portal.pages.submit_yaml import MOST_BYTES, YamlError, yaml_read, yaml_write
+from portal.jobs.submit_context import (
+    Draft,
+    draft_of,
+    draft_spec,
+    job_spec,
+    sheet_of_draft,
+    sheet_of_text,
+)
+from portal.jobs.submit_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
 from scheduling.models import Job
 from tests.functional.visitors import Town, town
 
@@ -61,15 +68,15 @@ class TestTheYaml:
         )
     )
     def test_that_is_written_reads_back_the_same(self, spec: dict[str, object]) -> None:
-        text, lines = yaml_write(spec)
-        read = yaml_read(text)
+        text, lines = write_yaml(spec)
+        read = read_yaml(text)
         given = {name: value if value not in ("", "~", "null") else None
                  for name, value in spec.items()}  # fmt: skip
         assert read.values == given
         assert read.lines == lines
 
     def test_reads_numbers_exactly_and_texts_as_typed(self) -> None:
-        read = yaml_read("gpus: 010\nmax_price: 0.10\ncommand: [run, 1, yes, 2.50]\nname: off\n")
+        read = read_yaml("gpus: 010\nmax_price: 0.10\ncommand: [run, 1, yes, 2.50]\nname: off\n")
         assert read.values == {
             "gpus": 10,
             "max_price": Decimal("0.10"),
@@ -99,14 +106,14 @@ class TestTheYaml:
         self, text: str, line: int | None, words: str
     ) -> None:
         with pytest.raises(YamlError) as caught:
-            yaml_read(text)
+            read_yaml(text)
         assert caught.value.line == line
         assert words in caught.value.words
 
     @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "? " * 50_000, "*" * 100_000])
     def test_that_is_hostile_is_refused_at_once(self, text: str) -> None:
         with pytest.raises(YamlError):
-            yaml_read(text)
+            read_yaml(text)
 
 
 class TestTheForm:

@@ -13,14 +13,14 @@ from typing import Any
 
 from django.test import override_settings
 
-from scheduling.domain.instants import to_us
-from scheduling.domain.values import SECOND_US
-from scheduling.engine.clock import clock_read
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.values import SECOND_US
+from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import Launch, Report, ReportState, Stop, lease_token
 from scheduling.engine.executors.local import LocalExecutor
-from scheduling.engine.executors.local_files import log_read
+from scheduling.engine.executors.local_files import read_log
 from scheduling.engine.executors.shim.files import lease_folder, read_json
-from scheduling.engine.executors.shim.processes import is_alive, process_start
+from scheduling.engine.executors.shim.processes import is_alive, start_of_process
 from scheduling.models import Intent, Job, Lease, LeaseSlot, Node
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
@@ -48,7 +48,7 @@ class LocalWorld:
         """Make a job (or take one) with a lease that is to be launched; return its token."""
         made = job or self.lab.submit("a", 1, 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
-        now = clock_read(self.lab.pool.pk).pool_at
+        now = read_clock(self.lab.pool.pk).pool_at
         lease = Lease.objects.create(
             pool=self.lab.pool,
             tenant=made.tenant,
@@ -122,7 +122,7 @@ class LocalWorld:
         return report
 
     def now_us(self) -> int:
-        return to_us(clock_read(self.lab.pool.pk).pool_at)
+        return to_us(read_clock(self.lab.pool.pk).pool_at)
 
     def job(self, token: str) -> int:
         return int(token.split("-")[1])
@@ -137,7 +137,7 @@ class LocalWorld:
         return read_json(self.folder(token) / "shim.json") or {}
 
     def log(self, token: str) -> str:
-        data, _, _ = log_read(self.job(token), int(token.rsplit("-", 1)[1]))
+        data, _, _ = read_log(self.job(token), int(token.rsplit("-", 1)[1]))
         return data.decode(errors="replace")
 
     def says(self, token: str, words: str) -> None:
@@ -167,7 +167,7 @@ def processes_below(root: Path) -> list[int]:
                 environment = (entry / "environ").read_bytes()
                 below = f"EVENSHARE_JOB_DIR={root}/".encode()
                 ours = below in environment or f"{root}/".encode() in line
-                if ours and process_start(int(entry.name)):
+                if ours and start_of_process(int(entry.name)):
                     found.append(int(entry.name))
     return found
 

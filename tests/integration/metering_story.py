@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from billing.ledger import allowance_post, book_open
+from billing.ledger import book_open, post_allowance
 from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
-from billing.money import charge_micro, to_credits, to_micro
-from billing.revenue import Sweep, split_charge
-from billing.selectors.events import events_read
-from scheduling.domain.instants import from_us
+from billing.selectors.events import read_events
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.revenue import Sweep, split_charge
 from scheduling.models import (
     GpuType,
     Job,
@@ -165,7 +165,7 @@ class Story:
         return settle_pool(self.pool.pk)
 
     def allow(self, tenant: str, credits_: int) -> None:
-        allowance_post(
+        post_allowance(
             book=self.book,
             tenant_id=self.tenants[tenant].pk,
             amount_micro=credits_ * 1_000_000,
@@ -262,7 +262,7 @@ def lines_and_shares() -> list[tuple[Any, ...]]:
 def swept_at_once(pool_id: int) -> list[tuple[Any, ...]]:
     """The same rows by one sweep in memory over all events, without the database's state."""
     sweep = Sweep()
-    events = events_read(pool_id, after=0, limit=1_000_000)
+    events = read_events(pool_id, after=0, limit=1_000_000)
     rows: list[tuple[Any, ...]] = []
     for term in [term for event in events for term in sweep.feed(event)]:
         if term.starts_us is None:

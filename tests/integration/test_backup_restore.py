@@ -20,7 +20,7 @@ import pytest
 from django.db import connection, connections, transaction
 from pytest_django import DjangoDbBlocker
 
-from billing.checks import checks_run
+from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
 from billing.models import Transfer
 from deploy import migrations
@@ -36,10 +36,10 @@ from portal.embedded.postgres import (
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
-from portal.environment import SettingError
+from portal.site.environment import SettingError
 from scheduling.engine.rounds import Outcome
 from scheduling.models import Job
-from scheduling.selectors.replay import round_find, round_replay
+from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import Cluster, cluster
 from tests.plugin import Services
 
@@ -150,7 +150,7 @@ def meter(lab: Cluster) -> None:
 
 
 def violations() -> list[str]:
-    return [violation for result in checks_run() for violation in result.violations]
+    return [violation for result in run_checks() for violation in result.violations]
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +274,8 @@ class TestTheDrill:
         with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
             before = rows()
             assert before == drill.rows
-            stored = round_find(drill.lab.pool.name, [], every=True)
-            assert [one.number for one in stored if not round_replay(one).same] == []
+            stored = find_rounds(drill.lab.pool.name, [], every=True)
+            assert [one.number for one in stored if not replay_stored_round(one).same] == []
             outcomes = [drill.lab.round(after_s=300).outcome for _ in range(13)]
             meter(drill.lab)
             after = rows()

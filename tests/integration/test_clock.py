@@ -26,7 +26,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[timedelta]:
 
 def pool_with(scale: int, **fields: Any) -> int:
     lab = cluster({"a": 8}, **fields)
-    clock.clock_set(lab.pool.pk, scale=scale)
+    clock.set_clock(lab.pool.pk, scale=scale)
     PoolClock.objects.update(anchor_pool=BEGIN)
     return int(lab.pool.pk)
 
@@ -51,9 +51,9 @@ class TestAScaledClock:
     def test_resumes_where_it_was_last_seen_after_a_night(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
-        clock.clock_tick(pool_id)
+        clock.tick_clock(pool_id)
         wall.append(timedelta(hours=10))
-        clock.clock_tick(pool_id)
+        clock.tick_clock(pool_id)
         assert shown_s(pool_id) == about(600)
         wall.append(timedelta(hours=10, seconds=10))
         assert shown_s(pool_id) == about(1200)
@@ -61,7 +61,7 @@ class TestAScaledClock:
     def test_goes_on_from_a_change_of_scale(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
-        clock.clock_set(pool_id, scale=600)
+        clock.set_clock(pool_id, scale=600)
         wall.append(timedelta(seconds=20))
         assert shown_s(pool_id) == pytest.approx(600 + 6000, abs=600)
 
@@ -70,7 +70,7 @@ class TestAScaledClock:
     ) -> None:
         pool_id = pool_with(60)
         with django_assert_num_queries(1):
-            now = clock.clock_read(pool_id)
+            now = clock.read_clock(pool_id)
         row = PoolClock.objects.get(pool_id=pool_id)
         assert now.pool_at == clock.pool_time(row, now.wall)
         assert timedelta(0) <= clock.wall_now() - now.wall < timedelta(seconds=60)
@@ -80,7 +80,7 @@ class TestARealClock:
     def test_keeps_the_time_in_which_nobody_ticked(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(1)
         wall.append(timedelta(hours=10))
-        clock.clock_tick(pool_id)
+        clock.tick_clock(pool_id)
         assert shown_s(pool_id) == about(36_000)
 
 
@@ -89,18 +89,18 @@ class TestAnyClock:
     def test_never_goes_back_with_the_wall(self, wall: list[timedelta], scale: int) -> None:
         pool_id = pool_with(scale)
         wall.append(timedelta(seconds=10))
-        before = clock.clock_tick(pool_id)
+        before = clock.tick_clock(pool_id)
         wall.append(timedelta(hours=-2))
-        assert clock.clock_tick(pool_id).pool_at >= before.pool_at
+        assert clock.tick_clock(pool_id).pool_at >= before.pool_at
 
     def test_stands_still_while_paused(self, wall: list[timedelta]) -> None:
         pool_id = pool_with(60)
         wall.append(timedelta(seconds=10))
-        clock.clock_set(pool_id, paused=True)
+        clock.set_clock(pool_id, paused=True)
         before = shown_s(pool_id)
         wall.append(timedelta(seconds=20))
         assert shown_s(pool_id) == before
-        clock.clock_set(pool_id, paused=False)
+        clock.set_clock(pool_id, paused=False)
         wall.append(timedelta(seconds=30))
         assert shown_s(pool_id) == about(before + 600)
 
@@ -111,13 +111,13 @@ class TestAnUnwatchedPool:
         for minutes in range(0, 62, 2):  # ticked all the time, viewed never
             wall.append(timedelta(minutes=minutes))
             PoolClock.objects.update(seen_wall=clock.wall_now())
-            now = clock.clock_tick(pool_id)
+            now = clock.tick_clock(pool_id)
             assert now.paused is (minutes > 60) or minutes == 60
-        assert clock.clock_read(pool_id).paused
+        assert clock.read_clock(pool_id).paused
         before = shown_s(pool_id)
         wall.append(timedelta(hours=5))
-        clock.clock_viewed(pool_id)
-        assert not clock.clock_read(pool_id).paused
+        clock.note_viewer(pool_id)
+        assert not clock.read_clock(pool_id).paused
         assert shown_s(pool_id) == about(before)
 
 

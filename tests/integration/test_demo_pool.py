@@ -117,7 +117,7 @@ class TestTheDemo:
         wait_for_rounds(demo, 2)
 
     def test_goes_on_after_beat_was_killed(self, demo: RunningTree) -> None:
-        os.kill(demo.find("celery -A portal.celery beat"), signal.SIGKILL)
+        os.kill(demo.find("celery -A portal.site.celery beat"), signal.SIGKILL)
         wait_for_rounds(demo, 2)
 
     def test_goes_on_after_the_worker_of_rounds_was_killed(self, demo: RunningTree) -> None:

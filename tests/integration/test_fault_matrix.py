@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from billing.checks import checks_run
+from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
-from scheduling.engine.rounds import round_run
+from scheduling.engine.rounds import execute_round
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
 from tenants.faults import POINTS, faults_armed
 from tests.factories import Cluster, cluster
@@ -53,7 +53,7 @@ def eventful_cluster() -> Cluster:
 
 def step(lab: Cluster) -> None:
     """What the workers do: a round, and the meter."""
-    round_run(lab.pool.pk, now=lab.now())
+    execute_round(lab.pool.pk, now=lab.now())
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
 
@@ -96,7 +96,7 @@ def assert_heals(lab: Cluster) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     lab.at += timedelta(hours=2)
     step(lab)
-    assert [check.name for check in checks_run() if check.violations] == []
+    assert [check.name for check in run_checks() if check.violations] == []
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -141,7 +141,7 @@ def test_kill_9_is_healed(point: str) -> None:
         [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings"},
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
     )
     printed, _ = victim.communicate(timeout=60)
     assert victim.returncode == -signal.SIGKILL

@@ -14,13 +14,13 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 import scheduling.engine.rounds as engine
-from scheduling.domain.decision import Decision
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.fence import FencedError, fence_lock, fence_release, fence_take
-from scheduling.engine.rounds import Outcome, RoundResult, round_run
+from scheduling.engine.fence import FencedError, lock_fence, release_fence, take_fence
+from scheduling.engine.rounds import Outcome, RoundResult, execute_round
 from scheduling.models import Intent, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
-from scheduling.policies.base import decide_round
 from tenants import scopes
 from tenants.scopes import engine_scope
 from tests.factories import BEGIN, Cluster, cluster
@@ -45,7 +45,7 @@ def child(lab: Cluster, stop_at: str, *, hold_s: float = 30) -> subprocess.Popen
         [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), stop_at, str(hold_s)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings"},
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
     )
 
 
@@ -58,29 +58,29 @@ def expire_fence() -> None:
 class TestTheFence:
     def test_is_held_by_one_until_released(self) -> None:
         lab = busy_cluster()
-        token = fence_take(lab.pool.pk, holder="one")
+        token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
-        assert fence_take(lab.pool.pk, holder="two") is None
-        fence_release(lab.pool.pk, token)
-        assert fence_take(lab.pool.pk, holder="two") == token + 1
+        assert take_fence(lab.pool.pk, holder="two") is None
+        release_fence(lab.pool.pk, token)
+        assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     def test_is_not_released_by_a_stale_holder(self) -> None:
         lab = busy_cluster()
-        stale = fence_take(lab.pool.pk, holder="one")
+        stale = take_fence(lab.pool.pk, holder="one")
         assert stale is not None
         expire_fence()
-        assert fence_take(lab.pool.pk, holder="two") == stale + 1
-        fence_release(lab.pool.pk, stale)
-        assert fence_take(lab.pool.pk, holder="three") is None
+        assert take_fence(lab.pool.pk, holder="two") == stale + 1
+        release_fence(lab.pool.pk, stale)
+        assert take_fence(lab.pool.pk, holder="three") is None
 
     def test_locks_at_its_own_token_only(self) -> None:
         lab = busy_cluster()
-        token = fence_take(lab.pool.pk, holder="one")
+        token = take_fence(lab.pool.pk, holder="one")
         assert token is not None
         with transaction.atomic():
-            assert fence_lock(lab.pool.pk, token).token == token
+            assert lock_fence(lab.pool.pk, token).token == token
             with pytest.raises(FencedError):
-                fence_lock(lab.pool.pk, token - 1)
+                lock_fence(lab.pool.pk, token - 1)
 
     def test_is_not_waited_for_while_a_frozen_writer_has_its_row(self) -> None:
         lab = busy_cluster()
@@ -88,7 +88,7 @@ class TestTheFence:
 
         def freeze() -> None:
             with engine_scope(lab.pool.pk):
-                fence_lock(lab.pool.pk, 0)
+                lock_fence(lab.pool.pk, 0)
                 frozen.set()
                 go_on.wait(20)
             connection.close()
@@ -97,10 +97,10 @@ class TestTheFence:
         thread.start()
         assert frozen.wait(10)
         # At once, not after the frozen session is cut off.
-        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
         go_on.set()
         thread.join()
-        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.COMMITTED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.COMMITTED
 
     def test_lock_does_not_outlive_a_writer_that_freezes_in_its_transaction(
         self, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +113,7 @@ class TestTheFence:
         def freeze() -> None:
             try:
                 with engine_scope(lab.pool.pk):
-                    fence_lock(lab.pool.pk, 0)
+                    lock_fence(lab.pool.pk, 0)
                     locked.set()
                     seen.wait(20)
                     PoolFence.objects.update(holder="me")
@@ -124,7 +124,7 @@ class TestTheFence:
         thread = threading.Thread(target=freeze)
         thread.start()
         assert locked.wait(10)
-        eventually(lambda: round_run(lab.pool.pk, now=lab.now()).round is not None)
+        eventually(lambda: execute_round(lab.pool.pk, now=lab.now()).round is not None)
         seen.set()
         thread.join()
         assert cut
@@ -148,13 +148,13 @@ class TestTwoRoundsAtOnce:
         results: list[RoundResult] = []
 
         def first() -> None:
-            results.append(round_run(lab.pool.pk, now=lab.now()))
+            results.append(execute_round(lab.pool.pk, now=lab.now()))
             connection.close()
 
         thread = threading.Thread(target=first)
         thread.start()
         assert deciding.wait(10)
-        assert round_run(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
         go_on.set()
         thread.join()
         assert [result.outcome for result in results] == [Outcome.COMMITTED]
@@ -165,7 +165,7 @@ class TestTwoRoundsAtOnce:
         outcomes: list[Outcome] = []
 
         def contend(now: PoolNow) -> None:
-            outcomes.append(round_run(lab.pool.pk, now=now).outcome)
+            outcomes.append(execute_round(lab.pool.pk, now=now).outcome)
             connection.close()
 
         for step in range(5):

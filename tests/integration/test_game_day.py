@@ -16,15 +16,15 @@ from typing import NamedTuple
 import pytest
 from django.test import Client
 
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
 from scheduling import tasks
-from scheduling.domain.decision import Decision
-from scheduling.domain.snapshot import Snapshot
 from scheduling.engine import rounds as engine
-from scheduling.engine.clock import clock_set, clock_tick, wall_now
+from scheduling.engine.clock import set_clock, tick_clock, wall_now
 from scheduling.engine.executors import ExecutorError
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Job, Node, PoolClock
-from scheduling.policies.base import decide_round
 from tenants.models import Budget, Quota, User
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -131,7 +131,7 @@ def budget_is_spent(stage: Stage) -> None:
 
 
 def pool_is_paused(stage: Stage) -> None:
-    clock_set(stage.lab.pool.pk, paused=True, reason="operator")
+    set_clock(stage.lab.pool.pk, paused=True, reason="operator")
 
 
 def meter_is_dead(stage: Stage) -> None:
@@ -179,7 +179,7 @@ def test_is_visible(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_healthy_pool_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch)
-    clock_tick(stage.lab.pool.pk)
+    tick_clock(stage.lab.pool.pk)
     answer = stage.client.get("/readyz")
     assert answer.status_code == 200
     assert {check["state"] for check in json.loads(answer.content)["checks"]} == {"ok"}

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 
-from scheduling.engine.housekeeping import old_rows_drop
+from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.models import Job, Lease, LeaseSlot, RoundBlob
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
@@ -60,7 +60,7 @@ class TestAppendOnlyTables:
             cursor.execute("SELECT evenshare_make_blob_day(%s)", [old])
         RoundBlob.objects.create(day=old, pool_id=1, number=1, snapshot=b"", decision=b"")
         assert "permission denied" in refused("DELETE FROM scheduling_roundblob")
-        assert old_rows_drop()[0] == 1
+        assert drop_old_rows()[0] == 1
         assert RoundBlob.objects.count() == today
         with connection.cursor() as cursor:
             cursor.execute("SELECT evenshare_drop_blob_days(0)")

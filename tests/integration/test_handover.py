@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from scheduling.domain.decision import Decision, End, Grant, Key
-from scheduling.domain.instants import to_us
-from scheduling.domain.reasons import EndReason
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.decision import Decision, End, Grant, Key
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
 from scheduling.engine.executors import Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
-from scheduling.policies.base import decide_round
 from tests.factories import BEGIN, Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
-from scheduling.engine.quarantine import culprit_find
-from scheduling.engine.rounds import Outcome, round_run
+from scheduling.engine.quarantine import find_faulty_job
+from scheduling.engine.rounds import Outcome, execute_round
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
-from scheduling.policies.base import decide_round
-from scheduling.selectors.replay import round_find, round_replay
+from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import BEGIN, Cluster, cluster
 
 
@@ -74,7 +74,7 @@ class TestARoundOnDemand:
         lab.round()
         lab.at += timedelta(seconds=3)
         late = lab.submit("a", 1, 1000)
-        result = round_run(lab.pool.pk, now=lab.now(), on_demand=True)
+        result = execute_round(lab.pool.pk, now=lab.now(), on_demand=True)
         assert result.outcome is Outcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == BEGIN + timedelta(seconds=3)
 
@@ -86,7 +86,7 @@ class TestARoundOnDemand:
         for _ in range(8):
             lab.at += timedelta(milliseconds=250)
             lab.submit("a", 1, 1000)
-            outcomes.append(round_run(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
+            outcomes.append(execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
         assert outcomes.count(Outcome.COMMITTED) == 2
 
     def test_does_not_wait_for_a_look_that_found_nothing_to_do(self) -> None:
@@ -96,7 +96,7 @@ class TestARoundOnDemand:
         assert lab.round(after_s=10).outcome is Outcome.QUIET
         lab.at += timedelta(milliseconds=100)
         late = lab.submit("a", 1, 1000)
-        result = round_run(lab.pool.pk, now=lab.now(), on_demand=True)
+        result = execute_round(lab.pool.pk, now=lab.now(), on_demand=True)
         assert result.outcome is Outcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == lab.at
 
@@ -105,7 +105,7 @@ class TestARoundOnDemand:
         lab.submit("a", 1, 1000)
         lab.round()
         lab.at += timedelta(seconds=3)
-        assert round_run(lab.pool.pk, now=lab.now(), on_demand=True).outcome is Outcome.NOT_DUE
+        assert execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome is Outcome.NOT_DUE
 
 
 class BadJobError(Exception):
@@ -140,7 +140,7 @@ class TestAJobThatBreaksThePolicy:
         assert bad.quarantine == f"BadJobError: cannot digest job {bad.pk}"
         assert Lease.objects.count() == 5
         lab.rounds(2, every_s=10)
-        assert all(round_replay(r).same for r in round_find(lab.pool.name, [], every=True))
+        assert all(replay_stored_round(r).same for r in find_rounds(lab.pool.name, [], every=True))
 
     def test_runs_when_it_is_released(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8})
@@ -172,14 +172,14 @@ class TestAJobThatBreaksThePolicy:
 def test_each_of_several_culprits_is_found() -> None:
     lab = cluster({"a": 8})
     ids = [lab.submit("a", 1, 1000).pk for _ in range(12)]
-    from scheduling.engine.snapshots import snapshot_read
+    from scheduling.engine.snapshots import read_snapshot
 
-    snapshot = snapshot_read(lab.pool.pk, number=1, at=BEGIN)
+    snapshot = read_snapshot(lab.pool.pk, number=1, at=BEGIN)
 
     @settings(max_examples=25, deadline=None)
     @given(st.sets(st.sampled_from(ids), min_size=1, max_size=4))
     def finds(bad: set[int]) -> None:
-        culprit = culprit_find(snapshot, breaking_on(*bad))
+        culprit = find_faulty_job(snapshot, breaking_on(*bad))
         assert culprit is not None
         assert culprit.id in bad
 

@@ -21,18 +21,18 @@ from billing.ledger import (
     CreditLimitError,
     Posting,
     UnbalancedError,
-    accounts_open,
-    allowance_post,
     book_open,
-    transfer_correct,
+    correct_transfer,
+    open_accounts,
+    post_allowance,
+    post_transfer,
+    post_transfers,
     transfer_id,
-    transfer_post,
-    transfers_post,
 )
 from billing.metering import meter_pool, settle_pool
-from billing.metering.cursor import cursor_lock
+from billing.metering.cursor import lock_cursor
 from billing.models import Account, Entry, MeterCursor, Transfer
-from billing.money import to_credits, to_micro
+from evenshare_core.money.fixed_point import to_credits, to_micro
 from scheduling.models import LeaseEvent
 from tenants.models import Budget, Tenant
 from tenants.scopes import engine_scope
@@ -52,7 +52,7 @@ class Shop:
         ]
         for tenant in self.tenants:
             Budget.objects.create(tenant=tenant, book="demo")
-        accounts = accounts_open(self.book, [tenant.pk for tenant in self.tenants])
+        accounts = open_accounts(self.book, [tenant.pk for tenant in self.tenants])
         self.operator, self.a, self.b = (accounts[key] for key in sorted(accounts))
 
     def posting(self, name: str, *entries: tuple[int, int], **more: Any) -> Posting:
@@ -73,14 +73,14 @@ def shop(request: pytest.FixtureRequest) -> Shop:
 
 class TestPosting:
     def test_moves_credits_and_tells_the_budgets(self, shop: Shop) -> None:
-        transfer_post(shop.posting("one", (shop.a, -5), (shop.b, 5)))
+        post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         assert (shop.balance(shop.a), shop.balance(shop.b)) == (-5, 5)
         spendable = Budget.objects.order_by("tenant_id").values_list("spendable", flat=True)
         assert [str(amount) for amount in spendable] == ["-0.000005", "0.000005"]
 
     def test_twice_moves_once_in_any_order_of_entries(self, shop: Shop) -> None:
-        first = transfer_post(shop.posting("one", (shop.a, -5), (shop.b, 5)))
-        again = transfer_post(shop.posting("one", (shop.b, 2), (shop.a, -5), (shop.b, 3)))
+        first = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
+        again = post_transfer(shop.posting("one", (shop.b, 2), (shop.a, -5), (shop.b, 3)))
         assert (again.pk, shop.balance(shop.b)) == (first.pk, 5)
 
     @pytest.mark.parametrize(
@@ -96,51 +96,51 @@ class TestPosting:
         self, shop: Shop, change: dict[str, Any]
     ) -> None:
         posting = shop.posting("one", (shop.a, -5), (shop.b, 5))
-        transfer_post(posting)
+        post_transfer(posting)
         with pytest.raises(ConflictError):
-            transfer_post(replace(posting, **change))
+            post_transfer(replace(posting, **change))
 
     @pytest.mark.parametrize("amounts", [(-5, 4), (0, 0), (5, 0), ()])
     def test_that_does_not_balance_is_refused(self, shop: Shop, amounts: tuple[int, ...]) -> None:
         entries = zip((shop.a, shop.b), amounts, strict=False)
         with pytest.raises(UnbalancedError):
-            transfer_post(shop.posting("one", *entries))
+            post_transfer(shop.posting("one", *entries))
         assert not Transfer.objects.exists()
 
     def test_of_floats_is_refused(self, shop: Shop) -> None:
         entries: Any = ((shop.a, -0.5), (shop.b, 0.5))
         with pytest.raises(UnbalancedError):
-            transfer_post(shop.posting("one", *entries))
+            post_transfer(shop.posting("one", *entries))
 
     def test_of_many_is_all_or_none(self, shop: Shop) -> None:
         good = shop.posting("good", (shop.a, -5), (shop.b, 5))
-        transfer_post(shop.posting("bad", (shop.a, -1), (shop.b, 1)))
+        post_transfer(shop.posting("bad", (shop.a, -1), (shop.b, 1)))
         bad = shop.posting("bad", (shop.a, -2), (shop.b, 2))
         with pytest.raises(ConflictError):
-            transfers_post([good, bad])
+            post_transfers([good, bad])
         assert shop.balance(shop.b) == 1
 
     def test_below_a_credit_limit_is_refused(self, shop: Shop) -> None:
         Account.objects.filter(pk=shop.a).update(credit_limit=to_credits(10))
-        transfer_post(shop.posting("one", (shop.a, -10), (shop.b, 10)))
+        post_transfer(shop.posting("one", (shop.a, -10), (shop.b, 10)))
         with pytest.raises(CreditLimitError):
-            transfer_post(shop.posting("two", (shop.a, -1), (shop.b, 1)))
+            post_transfer(shop.posting("two", (shop.a, -1), (shop.b, 1)))
 
     def test_across_books_is_refused(self, shop: Shop) -> None:
-        other = accounts_open(book_open("main"), [])[0]
+        other = open_accounts(book_open("main"), [])[0]
         with pytest.raises(DatabaseError, match="one book"), transaction.atomic():
-            transfer_post(shop.posting("one", (shop.a, -5), (other, 5)))
+            post_transfer(shop.posting("one", (shop.a, -5), (other, 5)))
 
     def test_corrects_by_a_new_transfer_that_names_its_source(self, shop: Shop) -> None:
-        source = transfer_post(shop.posting("one", (shop.a, -5), (shop.b, 5)))
-        correction = transfer_correct(
+        source = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
+        correction = correct_transfer(
             source, entries=[(shop.a, 2), (shop.b, -2)], effective_at=NOON, why="price typo"
         )
         assert (correction.corrects_id, shop.balance(shop.a)) == (source.pk, -3)
 
     def test_of_an_allowance_happens_once_by_name(self, shop: Shop) -> None:
         for _ in range(2):
-            allowance_post(
+            post_allowance(
                 book=shop.book,
                 tenant_id=shop.tenants[0].pk,
                 amount_micro=100,
@@ -176,19 +176,19 @@ class LedgerMachine(RuleBasedStateMachine):
         if len(posting.merged()) < 2:
             self.refused(posting, UnbalancedError)
         elif known is None:
-            transfer_post(posting)
+            post_transfer(posting)
             self.posted[name] = posting
             for account, micro in entries:
                 self.model[account] += micro
         elif known.body_sha256() == posting.body_sha256():
-            transfer_post(posting)
+            post_transfer(posting)
         else:
             self.refused(posting, ConflictError)
 
     @rule(name=names)
     def repeat(self, name: str) -> None:
         if name in self.posted:
-            transfer_post(self.posted[name])
+            post_transfer(self.posted[name])
 
     @rule(name=names, micro=st.integers(1, 10**9))
     def unbalance(self, name: str, micro: int) -> None:
@@ -199,7 +199,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def refused(self, posting: Posting, error: type[Exception]) -> None:
         with pytest.raises(error), transaction.atomic():
-            transfer_post(posting)
+            post_transfer(posting)
 
     @invariant()
     def balances_are_the_models(self) -> None:
@@ -253,7 +253,7 @@ class TestAtOnce:
     def test_the_same_transfer_is_posted_once(self, committed_db: str) -> None:
         shop = Shop()
         posting = shop.posting("one", (shop.a, -5), (shop.b, 5))
-        results = in_threads(lambda: transfer_post(posting).pk, 6)
+        results = in_threads(lambda: post_transfer(posting).pk, 6)
         assert results == [posting.id] * 6
         assert (Entry.objects.count(), shop.balance(shop.b)) == (2, 5)
 
@@ -262,7 +262,7 @@ class TestAtOnce:
         Account.objects.filter(pk=shop.a).update(credit_limit=to_credits(10))
 
         def spend() -> int:
-            return transfers_post([shop.posting(str(uuid.uuid4()), (shop.a, -3), (shop.b, 3))])
+            return post_transfers([shop.posting(str(uuid.uuid4()), (shop.a, -3), (shop.b, 3))])
 
         results = in_threads(spend, 8)
         refused = [result for result in results if isinstance(result, CreditLimitError)]
@@ -278,7 +278,7 @@ class TestAtOnce:
         ]
         turned = batch[::-1]
         flip = iter([batch, turned] * 4)
-        results = in_threads(lambda: transfers_post(next(flip)), 6)
+        results = in_threads(lambda: post_transfers(next(flip)), 6)
         assert sorted(results) == [0, 0, 0, 0, 0, 400]
 
     def test_a_pool_that_another_meters_or_settles_is_left_alone(self, committed_db: str) -> None:
@@ -286,7 +286,7 @@ class TestAtOnce:
         story.meter()
         pool = story.pool.pk
         with engine_scope(pool):
-            assert cursor_lock(pool) is not None
+            assert lock_cursor(pool) is not None
             seen = in_threads(lambda: (meter_pool(pool).busy, settle_pool(pool).busy), 1)
         assert seen == [(True, True)]
         assert story.settle().transfers == 2

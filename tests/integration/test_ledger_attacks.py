@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from billing.ledger import transfer_post
+from billing.ledger import post_transfer
 from billing.metering import settle_pool
 from billing.models import Account, Transfer, UsageLine
 from tenants.models import Tenant
@@ -103,7 +103,7 @@ class TestRawSql:
 
     def test_adds_nothing_to_an_old_transfer(self, committed_db: str) -> None:
         shop = Shop()
-        old = transfer_post(shop.posting("one", (shop.a, -5), (shop.b, 5)))
+        old = post_transfer(shop.posting("one", (shop.a, -5), (shop.b, 5)))
         with pytest.raises(DatabaseError, match="transaction that made"):
             execute(
                 "INSERT INTO billing_entry (transfer_id, account_id, amount)"

@@ -16,7 +16,7 @@ from django.db import connections
 
 from scheduling.engine.executors import Launch, Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
-from scheduling.engine.executors.shim.processes import is_alive, process_start
+from scheduling.engine.executors.shim.processes import is_alive, start_of_process
 from tests.integration.local_world import LocalWorld, local_world
 from tests.tools import eventually
 
@@ -140,7 +140,7 @@ class TestALaunch:
         worker = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("local_process.py"), world.root, token],
             stdout=subprocess.PIPE,
-            env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.settings"},
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
         )
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"launched\n"
@@ -307,7 +307,7 @@ class TestAShimThatIsKilled:
         token = world.shell("sleep 60")
         record = world.shim(token)
         assert is_alive(record)
-        assert process_start(record["pid"]) == record["start"]
+        assert start_of_process(record["pid"]) == record["start"]
         assert not is_alive({**record, "start": record["start"] + 1})
         assert not is_alive({**record, "boot": "another"})
         assert not is_alive({**record, "pid": 2**22 - 1})

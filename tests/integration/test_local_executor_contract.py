@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.domain.instants import to_us
+from evenshare_core.domain.instants import to_us
 from scheduling.engine.executors import executor_for
 from scheduling.models import Job, Lease, VirtualWork
 from tests.factories import cluster

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.values import SECOND_US
 from scheduling.engine.executors import ExecutorError, Extension, ReportState
 from scheduling.engine.executors.local import SHIM
-from scheduling.engine.executors.local_files import WINDOW_BYTES, log_read
+from scheduling.engine.executors.local_files import WINDOW_BYTES, read_log
 from tests.integration.local_world import LocalWorld, local_world
 from tests.integration.test_local_executor import CHECKPOINTS, STUBBORN
 from tests.tools import eventually
@@ -142,15 +142,15 @@ class TestAHostileOutput:
             "sys.stdout.buffer.write(b'the end')\nsys.stdout.flush()\ntime.sleep(60)"
         )
         job, total = world.job(token), 200 * MIB + len(b"the end")
-        eventually(lambda: log_read(job, 1).total == total, within_s=60)
+        eventually(lambda: read_log(job, 1).total == total, within_s=60)
         status = Path(f"/proc/{world.shim(token)['pid']}/status").read_text()
         peak_kb = int(next(line for line in status.splitlines() if "VmHWM" in line).split()[1])
         assert peak_kb < 40 * 1024
         kept = sum(path.stat().st_size for path in world.folder(token).glob("out*.log"))
         assert kept <= 10 * MIB
-        assert log_read(job, 1, 0, 10).data == b"a" * 10
-        assert log_read(job, 1, -7).data == b"the end"
-        after_the_cut = log_read(job, 1, MIB, 100)
+        assert read_log(job, 1, 0, 10).data == b"a" * 10
+        assert read_log(job, 1, -7).data == b"the end"
+        after_the_cut = read_log(job, 1, MIB, 100)
         assert after_the_cut.offset > 190 * MIB
         assert after_the_cut.next_offset == after_the_cut.offset + 100
 
@@ -158,7 +158,7 @@ class TestAHostileOutput:
         hostile = b"\0<script>alert(1)</script>\x1b[2J\xff\xfe\xed\xa0\x80\r\n"
         token = world.python(f"import sys; sys.stdout.buffer.write({hostile!r})")
         world.ended(token)
-        assert log_read(world.job(token), 1) == (hostile, len(hostile), len(hostile))
+        assert read_log(world.job(token), 1) == (hostile, len(hostile), len(hostile))
 
 
 class TestALogWindow:
@@ -167,18 +167,18 @@ class TestALogWindow:
         world.ended(token, within_s=60)
         whole, offset, total = b"", 0, 1
         while offset < total:
-            data, offset, total = log_read(world.job(token), 1, offset, 10**9)
+            data, offset, total = read_log(world.job(token), 1, offset, 10**9)
             assert 0 < len(data) <= WINDOW_BYTES
             whole += data
         assert whole == b"".join(b"%09d\n" % n for n in range(300_000))
-        assert log_read(world.job(token), 1, total) == (b"", total, total)
+        assert read_log(world.job(token), 1, total) == (b"", total, total)
 
     def test_of_a_lease_without_a_log_is_empty(self, world: LocalWorld) -> None:
-        assert log_read(1, 1) == (b"", 0, 0)
+        assert read_log(1, 1) == (b"", 0, 0)
         token = world.shell("exit 0")
         world.ended(token)
-        assert log_read(world.job(token), 1) == (b"", 0, 0)
-        assert log_read(world.job(token), 2) == (b"", 0, 0)
+        assert read_log(world.job(token), 1) == (b"", 0, 0)
+        assert read_log(world.job(token), 2) == (b"", 0, 0)
 
     @pytest.mark.parametrize("name", ["out.log", "leases/1", "leases", "."])
     def test_follows_no_link_that_a_job_puts_there(
@@ -199,7 +199,7 @@ class TestALogWindow:
         }[name]
         place.rename(tmp_path / "moved")
         place.symlink_to(target)
-        assert log_read(world.job(token), 1) == (b"", 0, 0)
+        assert read_log(world.job(token), 1) == (b"", 0, 0)
 
     def test_waits_for_no_pipe_that_a_job_puts_there(self, world: LocalWorld) -> None:
         token = world.shell("echo kept")
@@ -208,7 +208,7 @@ class TestALogWindow:
         for pipe in (world.folder(token) / "out.log", world.job_folder(token) / "progress.json"):
             os.mkfifo(pipe)
         assert world.listed()[token].progress is None
-        assert log_read(world.job(token), 1) == (b"", 0, 0)
+        assert read_log(world.job(token), 1) == (b"", 0, 0)
 
 
 class TestProgress:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.clock import clock_read
-from scheduling.engine.rounds import round_run
+from scheduling.engine.clock import read_clock
+from scheduling.engine.rounds import execute_round
 from scheduling.models import Job, Lease, LeaseSlot
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import local_world, processes_below
@@ -60,8 +60,8 @@ def lab(tmp_path: Path) -> Iterator[Cluster]:
 
 def turn(lab: Cluster) -> bool:
     """Run the round that is due, as the tick does; true, to go on."""
-    lab.at = clock_read(lab.pool.pk).pool_at
-    round_run(lab.pool.pk, now=clock_read(lab.pool.pk))
+    lab.at = read_clock(lab.pool.pk).pool_at
+    execute_round(lab.pool.pk, now=read_clock(lab.pool.pk))
     time.sleep(0.1)
     return True
 

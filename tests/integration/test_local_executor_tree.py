@@ -21,13 +21,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 SUBMIT = """
-from scheduling.engine.clock import clock_read
+from scheduling.engine.clock import read_clock
 from scheduling.models import Job, Pool
 from tenants.models import Tenant
 pool = Pool.objects.get(name="local")
 job = Job.objects.create(
     pool=pool, tenant=Tenant.objects.get(slug="vc-7f04ca"), name="sleeper",
-    submitted_at=clock_read(pool.pk).pool_at, gpus=2, gpus_min=2, gpus_max=2,
+    submitted_at=read_clock(pool.pk).pool_at, gpus=2, gpus_min=2, gpus_max=2,
     command=["python", "-u", "-c", {program!r}],
 )
 print("job", job.pk)

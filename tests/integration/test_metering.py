@@ -7,9 +7,9 @@ import pytest
 from billing.ledger import LedgerError
 from billing.metering import meter_pool
 from billing.models import Entry, PostedPrice, Transfer, UsageLine, UsageShare
-from billing.money import to_micro
 from billing.selectors.events import EventGapError
 from billing.tasks import meter
+from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import LeaseEvent, Pool
 from tests.integration.metering_story import Story, at, lines_and_shares, swept_at_once
 

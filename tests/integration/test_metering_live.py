@@ -8,12 +8,12 @@ from datetime import timedelta
 from django.db import connection
 from django.db.models import F
 
-from billing.checks import checks_run
+from billing.checks import run_checks
 from billing.models import Entry, PostedPrice, Transfer, UsageLine
 from billing.tasks import meter
-from portal.demo import demo_seed
-from scheduling.engine.clock import clock_read
-from scheduling.engine.rounds import Outcome, round_run
+from portal.demo.philly import seed_demo
+from scheduling.engine.clock import read_clock
+from scheduling.engine.rounds import Outcome, execute_round
 from scheduling.models import Pool, PoolClock, PoolState
 
 ROUNDS = 30
@@ -23,16 +23,16 @@ CHECKS = 8
 
 class TestTheDemo:
     def test_keeps_its_books_over_hours_of_rounds(self, committed_db: str) -> None:
-        demo_seed()
+        seed_demo()
         pool = Pool.objects.get(name="philly")
         for number in range(ROUNDS):
             PoolClock.objects.update(anchor_pool=F("anchor_pool") + STEP)
-            assert round_run(pool.pk, now=clock_read(pool.pk)).outcome is Outcome.COMMITTED
+            assert execute_round(pool.pk, now=read_clock(pool.pk)).outcome is Outcome.COMMITTED
             if number % 3 == 0:
                 meter("unknown", argument=True)
         meter()
         assert PoolState.objects.get(pool=pool).round == ROUNDS
-        assert [v for result in checks_run() for v in result.violations] == []
+        assert [v for result in run_checks() for v in result.violations] == []
         assert PostedPrice.objects.count() == ROUNDS
         assert UsageLine.objects.filter(meter="own").count() > 100
         assert UsageLine.objects.filter(meter="borrowed", amount__gt=0).count() > 50
@@ -40,7 +40,7 @@ class TestTheDemo:
         assert Entry.objects.filter(amount__gt=0).count() > 20
 
     def test_is_checked_while_rounds_and_meters_go_on(self, committed_db: str) -> None:
-        demo_seed()
+        seed_demo()
         pool = Pool.objects.get(name="philly")
         done, enough = threading.Event(), threading.Event()
 
@@ -48,7 +48,7 @@ class TestTheDemo:
             try:
                 while not enough.is_set():
                     PoolClock.objects.update(anchor_pool=F("anchor_pool") + STEP)
-                    round_run(pool.pk, now=clock_read(pool.pk))
+                    execute_round(pool.pk, now=read_clock(pool.pk))
                     meter()
             finally:
                 done.set()
@@ -59,7 +59,7 @@ class TestTheDemo:
         violations: list[str] = []
         checked = 0
         while not done.is_set() and not violations:
-            violations = [v for result in checks_run() for v in result.violations]
+            violations = [v for result in run_checks() for v in result.violations]
             checked += 1
             if checked == CHECKS:
                 enough.set()

@@ -9,19 +9,19 @@ from datetime import timedelta
 
 import pytest
 
-from billing.checks import checks_run
+from billing.checks import run_checks
 from billing.metering import meter_pool
-from portal.demo import demo_seed
-from portal.demo_mixed import BEGIN, KINDS
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.mixed_trace import COLUMNS, mixed_rows
+from evenshare_core.simulation.traces import DATA
+from portal.demo.mixed import BEGIN, KINDS
+from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import Outcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
-from scheduling.policies.registry import POLICIES
-from scheduling.selectors.replay import round_replay
-from scheduling.selectors.sight import Sight
-from scheduling.selectors.throughput import throughput_read
-from scheduling.services.operate import LENGTHS, pool_change
-from scheduling.simulation.mixed_trace import COLUMNS, mixed_rows
-from scheduling.simulation.traces import DATA
+from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.throughput import read_throughput
+from scheduling.selectors.visibility import Sight
+from scheduling.services.operate import LENGTHS, change_pool
 from tenants.audit import Actor
 from tenants.models import Quota, User
 from tests.factories import Cluster
@@ -43,7 +43,7 @@ ROUND_S, ROUNDS = 600, 6
 
 @pytest.fixture
 def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
-    demo_seed()
+    seed_demo()
     return Pool.objects.get(name="mixed")
 
 
@@ -54,7 +54,7 @@ def lab_of(pool: Pool) -> Cluster:
 
 
 def switch(pool: Pool, policy: str, options: Mapping[str, object]) -> None:
-    pool_change(
+    change_pool(
         actor=Actor(User.objects.get(username="otto")),
         pool_id=pool.pk,
         policy=policy,
@@ -86,7 +86,7 @@ class TestTheSeed:
             assert min(profile.speedups.values()) == 1000
 
     def test_is_made_once(self, pool: Pool) -> None:
-        assert not demo_seed()
+        assert not seed_demo()
         assert pool.profiles.count() == 10
 
 
@@ -146,17 +146,17 @@ class TestASwitchOfThePolicy:
     def books_add_up(self, pool: Pool) -> None:
         while meter_pool(pool.pk).events:
             pass
-        results = {result.name: result for result in checks_run()}
+        results = {result.name: result for result in run_checks()}
         assert [result for result in results.values() if not result.ok] == []
         assert results["lines_match_terms"].checked > 0
 
     def rounds_replay(self, pool: Pool) -> None:
         for round_ in Round.objects.filter(pool=pool):
-            assert round_replay(round_).same
+            assert replay_stored_round(round_).same
 
     def throughput_is_told(self, pool: Pool) -> None:
         sight = Sight(pool.visibility)
-        told = throughput_read(pool.pk, sight, since=BEGIN)
+        told = read_throughput(pool.pk, sight, since=BEGIN)
         assert told is not None
         assert [reign.policy.split(",")[0] for reign in told.reigns] == [
             policy for policy, _ in SWITCHES

@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 from django.db import connections
 
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import Snapshot
 from scheduling.engine import rounds as engine
 from scheduling.models import (
     Job,
@@ -27,19 +27,19 @@ from scheduling.models import (
 )
 from scheduling.selectors import operate as reads
 from scheduling.selectors.pools import pool_overview
-from scheduling.selectors.sight import sight_read
+from scheduling.selectors.visibility import read_visibility
 from scheduling.services import operate, operate_nodes
 from scheduling.tasks import run_round
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.models import AuditRecord, Membership, User
-from tenants.operating import ChangeError
+from tenants.operator_transaction import ChangeError
 from tenants.selectors import Access
-from tenants.services_admin import (
-    member_add,
-    member_remove,
-    member_role_set,
-    tenant_open,
-    user_create,
+from tenants.services.people import (
+    add_member,
+    create_user,
+    open_tenant,
+    remove_member,
+    set_member_role,
 )
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -74,7 +74,7 @@ class TestADrainedNode:
         lab.round()
         assert (holders(lab, "n0000"), holders(lab, "n0001")) == (4, 4)
         lab.at += timedelta(seconds=5)
-        operate_nodes.node_drain(actor=actor, pool=lab.pool, name="n0000")
+        operate_nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(5, every_s=10)
         assert holders(lab, "n0000") == 4, "a lease is kept until its expiry"
         lab.rounds(4, every_s=10)
@@ -83,7 +83,7 @@ class TestADrainedNode:
             "drained",
             "not_renewed",
         }
-        operate_nodes.node_resume(actor=actor, pool=lab.pool, name="n0000")
+        operate_nodes.resume_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
@@ -93,26 +93,26 @@ class TestADrainedNode:
         lab = busy()
         lab.round()
         with pytest.raises(ChangeError, match="Drain it first"):
-            operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
-        operate_nodes.node_drain(actor=actor, pool=lab.pool, name="n0000")
+            operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
+        operate_nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
         with pytest.raises(ChangeError, match="hold 4 of its GPUs"):
-            operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
+            operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(8, every_s=10)
-        operate_nodes.node_remove(actor=actor, pool=lab.pool, name="n0000")
+        operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(2, every_s=10)
-        view = pool_overview(lab.pool.pk, sight_read(lab.pool.pk, Access()))
+        view = pool_overview(lab.pool.pk, read_visibility(lab.pool.pk, Access()))
         assert [node.name for kind in view.types for node in kind.nodes] == ["n0001"]
         assert Node.objects.get(name="n0000").pool is None
         assert LeaseSlot.objects.filter(node__name="n0000").exists()
         # The name is free for its successor.
-        operate_nodes.node_add(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
+        operate_nodes.add_node(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
 
 class TestMaintenance:
     def plan(self, lab: Cluster, actor: Actor, begins_s: int, ends_s: int) -> None:
-        operate_nodes.window_add(
+        operate_nodes.add_window(
             actor=actor,
             pool=lab.pool,
             nodes=["n0000"],
@@ -147,7 +147,7 @@ class TestMaintenance:
         lab.round()
         assert holders(lab, "n0000") == 0
         window = MaintenanceWindow.objects.get()
-        operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
         lab.round(after_s=10)
         assert holders(lab, "n0000") == 4
         assert not MaintenanceWindow.objects.exists()
@@ -158,11 +158,11 @@ class TestMaintenance:
         lab.round()
         lab.at += timedelta(seconds=15)
         window = MaintenanceWindow.objects.get()
-        operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
         window.refresh_from_db()
         assert window.ends_at == lab.at
         with pytest.raises(ChangeError, match="over"):
-            operate_nodes.window_end(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+            operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
 
     def test_of_one_node_does_not_overlap_itself(self, actor: Actor) -> None:
         lab = busy()
@@ -199,7 +199,7 @@ class TestAPool:
             "lengths": lengths | fields.pop("lengths", {}),
             **fields,
         }
-        return operate.pool_change(actor=actor, pool_id=lab.pool.pk, **chosen)
+        return operate.change_pool(actor=actor, pool_id=lab.pool.pk, **chosen)
 
     def test_uses_new_settings_in_the_next_round_and_keeps_what_differs(self, actor: Actor) -> None:
         lab = busy()
@@ -236,9 +236,9 @@ class TestAPool:
 
     def test_pauses_and_goes_on_where_its_clock_stood(self, actor: Actor) -> None:
         lab = busy()
-        stopped = operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, paused=True)
+        stopped = operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=True)
         assert run_round(lab.pool.pk) == "not_due"
-        again = operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, paused=False)
+        again = operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=False)
         assert timedelta(0) <= again.pool_at - stopped.pool_at < timedelta(seconds=1)
         assert list(AuditRecord.objects.order_by("id").values_list("action", flat=True)) == [
             "clock.paused",
@@ -248,14 +248,14 @@ class TestAPool:
     def test_of_real_time_keeps_scale_1(self, actor: Actor) -> None:
         lab = busy()
         with pytest.raises(ChangeError, match="scale 1"):
-            operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, scale=60)
+            operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         Pool.objects.update(book="demo")
-        operate.pool_clock_set(actor=actor, pool_id=lab.pool.pk, scale=60)
+        operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         assert PoolClock.objects.get().scale == 60
 
     def test_posts_prices_by_its_new_setting(self, actor: Actor) -> None:
         lab = busy()
-        operate.price_set(
+        operate.set_price(
             actor=actor,
             pool_id=lab.pool.pk,
             gpu_type="v100",
@@ -267,7 +267,7 @@ class TestAPool:
         assert price
         setting = PriceSetting.objects.get()
         assert (setting.base, setting.theta) == (Decimal("2.5"), Decimal(3))
-        view = pool_overview(lab.pool.pk, sight_read(lab.pool.pk, Access()))
+        view = pool_overview(lab.pool.pk, read_visibility(lab.pool.pk, Access()))
         assert view.prices[0].price == Decimal("5.000000")
 
     @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestAPool:
     ) -> None:
         lab = busy()
         with pytest.raises(ChangeError) as error:
-            operate.price_set(
+            operate.set_price(
                 actor=actor,
                 pool_id=lab.pool.pk,
                 gpu_type="v100",
@@ -320,7 +320,7 @@ class TestAJobSetAside:
         Job.objects.filter(pk=job.pk).update(quarantine="bad", reason_code="quarantined")
         lab.round()
         assert [row.name for row in reads.jobs_set_aside()] == ["a-1"]
-        operate.job_release(actor=actor, job=job)
+        operate.release_job(actor=actor, job=job)
         lab.round(after_s=10)
         job.refresh_from_db()
         assert (job.state, job.reason_code) == ("running", "")
@@ -329,42 +329,42 @@ class TestAJobSetAside:
 
 class TestPeople:
     def test_get_a_password_once_that_the_log_never_sees(self, actor: Actor) -> None:
-        user, password = user_create(actor=actor, username="nina", site_role="finance")
+        user, password = create_user(actor=actor, username="nina", site_role="finance")
         assert user.check_password(password)
         assert len(password) >= 16
         record = AuditRecord.objects.get()
         assert password not in str((record.before, record.after, record.subject))
         with pytest.raises(ChangeError, match="already"):
-            user_create(actor=actor, username="NINA")
+            create_user(actor=actor, username="NINA")
 
     def test_the_last_manager_stays(self, actor: Actor) -> None:
-        tenant = tenant_open(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        tenant = open_tenant(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
         for name in ("ada", "bea"):
             User.objects.create(username=name)
-            member_add(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
-        member_role_set(actor=actor, tenant=tenant, username="ada", role=Role.VIEWER)
+            add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
+        set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.VIEWER)
         with pytest.raises(ChangeError, match="last manager"):
-            member_role_set(actor=actor, tenant=tenant, username="bea", role=Role.MEMBER)
+            set_member_role(actor=actor, tenant=tenant, username="bea", role=Role.MEMBER)
         with pytest.raises(ChangeError, match="last manager"):
-            member_remove(actor=actor, tenant=tenant, username="bea")
-        member_role_set(actor=actor, tenant=tenant, username="ada", role=Role.MANAGER)
-        member_remove(actor=actor, tenant=tenant, username="bea")
+            remove_member(actor=actor, tenant=tenant, username="bea")
+        set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.MANAGER)
+        remove_member(actor=actor, tenant=tenant, username="bea")
         records, more = audit_page(AuditFilter(action="member."), limit=3)
         assert [row.action for row in records][:1] == ["member.removed"]
         assert more is not None
 
     def test_two_at_once_cannot_take_both_managers(self, actor: Actor) -> None:
-        tenant = tenant_open(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        tenant = open_tenant(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
         names = ("ada", "bea")
         for name in names:
             User.objects.create(username=name)
-            member_add(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
+            add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
         start, outcomes = Barrier(2), []
 
         def leave(name: str) -> None:
             start.wait()
             try:
-                member_remove(actor=actor, tenant=tenant, username=name)
+                remove_member(actor=actor, tenant=tenant, username=name)
                 outcomes.append("gone")
             except ChangeError:
                 outcomes.append("stays")
@@ -391,7 +391,7 @@ class TestPeople:
     ) -> None:
         chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
         with pytest.raises(ChangeError) as raised:
-            tenant_open(actor=actor, books=["main"], **chosen)
+            open_tenant(actor=actor, books=["main"], **chosen)
         assert list(raised.value.errors) == [error]
 
 
@@ -403,12 +403,12 @@ def test_nobody_else_operates(committed_db: str, role: str) -> None:
     job = Job.objects.first()
     assert job is not None
     attempts: list[Callable[[], object]] = [
-        lambda: operate.pool_clock_set(actor=other, pool_id=lab.pool.pk, paused=True),
-        lambda: operate.job_release(actor=other, job=job),
-        lambda: operate_nodes.node_drain(actor=other, pool=lab.pool, name="n0000"),
-        lambda: operate_nodes.node_remove(actor=other, pool=lab.pool, name="n0000"),
-        lambda: user_create(actor=other, username="y", site_role="operator"),
-        lambda: member_add(actor=other, tenant=lab.tenants["a"], username="x", role=Role.MANAGER),
+        lambda: operate.set_pool_clock(actor=other, pool_id=lab.pool.pk, paused=True),
+        lambda: operate.release_job(actor=other, job=job),
+        lambda: operate_nodes.drain_node(actor=other, pool=lab.pool, name="n0000"),
+        lambda: operate_nodes.remove_node(actor=other, pool=lab.pool, name="n0000"),
+        lambda: create_user(actor=other, username="y", site_role="operator"),
+        lambda: add_member(actor=other, tenant=lab.tenants["a"], username="x", role=Role.MANAGER),
     ]
     for attempt in attempts:
         with pytest.raises(PermissionDenied):

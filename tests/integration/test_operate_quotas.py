@@ -10,21 +10,21 @@ from django.db import DatabaseError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.snapshots import next_number, snapshot_read
+from evenshare_core.policies.base import decide_round
+from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
-from scheduling.policies.base import decide_round
 from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor
 from tenants.models import AuditRecord, Quota, User
-from tenants.operating import ChangeError
-from tenants.periods import OverlapError, Period, Terms, period_at, periods_set
-from tenants.services_quota import (
+from tenants.operator_transaction import ChangeError
+from tenants.periods import OverlapError, Period, Terms, period_at, set_periods
+from tenants.services.quotas import (
     QuotaEdit,
     basis_of,
+    plan_quotas,
     quota_periods,
-    quotas_plan,
-    quotas_save,
-    quotas_undo,
+    save_quotas,
+    undo_quotas,
 )
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -66,7 +66,7 @@ class TestAPeriod:
         expected: list[tuple[int, int, int | None]],
     ) -> None:
         assert case
-        found = periods_set(
+        found = set_periods(
             [Period(SIXTEEN, day(0))],
             since=day(begins),
             until=None if ends is None else day(ends),
@@ -77,9 +77,9 @@ class TestAPeriod:
     def test_must_not_run_into_a_planned_one(self) -> None:
         planned = [Period(SIXTEEN, day(0), day(9)), Period(EIGHT, day(9))]
         with pytest.raises(OverlapError) as error:
-            periods_set(planned, since=day(3), until=None, terms=EIGHT)
+            set_periods(planned, since=day(3), until=None, terms=EIGHT)
         assert error.value.period == planned[1]
-        until = periods_set(planned, since=day(3), until=day(9), terms=Terms(4, LEND))
+        until = set_periods(planned, since=day(3), until=day(9), terms=Terms(4, LEND))
         assert told(until) == [(16, 0, 3), (4, 3, 9), (8, 9, None)]
 
     @given(
@@ -99,9 +99,9 @@ class TestAPeriod:
         since, until, terms = day(begins), day(begins + length), Terms(gpus, RESERVE)
         if any(since < period.since < until for period in old):
             with pytest.raises(OverlapError):
-                periods_set(old, since=since, until=until, terms=terms)
+                set_periods(old, since=since, until=until, terms=terms)
             return
-        new = periods_set(old, since=since, until=until, terms=terms)
+        new = set_periods(old, since=since, until=until, terms=terms)
         for number in range(60):
             found, before = period_at(new, day(number)), period_at(old, day(number))
             if begins <= number < begins + length:
@@ -125,7 +125,7 @@ def save(
     lab: Cluster, actor: Actor, edits: list[QuotaEdit], since: datetime, **fields: str
 ) -> AuditRecord | None:
     basis = fields.pop("basis", None) or basis_of(lab.pool.pk, lab.at)
-    return quotas_save(
+    return save_quotas(
         actor=actor,
         pool_id=lab.pool.pk,
         pool_name=lab.pool.name,
@@ -201,7 +201,7 @@ class TestASave:
         lab = cluster({"a": 4})
         key = lab.tenants["a"].pk, lab.gpu_type.pk
         with pytest.raises(ChangeError) as error:
-            quotas_plan(lab.pool.pk, [QuotaEdit(*key, terms, None)], since=lab.at, now=lab.at)
+            plan_quotas(lab.pool.pk, [QuotaEdit(*key, terms, None)], since=lab.at, now=lab.at)
         assert list(error.value.errors) == [f"{field}-{key[0]}-{key[1]}"]
 
     def test_never_changes_what_was(self) -> None:
@@ -251,7 +251,7 @@ class TestAnUndo:
         before = quotas(lab, "a")
         record = save(lab, actor, [edit(lab, "a", gpus)], lab.at + days * DAY)
         assert record is not None
-        quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+        undo_quotas(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
         assert quotas(lab, "a") == before
         assert list(AuditRecord.objects.values_list("action", flat=True).order_by("id")) == [
             "quota.saved",
@@ -266,7 +266,7 @@ class TestAnUndo:
         assert record is not None
         lab.round()
         with pytest.raises(ChangeError, match="round has used it"):
-            quotas_undo(
+            undo_quotas(
                 actor=actor,
                 pool_id=lab.pool.pk,
                 record_id=record.pk,
@@ -278,9 +278,9 @@ class TestAnUndo:
         actor = operator()
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
         assert record is not None
-        quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+        undo_quotas(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
         with pytest.raises(ChangeError, match="changed it since"):
-            quotas_undo(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
+            undo_quotas(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 
 
@@ -330,7 +330,7 @@ class TestThePreview:
         lab.submit("a", 4, 1000)
         lab.submit("b", 4, 1000)
         lab.round()
-        snapshot = snapshot_read(lab.pool.pk, number=2, at=BEGIN + timedelta(seconds=10))
+        snapshot = read_snapshot(lab.pool.pk, number=2, at=BEGIN + timedelta(seconds=10))
         nominal = {
             key: periods[0].terms for key, periods in quota_periods(lab.pool.pk, lab.at).items()
         }
@@ -365,9 +365,9 @@ class TestTheAuditLog:
         assert AuditRecord.objects.get().reason == ""
 
     def test_refuses_a_record_outside_of_a_transaction(self) -> None:
-        from tenants.audit import audit_write
+        from tenants.audit import write_audit
 
         actor = operator()
         assert not connection.in_atomic_block
         with pytest.raises(RuntimeError):
-            audit_write(actor, "quota.saved", "pool x")
+            write_audit(actor, "quota.saved", "pool x")

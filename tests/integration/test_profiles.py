@@ -9,16 +9,16 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from scheduling.domain.profiles import speedups_normal
+from evenshare_core.domain.profiles import speedups_normal
 from scheduling.models import Job, Profile, VirtualWork
-from scheduling.services import SpecError, job_submit
+from scheduling.services import SpecError, submit_job
 from scheduling.services.profiles import (
     InUseError,
-    profile_drop,
-    profile_put,
-    profile_spec_read,
+    drop_profile,
+    put_profile,
+    read_profile_spec,
 )
-from scheduling.services.submit import jobs_submit_bulk
+from scheduling.services.submit import submit_jobs
 from tenants.audit import Actor
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
@@ -39,13 +39,13 @@ def actor() -> Actor:
 
 
 def put(lab: Cluster, actor: Actor, name: str = "gru", **speeds: object) -> Profile:
-    spec = profile_spec_read(name, {"speeds": speeds})
-    return profile_put(tenant=lab.tenants["a"], actor=actor, pool_id=lab.pool.pk, spec=spec)
+    spec = read_profile_spec(name, {"speeds": speeds})
+    return put_profile(tenant=lab.tenants["a"], actor=actor, pool_id=lab.pool.pk, spec=spec)
 
 
 def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
     spec = {"pool": lab.pool.name, "gpus": 1, **fields}
-    return job_submit(tenant=lab.tenants[tenant], user=None, spec=spec, now=lab.now())
+    return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lab.now())
 
 
 def errors(caught: pytest.ExceptionInfo[SpecError]) -> dict[str, str]:
@@ -86,7 +86,7 @@ class TestSpeeds:
     )
     def test_that_cannot_be_used_are_named(self, raw: dict[str, Any], field: str) -> None:
         with pytest.raises(SpecError) as caught:
-            profile_spec_read("gru", raw)
+            read_profile_spec("gru", raw)
         assert set(errors(caught)) == {field}
 
 
@@ -129,10 +129,10 @@ class TestAProfile:
             "name": "gru",
         }
         with pytest.raises(InUseError):
-            profile_drop(**gone)
+            drop_profile(**gone)
         Job.objects.filter(pk=job.pk).update(state="succeeded")
-        assert profile_drop(**gone)
-        assert not profile_drop(**gone)
+        assert drop_profile(**gone)
+        assert not drop_profile(**gone)
         assert AuditRecord.objects.filter(action="profile.dropped").count() == 1
 
 
@@ -163,9 +163,7 @@ class TestAJobOfAProfile:
     def test_comes_in_bulk_too(self, lab: Cluster, actor: Actor) -> None:
         row = put(lab, actor, k80="1")
         specs = [{"pool": lab.pool.name, "gpus": 1, "profile": name} for name in ("gru", None)]
-        jobs = jobs_submit_bulk(
-            tenant=lab.tenants["a"], user=None, specs=specs, now=lambda _: lab.now()
-        )
+        jobs = submit_jobs(tenant=lab.tenants["a"], user=None, specs=specs, now=lambda _: lab.now())
         read = list(Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("id"))
         assert [job.profile_id for job in read] == [row.pk, None]
         assert [job.gpu_types for job in read] == [["k80"], []]

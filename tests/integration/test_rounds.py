@@ -10,15 +10,15 @@ from django.db import connection, transaction
 from msgspec.structs import replace
 
 from billing.models import Book
-from scheduling.domain.decision import Decision, End, Grant, Key
-from scheduling.domain.reasons import EndReason
-from scheduling.domain.snapshot import Service, Snapshot
-from scheduling.domain.values import decode
+from evenshare_core.domain.decision import Decision, End, Grant, Key
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.snapshot import Service, Snapshot
+from evenshare_core.domain.values import decode
+from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import Outcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
-from scheduling.policies.base import decide_round
-from scheduling.selectors.replay import round_find, round_replay
+from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
 from tests.factories import BEGIN, cluster
 
@@ -128,9 +128,9 @@ class TestARound:
             lab.submit("a", gpus, 45)
             lab.submit("b", gpus, 70)
         lab.rounds(12, every_s=10)
-        rounds = round_find(lab.pool.name, [], every=True)
+        rounds = find_rounds(lab.pool.name, [], every=True)
         assert len(rounds) >= 10
-        assert all(round_replay(round_).same for round_ in rounds)
+        assert all(replay_stored_round(round_).same for round_ in rounds)
 
     def test_says_why_a_job_waits_and_forgets_it_when_it_runs(self) -> None:
         lab = cluster({"a": 8}, nodes=1, gpus=8)

@@ -9,11 +9,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 
-from scheduling.domain.decision import Decision, Solve
-from scheduling.domain.snapshot import Snapshot
+from evenshare_core.domain.decision import Decision, Solve
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies import registry
+from evenshare_core.policies.sharing import oef
 from scheduling.models import Lease, Round, RoundBlob
-from scheduling.policies import oef, registry
-from scheduling.selectors.replay import round_decision, round_find, round_replay
+from scheduling.selectors.replay import find_rounds, replay_stored_round, round_decision
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -41,9 +42,9 @@ class TestRounds:
     def test_replay_to_the_same_bytes_and_solve_once(self, policy: str) -> None:
         lab = mixed(policy)
         lab.rounds(10, every_s=10)
-        rounds = round_find(lab.pool.name, [], every=True)
+        rounds = find_rounds(lab.pool.name, [], every=True)
         assert len(rounds) == 10
-        assert all(round_replay(round_).same for round_ in rounds)
+        assert all(replay_stored_round(round_).same for round_ in rounds)
         assert {round_decision(round_).memory["key"] for round_ in rounds[:5]} == {
             round_decision(rounds[0]).memory["key"]
         }

@@ -13,14 +13,14 @@ from django.db import connection
 
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
-from scheduling.engine.snapshots import snapshot_read
+from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, PoolClock, PoolState, Round, Simulation
 from scheduling.selectors.work_left import work_left
 from scheduling.services import simulations as service
-from scheduling.services.simulation_run import simulation_run
+from scheduling.services.execute_simulation import execute_simulation
 from tenants.audit import Actor
 from tenants.models import AuditRecord, User
-from tenants.operating import ChangeError
+from tenants.operator_transaction import ChangeError
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
 
@@ -49,7 +49,7 @@ def operator() -> Actor:
 
 
 def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **options: Any) -> Any:
-    return service.simulation_ask(
+    return service.request_simulation(
         actor=actor, pool_id=lab.pool.pk, policy=policy, options=options, hours=hours
     )
 
@@ -61,9 +61,9 @@ def every_beat() -> Callable[[], float]:
 
 def run(row: Simulation, **options: Any) -> str:
     """Claim it and run it in this process."""
-    (((found, claim)),) = service.simulations_claim()
+    (((found, claim)),) = service.claim_simulations()
     assert found == row.pk
-    state = simulation_run(found, claim, **{"timer": every_beat(), **options})
+    state = execute_simulation(found, claim, **{"timer": every_beat(), **options})
     row.refresh_from_db()
     return state
 
@@ -104,7 +104,7 @@ class TestAsking:
         ask(lab, operator)
         with pytest.raises(ChangeError, match="Cancel one, or wait"):
             ask(lab, operator)
-        service.simulation_cancel(actor=operator, simulation_id=first.pk)
+        service.cancel_simulation(actor=operator, simulation_id=first.pk)
         assert ask(lab, operator).state == "queued"
 
     def test_what_is_too_much_is_refused_with_what_would_do(
@@ -185,7 +185,7 @@ class TestARun:
 
 class TestTheWorkThatIsLeft:
     def test_is_the_estimate_less_what_was_done(self, lab: Cluster) -> None:
-        snapshot = snapshot_read(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
+        snapshot = read_snapshot(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
         work, assumed = work_left(snapshot)
         lease = next(one for one in snapshot.leases if one.tenant == lab.tenants["north"].pk)
         job = next(job for job in snapshot.jobs if job.id == lease.job)
@@ -200,7 +200,7 @@ class TestTheWorkThatIsLeft:
         """North's job of 90 s has ended; south has none."""
         lab.submit("north", 1, 50)
         lab.round(after_s=30)
-        snapshot = snapshot_read(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
+        snapshot = read_snapshot(lab.pool.pk, number=9, at=lab.at + timedelta(seconds=30))
         work, assumed = work_left(snapshot)
         assert (assumed.tenant, assumed.pool, assumed.unknown) == (1, 6, 0)
         assert assumed.pool_s == 90
@@ -211,7 +211,7 @@ class TestTheWorkThatIsLeft:
 
     def test_of_a_job_past_it_is_as_long_again(self, lab: Cluster) -> None:
         at = lab.at + timedelta(seconds=600)
-        snapshot = snapshot_read(lab.pool.pk, number=9, at=at)
+        snapshot = read_snapshot(lab.pool.pk, number=9, at=at)
         work, assumed = work_left(snapshot)
         past = [lease for lease in snapshot.leases if lease.tenant == lab.tenants["south"].pk]
         assert assumed.past == len(past) > 0
@@ -219,7 +219,7 @@ class TestTheWorkThatIsLeft:
 
     def test_is_of_the_snapshots_instant_whatever_happened_since(self, lab: Cluster) -> None:
         lab.rounds(3, every_s=400)
-        snapshot = snapshot_read(lab.pool.pk, number=99, at=lab.at)
+        snapshot = read_snapshot(lab.pool.pk, number=99, at=lab.at)
         before = work_left(snapshot)
         for _ in range(6):
             lab.round(after_s=300)
@@ -231,7 +231,7 @@ class TestTheWorkThatIsLeft:
     def test_counts_leases_that_are_over(self, lab: Cluster) -> None:
         for _ in range(8):
             lab.round(after_s=300)
-        snapshot = snapshot_read(lab.pool.pk, number=99, at=lab.at + timedelta(seconds=30))
+        snapshot = read_snapshot(lab.pool.pk, number=99, at=lab.at + timedelta(seconds=30))
         work, _ = work_left(snapshot)
         for job_id, row in work.items():
             over = Lease.objects.filter(job=job_id, state="ended")
@@ -250,7 +250,7 @@ class TestAnEndBeforeTheEnd:
         row, looks = ask(lab, operator), []
 
         def cancel() -> bool:
-            looks.append(service.simulation_cancel(actor=operator, simulation_id=row.pk))
+            looks.append(service.cancel_simulation(actor=operator, simulation_id=row.pk))
             return False
 
         assert run(row, is_orphan=cancel) == ""
@@ -261,9 +261,9 @@ class TestAnEndBeforeTheEnd:
 
     def test_cancelled_before_its_turn_it_never_runs(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
-        service.simulation_cancel(actor=operator, simulation_id=row.pk)
-        assert service.simulations_claim() == []
-        assert not service.simulation_cancel(actor=operator, simulation_id=row.pk)
+        service.cancel_simulation(actor=operator, simulation_id=row.pk)
+        assert service.claim_simulations() == []
+        assert not service.cancel_simulation(actor=operator, simulation_id=row.pk)
 
     def test_past_its_time_it_fails_with_what_to_do(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)
@@ -288,7 +288,7 @@ class TestAnEndBeforeTheEnd:
         self, lab: Cluster, operator: Actor
     ) -> None:
         row = ask(lab, operator)
-        ((found, claim),) = service.simulations_claim()
+        ((found, claim),) = service.claim_simulations()
         tasks.housekeeping()
         row.refresh_from_db()
         assert row.state == "running", "its last sign of life is new"
@@ -297,7 +297,7 @@ class TestAnEndBeforeTheEnd:
         row.refresh_from_db()
         assert (row.state, row.ended_at is not None) == ("failed", True)
         assert "start it again" in row.error
-        assert simulation_run(found, claim, timer=every_beat()) == ""
+        assert execute_simulation(found, claim, timer=every_beat()) == ""
         assert not service.simulation_beat(found, claim, 500)
 
 
@@ -334,7 +334,7 @@ class TestItsProcess:
         row = ask(lab, operator)
         tasks.simulations()
         (process,) = tasks._simulations.values()
-        service.simulation_cancel(actor=operator, simulation_id=row.pk)
+        service.cancel_simulation(actor=operator, simulation_id=row.pk)
         tasks.simulations()
         assert process.wait() in (-9, 0)
         tasks.simulations()

@@ -56,7 +56,12 @@ class TestARunningTree:
 
     @pytest.mark.parametrize(
         "words",
-        ["portal.web", "--queues default", "--queues rounds", "celery -A portal.celery beat"],
+        [
+            "portal.site.web",
+            "--queues default",
+            "--queues rounds",
+            "celery -A portal.site.celery beat",
+        ],
     )
     def test_starts_a_killed_child_again(self, running: RunningTree, words: str) -> None:
         killed = eventually(lambda: running.find(words), within_s=30)
@@ -64,7 +69,7 @@ class TestARunningTree:
         eventually(lambda: running.find(words) not in (0, killed), within_s=30)
 
     def test_answers_through_a_crash_of_the_web_process(self, running: RunningTree) -> None:
-        os.kill(eventually(lambda: running.find("portal.web")), signal.SIGKILL)
+        os.kill(eventually(lambda: running.find("portal.site.web")), signal.SIGKILL)
         assert running.front_page() in (200, 302)
 
     def test_heals_after_the_broker_was_killed(self, running: RunningTree) -> None:
@@ -119,7 +124,7 @@ class TestStopping:
     def test_during_the_start_leaves_no_process(self, tmp_path: Path) -> None:
         tree = RunningTree(tmp_path / "data", free_port())
         try:
-            eventually(lambda: tree.find("portal.prepare") or tree.ended(), within_s=30)
+            eventually(lambda: tree.find("portal.site.prepare") or tree.ended(), within_s=30)
             assert tree.interrupt() == 0
             assert tree.processes() == {}
         finally:

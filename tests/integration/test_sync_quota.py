@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from scheduling.models import PoolClock
 from tenants.audit import Actor
 from tenants.models import AuditRecord, Quota, User
-from tenants.services_quota import quotas_undo
+from tenants.services.quotas import undo_quotas
 from tests.factories import BEGIN, Cluster, cluster
 
 HEADER = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit\n"
@@ -130,7 +130,7 @@ class TestApplied:
         sync(tmp_path, AGREED, *APPLY)
         otto = Actor(User.objects.get(username="otto"))
         record = AuditRecord.objects.get()
-        quotas_undo(actor=otto, pool_id=place.pool.pk, record_id=record.pk, next_round=1)
+        undo_quotas(actor=otto, pool_id=place.pool.pk, record_id=record.pk, next_round=1)
         assert stored() == AT_FIRST
 
     def test_again_before_it_began_leaves_no_trace(self, place: Cluster, tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(id_, file, old, new, tests, database=True)
 
 
-GPU_TIME = "scheduling/fairness/gpu_time.py"
-LTGF = "scheduling/policies/ltgf.py"
-ADMISSION = "scheduling/policies/admission.py"
+GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
+LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
+ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
-ROUND_TESTS = "tests/unit/scheduling/test_decide_round.py"
-ADMISSION_TESTS = "tests/unit/scheduling/test_admission.py"
-MONEY_TESTS = "tests/unit/billing/test_money.py"
+ROUND_TESTS = "tests/unit/core/test_decide_round.py"
+ADMISSION_TESTS = "tests/unit/core/test_admission.py"
+MONEY_TESTS = "tests/unit/core/test_money.py"
 HANDOVER_TESTS = "tests/integration/test_handover.py"
 FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     pure(
         "rho_after_by_quota",
-        "scheduling/policies/base.py",
+        "core/src/evenshare_core/policies/base.py",
         "fair_after = fair + share * lease_us",
         "fair_after = fair + claim.quota * lease_us",
         f"{ROUND_TESTS}::TestSharesAndPrices",
@@ -73,7 +73,7 @@ MUTANTS = (
     # The order of picks, and where gangs go
     pure(
         "richest_tenant_first",
-        "scheduling/policies/ltgf_queues.py",
+        "core/src/evenshare_core/policies/ltgf/queues.py",
         "return self.alloc / self.fair, 0.0",
         "return -self.alloc / self.fair, 0.0",
         f"{LTGF_TESTS}::TestTwoPhases",
@@ -94,22 +94,22 @@ MUTANTS = (
     ),
     pure(
         "a_gang_is_reserved_for_too_early",
-        "scheduling/policies/reservation.py",
+        "core/src/evenshare_core/policies/shared/reservation.py",
         "if since_us < late_us:",
         "if since_us <= late_us:",
         f"{LTGF_TESTS}::TestBigGangsTurn",
     ),
     pure(
         "placed_on_the_emptiest_node",
-        "scheduling/placement/consolidated.py",
+        "core/src/evenshare_core/placement/consolidated.py",
         "for count in range(gpus, self.size + 1):",
         "for count in range(self.size, gpus - 1, -1):",
-        "tests/unit/scheduling/test_consolidated.py::TestFind::test_places",
+        "tests/unit/core/test_consolidated.py::TestFind::test_places",
     ),
     # Own and borrowed, limits, prices
     pure(
         "quota_is_filled_in_pick_order",
-        "scheduling/policies/terms.py",
+        "core/src/evenshare_core/policies/shared/terms.py",
         "key=lambda r: (leases[r.lease].started_us, r.lease)",
         "key=lambda r: r.order",
         f"{ROUND_TESTS}::TestOwnAndBorrowed",
@@ -137,23 +137,23 @@ MUTANTS = (
     ),
     pure(
         "an_empty_pool_has_a_price",
-        "billing/pricing.py",
+        "core/src/evenshare_core/money/pricing.py",
         "_CONTEXT.subtract(power, Decimal(1))",
         "power",
-        "tests/unit/scheduling/test_posted_prices.py",
+        "tests/unit/core/test_posted_prices.py",
         "tests/papers/test_posted_price_payments.py",
     ),
     # What the simulator keeps between rounds
     pure(
         "classes_are_floored_once_for_all_missed_rounds",
-        "scheduling/simulation/lazy_sums.py",
+        "core/src/evenshare_core/simulation/lazy_sums.py",
         "if weighted >= demand * weights:",
         "if weighted >= demand:",
         "tests/simulation/test_kept_ltgf.py",
     ),
     pure(
         "kept_rooms_hold_back_for_ever",
-        "scheduling/simulation/kept_ltgf.py",
+        "core/src/evenshare_core/simulation/kept_ltgf.py",
         "world.touched.update(room.held_back)",
         "pass",
         "tests/simulation/test_kept_ltgf.py",
@@ -161,33 +161,33 @@ MUTANTS = (
     # Charges and their split
     pure(
         "ties_are_rounded_to_the_odd_one",
-        "billing/money.py",
+        "core/src/evenshare_core/money/fixed_point.py",
         "above_half == 0 and quotient % 2 == 1",
         "above_half == 0 and quotient % 2 == 0",
         f"{MONEY_TESTS}::TestCharge",
     ),
     pure(
         "what_is_left_goes_to_the_smallest_remainder",
-        "billing/money.py",
+        "core/src/evenshare_core/money/fixed_point.py",
         "(-(total * weight % weight_sum), index)",
         "(total * weight % weight_sum, index)",
-        "tests/unit/billing/test_revenue.py::TestSplit",
+        "tests/unit/core/test_revenue.py::TestSplit",
         f"{MONEY_TESTS}::TestLargestRemainder",
         "tests/papers/test_posted_price_payments.py",
     ),
     pure(
         "quota_in_use_earns_too",
-        "billing/revenue/idle.py",
+        "core/src/evenshare_core/money/revenue/idle.py",
         "idle = max(gpus - self.own.get(tenant, 0), 0)",
         "idle = gpus",
         "tests/papers/test_posted_price_payments.py",
     ),
     pure(
         "integrals_start_anew_after_json",
-        "billing/revenue/idle.py",
+        "core/src/evenshare_core/money/revenue/idle.py",
         "sums._since_us[int(key)] = since_us",
         "sums._since_us[int(key)] = sums.now_us",
-        "tests/unit/billing/test_revenue.py::TestIdleSums",
+        "tests/unit/core/test_revenue.py::TestIdleSums",
     ),
     # One writer
     stored(
@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     stored(
         "a_tenant_is_there_for_everybody",
-        "portal/access.py",
+        "portal/site/access.py",
         "if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):",
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",

@@ -15,14 +15,14 @@ from tests.mutants.mutants import FOLDER, MUTANTS, Mutant
 from tests.plugin import Services
 
 ROOT = Path(__file__).parents[2]
-TREE = ("billing", "portal", "scheduling", "tenants", "templates", "static", "tests")
+TREE = ("billing", "core", "portal", "scheduling", "tenants", "templates", "static", "tests")
 PYTEST = (
     *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),
 )
 PURE = (*PYTEST, "--noconftest")
 STORED = (
-    *(*PYTEST, "-p", "pytest_django.plugin", "--ds", "portal.settings"),
+    *(*PYTEST, "-p", "pytest_django.plugin", "--ds", "portal.site.settings"),
     *("-p", "tests.mutants.borrowed"),
 )
 
@@ -38,7 +38,12 @@ class Laboratory:
 
     def run(self, tests: Iterable[str], *, servers: Path | None) -> tuple[int, str]:
         """Run tests on the copy; return pytest's status and the end of what it says."""
-        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        core = str(self.tree / "core" / "src")
+        environment = {
+            **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": core,
+        }
         if servers is not None:
             environment[FOLDER] = str(servers)
         done = subprocess.run(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.decision import Decision
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.profiles import Profile
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import SECOND_US, canonical_bytes, decode
-from scheduling.policies.base import decide_round
-from scheduling.simulation.workloads import Cluster, SimJob, Workload
-from scheduling.simulation.world import Rules, World
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import SECOND_US, canonical_bytes, decode
+from evenshare_core.policies.base import decide_round
+from evenshare_core.simulation.workloads import Cluster, SimJob, Workload
+from evenshare_core.simulation.world import Rules, World
 
 MINUTE_US = 60 * SECOND_US
 TYPES = ("k80", "p100", "v100")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.domain.cluster import Node, Placement
-from scheduling.domain.decision import Decision
-from scheduling.domain.entitlements import Entitlement, Tenant
-from scheduling.domain.jobs import Job
-from scheduling.domain.leases import Lease
-from scheduling.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from scheduling.domain.values import SECOND_US, canonical_bytes, decode
-from scheduling.policies.base import decide_round
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
+from evenshare_core.domain.values import SECOND_US, canonical_bytes, decode
+from evenshare_core.policies.base import decide_round
 
 MINUTE_US = 60 * SECOND_US
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.values import SECOND_US
-from scheduling.placement.consolidated import FreeGpus
-from scheduling.policies.baselines.ordered import find_place, fits_whole_nodes
-from scheduling.simulation.simulator import Outcome, simulate
-from scheduling.simulation.workloads import Cluster, SimJob, nodes_make, partitions_read
-from scheduling.simulation.world import Rules
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.baselines.ordered import find_place, fits_whole_nodes
+from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes, read_partitions
+from evenshare_core.simulation.world import Rules
 
 DATA = Path(__file__).parent.parent / "data"
 FOREVER_US = 100 * 366 * 86_400 * SECOND_US
@@ -163,7 +163,7 @@ class TestAgainstHelios:
         with gzip.open(DATA / "philly_oracle_slice.csv.gz", "rt") as file:
             rows = list(csv.DictReader(file))
         with (DATA / "philly_oracle_nodes.csv").open() as file:
-            partitions = partitions_read(file)
+            partitions = read_partitions(file)
         queued = 0
         for tenant, nodes in partitions.items():
             mine = [row for row in rows if row["tenant"] == tenant]
@@ -181,6 +181,6 @@ class TestAgainstHelios:
             job(index, int(row["gpus"]), int(row["duration_s"]), at_s=int(row["submit_time_s"]))
             for index, row in enumerate(rows, start=1)
         )
-        machines = nodes_make({"v100": nodes}, 8)
+        machines = make_nodes({"v100": nodes}, 8)
         quota = (Entitlement(1, "v100", 8 * nodes),)
         return times(simulate(Cluster(machines, quota), jobs, Rules(policy, lease_us=FOREVER_US)))

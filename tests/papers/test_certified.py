@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduling.domain.snapshot import Snapshot
-from scheduling.fairness.certificate import Property, Verdict
-from scheduling.policies.base import decide_round
-from scheduling.policies.certify import FACTORS, certify
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property, Verdict
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.certify import FACTORS, certify
 from tests.papers.mixed_pool import mixed_cluster, queue, rounds
 from tests.papers.test_sharing_properties import mixed
-from tests.unit.scheduling.certificates import line
+from tests.unit.core.certificates import line
 
 P = Property
 SHARING: dict[str, tuple[str, dict[str, Any], set[Property]]] = {

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.decision import Decision
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.jobs import Job
-from scheduling.domain.reasons import EndReason, Reason
-from scheduling.domain.snapshot import Change, ChangeKind, Service, Snapshot
-from scheduling.domain.values import HOUR_US
-from scheduling.fairness.gpu_time import ServiceView, advance, claim_rho
-from scheduling.policies.base import decide_round
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import Change, ChangeKind, Service, Snapshot
+from evenshare_core.domain.values import HOUR_US
+from evenshare_core.fairness.gpu_time import ServiceView, advance, claim_rho
+from evenshare_core.policies.base import decide_round
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
-from tests.unit.scheduling.snapshots import AT_US, job, lease, snapshot
+from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 QUOTA, ACTIVE, HOLD = ChangeKind.QUOTA, ChangeKind.ACTIVE, ChangeKind.HOLD
 RELEASE, INACTIVE = ChangeKind.RELEASE, ChangeKind.INACTIVE

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from scheduling.domain.reasons import Reason
-from scheduling.policies.ltgf_options import PAPER_EVALUATION, LtgfOptions
-from scheduling.policies.registry import options
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.ltgf.options import PAPER_EVALUATION, LtgfOptions
+from evenshare_core.policies.registry import options
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/policies/ltgf.md").read_text(encoding="utf-8")
 

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from benchmarks.decide_ltgf import picks
 from benchmarks.literal_ltgf import LiteralLtgf
 from benchmarks.ltgf_pool import advanced, pool
-from scheduling.domain.cluster import Node
-from scheduling.domain.decision import Decision
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.jobs import Job
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes, decode, sha256_hex
-from scheduling.policies.base import decide_round
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from evenshare_core.policies.base import decide_round
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,8 +161,8 @@ class TestFastEqualsLiteral:
 class TestSameBytesElsewhere:
     SCRIPT = """
 from benchmarks.ltgf_pool import pool
-from scheduling.domain.values import canonical_bytes, sha256_hex
-from scheduling.policies.base import decide_round
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.policies.base import decide_round
 snapshot = pool(seed=5, nodes=12, tenants=5, pending=60, fill=0.8, expired=0.5,
                 gpu_types=("k80", "v100"), limits=True)
 print(sha256_hex(canonical_bytes(decide_round(snapshot))))

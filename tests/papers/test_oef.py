@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from scheduling.formulations.problems import Array
-from scheduling.formulations.shares import (
+from evenshare_core.formulations.problems import Array
+from evenshare_core.formulations.shares import (
     ShareProblem,
     ShareSolution,
     solve_shares,

@@ -14,18 +14,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.reasons import Reason
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes
-from scheduling.policies.base import decide_round
-from scheduling.policies.oef import OefOptions
-from scheduling.policies.sharing import SharingOptions
-from scheduling.policies.sharing_picks import Picks, _choose, _offer_rest
-from scheduling.policies.sharing_rows import Row, table
-from scheduling.simulation.simulator import simulate
-from scheduling.simulation.workloads import Cluster, SimJob
-from scheduling.simulation.world import Rules, World
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.sharing.base import SharingOptions
+from evenshare_core.policies.sharing.oef import OefOptions
+from evenshare_core.policies.sharing.picks import Picks, _choose, _offer_rest
+from evenshare_core.policies.sharing.rows import Row, table
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.simulation.world import Rules, World
 from tests.papers.mixed_pool import (
     MINUTE_US,
     SPEEDS,

@@ -13,9 +13,9 @@ from fractions import Fraction
 
 import pytest
 
-from billing.money import HOUR_US, MICRO, charge_micro
-from billing.pricing import posted_price_micro
-from billing.revenue import IdleSums, split_charge, weights_between
+from evenshare_core.money.fixed_point import HOUR_US, MICRO, charge_micro
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.money.revenue import IdleSums, split_charge, weights_between
 
 USER_1, USER_2 = 1, 2
 THETA_MILLI = 16_000

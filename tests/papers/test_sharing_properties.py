@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from benchmarks.ltgf_pool import advanced, pool
-from scheduling.domain.decision import Decision
-from scheduling.domain.profiles import Profile
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import canonical_bytes, decode, sha256_hex
-from scheduling.policies.base import decide_round
-from scheduling.policies.registry import policy
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import policy
 
 calm = settings(deadline=None)  # a solver's first program takes longer than its others
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from billing.money import charge_micro, to_text
-from billing.revenue import ClosedTerm, Event, Sweep, split_charge
-from scheduling.domain.leases import Lease
-from scheduling.domain.values import SECOND_US
-from scheduling.simulation.books import Books, TermRow
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.money.fixed_point import charge_micro, to_text
+from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, split_charge
+from evenshare_core.simulation.books import Books, TermRow
 
 TYPES = ("k80", "v100")
 

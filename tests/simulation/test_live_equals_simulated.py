@@ -16,12 +16,16 @@ import pytest
 
 from billing.metering import meter_pool
 from billing.models import UsageLine
-from billing.money import to_micro
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.instants import to_us
-from scheduling.domain.profiles import Profile
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.workloads import Cluster as SimCluster
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.simulation.world import Rules
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
@@ -29,11 +33,7 @@ from scheduling.engine.rounds import Outcome as Round
 from scheduling.models import Job, Lease, LeaseTerm, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
-from scheduling.services.cancel import job_cancel
-from scheduling.simulation.simulator import Outcome, simulate
-from scheduling.simulation.workloads import Cluster as SimCluster
-from scheduling.simulation.workloads import SimJob
-from scheduling.simulation.world import Rules
+from scheduling.services.cancel import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -110,7 +110,7 @@ def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
         lab.at = BEGIN + timedelta(seconds=tick * ROUND_S)
         rounds += lab.round().outcome is Round.COMMITTED
         for job in cancels.get(tick, []):
-            job_cancel(job=Job.objects.get(pk=job), now=PoolNow(lab.at, lab.at, 1, paused=False))
+            cancel_job(job=Job.objects.get(pk=job), now=PoolNow(lab.at, lab.at, 1, paused=False))
     while meter_pool(lab.pool.pk).events:
         pass
     return rounds

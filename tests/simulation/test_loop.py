@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from django.db import connection
 
-from billing.checks import checks_run
+from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.fence import fence_take
+from scheduling.engine.fence import take_fence
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
 from tenants.faults import faults_armed
 from tests.factories import Cluster, cluster
@@ -37,7 +37,7 @@ class Loop:
         self.durations: dict[int, int] = {}
         self.executor = FaultyExecutor(self.random, FAULT_RATE)
         self.tokens: dict[int, int | None] = {}
-        monkeypatch.setattr(engine, "fence_take", self.take)
+        monkeypatch.setattr(engine, "take_fence", self.take)
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class Loop:
 
     def take(self, pool_id: int, *, holder: str, hold_s: float) -> int | None:
         """Take the fence, and remember with which token this worker goes on."""
-        token = fence_take(pool_id, holder=holder, hold_s=hold_s)
+        token = take_fence(pool_id, holder=holder, hold_s=hold_s)
         self.tokens[threading.get_ident()] = token
         return token
 
@@ -89,7 +89,9 @@ class Loop:
             late = self.lab.at - timedelta(seconds=self.random.choice((0, 0, 0, 10)))
             now = PoolNow(late, late, 1, paused=False)
             pool_id = self.lab.pool.pk
-            self.workers.append(Worker(lambda: engine.round_run(pool_id, now=now).outcome.value))
+            self.workers.append(
+                Worker(lambda: engine.execute_round(pool_id, now=now).outcome.value)
+            )
 
     def advance(self) -> None:
         """One worker goes on to its next point, or crashes where it stands."""
@@ -145,7 +147,7 @@ def assert_outcome(loop: Loop) -> None:
     assert not Lease.objects.exclude(state="ended").exists()
     for job in lab.pool.jobs.filter(state="succeeded").select_related("virtual_work"):
         assert job.virtual_work.done_us == loop.durations[job.pk]
-    assert [(check.name, check.violations[:2]) for check in checks_run() if check.violations] == []
+    assert [(check.name, check.violations[:2]) for check in run_checks() if check.violations] == []
 
 
 def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduling.domain.snapshot import Snapshot
-from scheduling.domain.values import HOUR_US, SECOND_US, canonical_bytes
-from scheduling.policies.registry import POLICIES
-from scheduling.simulation.outlook import go_on, look_ahead
-from scheduling.simulation.present import PresentWorld, Start, Work
-from scheduling.simulation.simulator import Outcome, play
-from scheduling.simulation.workloads import Cluster, nodes_make, quotas_by_demand, synthetic
-from scheduling.simulation.world import Rules, World
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import HOUR_US, SECOND_US, canonical_bytes
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.outlook import go_on, look_ahead
+from evenshare_core.simulation.present import PresentWorld, Start, Work
+from evenshare_core.simulation.simulator import Outcome, play
+from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_demand, synthetic
+from evenshare_core.simulation.world import Rules, World
 
 WORK = synthetic(seed=11, jobs=90, tenants=4, hours=2, failed=0.0)
-NODES = nodes_make({"v100": 3}, 8)
+NODES = make_nodes({"v100": 3}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 STEP_US = 30 * SECOND_US
 FOR_EVER_US = 400 * HOUR_US

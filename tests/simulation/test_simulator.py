@@ -7,30 +7,30 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.values import SECOND_US
-from scheduling.policies.registry import POLICIES
-from scheduling.simulation.simulator import (
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.simulator import (
     ConservationError,
     Outcome,
     check_conservation,
     simulate,
 )
-from scheduling.simulation.workloads import (
+from evenshare_core.simulation.workloads import (
     Cluster,
     NodeChange,
     SimJob,
-    churn_read,
-    nodes_make,
+    make_nodes,
     quotas_by_demand,
+    read_churn,
     synthetic,
 )
-from scheduling.simulation.world import Rules
+from evenshare_core.simulation.world import Rules
 
 MINUTE_US = 60 * SECOND_US
 WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1)
-NODES = nodes_make({"v100": 4}, 8)
+NODES = make_nodes({"v100": 4}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
 
@@ -122,7 +122,7 @@ class TestEveryRun:
     @pytest.mark.parametrize("round_s", [0, 10])
     def test_is_deterministic_and_conserves(self, policy: str, round_s: int) -> None:
         churn = ["time,active,total", *(f"{i},{9 - (i % 60) // 20},9" for i in range(300))]
-        cluster = replace(CLUSTER, changes=churn_read(churn, NODES, seed=3))
+        cluster = replace(CLUSTER, changes=read_churn(churn, NODES, seed=3))
         rules = replace(
             GRID, policy=policy, round_us=round_s * SECOND_US, cold_us=30 * SECOND_US,
             checkpoint_us=2 * SECOND_US,

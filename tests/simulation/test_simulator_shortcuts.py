@@ -7,20 +7,20 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from scheduling.domain.values import SECOND_US
-from scheduling.policies.registry import POLICIES
-from scheduling.simulation import strict_queue
-from scheduling.simulation.resting import FORGETS, Resting
-from scheduling.simulation.simulator import simulate
-from scheduling.simulation.workloads import Cluster, nodes_make, quotas_by_demand, synthetic
-from scheduling.simulation.world import Rules, World
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation import strict_queue
+from evenshare_core.simulation.resting import FORGETS, Resting
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_demand, synthetic
+from evenshare_core.simulation.world import Rules, World
 
 WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.1)
 LEASE_US = 300 * SECOND_US
 
 
 def pool(nodes: int) -> Cluster:
-    rows = nodes_make({"v100": nodes}, 8)
+    rows = make_nodes({"v100": nodes}, 8)
     quotas = quotas_by_demand(WORK.jobs, rows)
     # Unequal to what tenants ask, so that they borrow.
     return Cluster(
@@ -66,7 +66,7 @@ class TestAStrictQueue:
     )
 
     def pool(self, nodes: int) -> Cluster:
-        rows = nodes_make({"v100": nodes}, 8)
+        rows = make_nodes({"v100": nodes}, 8)
         return Cluster(rows, quotas_by_demand(self.ALONE, rows))
 
     @pytest.mark.parametrize("policy", sorted(strict_queue.ORDERS))

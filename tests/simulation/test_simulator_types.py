@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.domain.cluster import Node
-from scheduling.domain.entitlements import Entitlement
-from scheduling.domain.profiles import Profile
-from scheduling.domain.values import HOUR_US, SECOND_US
-from scheduling.policies.registry import POLICIES
-from scheduling.simulation.lenders import Lender, lenders_of, revenue_fairness
-from scheduling.simulation.resting import FORGETS
-from scheduling.simulation.scenario import Scenario
-from scheduling.simulation.simulator import ConservationError, check_conservation, simulate
-from scheduling.simulation.throughputs import speeds_read
-from scheduling.simulation.workloads import Cluster, NodeChange, SimJob, nodes_make, synthetic
-from scheduling.simulation.world import Rules
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
+from evenshare_core.simulation.resting import FORGETS
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.simulator import ConservationError, check_conservation, simulate
+from evenshare_core.simulation.throughputs import read_speeds
+from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob, make_nodes, synthetic
+from evenshare_core.simulation.world import Rules
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MINUTE_US = 60 * SECOND_US
@@ -31,14 +31,14 @@ def mixed(*, everywhere: bool = False) -> Scenario:
     `everywhere`: of models that run on every type, so that no job names any.
     """
     with (DATA / "gavel_slice.csv").open() as file:
-        speeds = speeds_read(file)
+        speeds = read_speeds(file)
     models = [name for name in speeds.models if not everywhere or "size 128" not in name]
     work = synthetic(seed=5, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.1, models=models)
     small = tuple(
         replace(job, gpus=min(job.gpus, 4), duration_us=min(job.duration_us, HOUR_US))
         for job in work.jobs
     )
-    nodes = nodes_make({"k80": 2, "p100": 1, "v100": 1}, 4)
+    nodes = make_nodes({"k80": 2, "p100": 1, "v100": 1}, 4)
     return Scenario.make(replace(work, jobs=small), nodes, {}, {}, 4, measured=speeds)
 
 

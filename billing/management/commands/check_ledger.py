@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from billing.checks import Result, checks_run
+from billing.checks import Result, run_checks
 
 
 class Command(BaseCommand):
@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the results; exit 1 on any violation."""
-        results = checks_run()
+        results = run_checks()
         if options["json"]:
             self.stdout.write(json.dumps([asdict(r) | {"ok": r.ok} for r in results], indent=2))
         else:

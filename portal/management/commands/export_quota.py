@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.quota_pools import pools_today, types_by_name
-from tenants.quota_files import csv_written, yaml_written
+from portal.operate.quota_pools import pools_today, types_by_name
+from tenants.quota_files import csv_written, format_yaml
 from tenants.scopes import site_scope
-from tenants.services_quota_file import quotas_told
+from tenants.services.quota_files import quotas_told
 
 
 class Command(BaseCommand):
@@ -31,5 +31,5 @@ class Command(BaseCommand):
             if only and not pools:
                 raise CommandError(f"there is no pool {only}")
             rows = quotas_told(pools.values(), types_by_name(), history=options["history"])
-        written = yaml_written(rows) if options["format"] == "yaml" else csv_written(rows)
+        written = format_yaml(rows) if options["format"] == "yaml" else csv_written(rows)
         self.stdout.write(written, ending="")

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from portal.demo import demo_seed
+from portal.demo.philly import seed_demo
 
 
 class Command(BaseCommand):
@@ -14,5 +14,5 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Seed and say what was done."""
-        made = demo_seed()
+        made = seed_demo()
         self.stdout.write("the demo is made" if made else "the demo is there already")

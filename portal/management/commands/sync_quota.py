@@ -12,14 +12,14 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.quota_pools import pools_today, types_by_name
+from portal.operate.quota_pools import pools_today, types_by_name
 from tenants.audit import Actor
 from tenants.models import User
-from tenants.operating import ChangeError
+from tenants.operator_transaction import ChangeError
 from tenants.periods import Period, Terms
-from tenants.quota_files import QuotaChange, QuotaFileError, QuotaLine, lines_read
+from tenants.quota_files import QuotaChange, QuotaFileError, QuotaLine, read_lines
 from tenants.scopes import site_scope
-from tenants.services_quota_file import PoolToday, SyncPlan, quotas_sync, quotas_sync_plan
+from tenants.services.quota_files import PoolToday, SyncPlan, plan_quota_sync, sync_quotas
 
 SHOWN = 50
 SIGNS = {"added": "+", "changed": "~", "removed": "-"}
@@ -44,11 +44,11 @@ class Command(BaseCommand):
             lines = _read(name)
             with site_scope():
                 pools, types = _pools(lines, options["pool"]), types_by_name()
-                plan = quotas_sync_plan(lines, pools, types)
+                plan = plan_quota_sync(lines, pools, types)
             if options["apply"]:
                 actor = _actor(options["user"])
                 reason = f"sync_quota {Path(name).name}"
-                plan = quotas_sync(
+                plan = sync_quotas(
                     actor=actor, lines=lines, pools=pools, types=types, reason=reason
                 )
         except QuotaFileError as error:
@@ -88,9 +88,9 @@ class Command(BaseCommand):
 
 def _read(name: str) -> list[QuotaLine]:
     if name == "-":
-        return lines_read(sys.stdin.read(), is_yaml=False)
+        return read_lines(sys.stdin.read(), is_yaml=False)
     path = Path(name)
-    return lines_read(path.read_text("utf-8"), is_yaml=path.suffix.lower() in (".yaml", ".yml"))
+    return read_lines(path.read_text("utf-8"), is_yaml=path.suffix.lower() in (".yaml", ".yml"))
 
 
 def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from portal import supervisor
+from portal.embedded import supervisor
 
 
 class Command(BaseCommand):

@@ -25,8 +25,8 @@ from typing import Any
 
 from django.conf import settings
 
-from scheduling.domain.instants import from_us, to_us
-from scheduling.domain.values import SECOND_US
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.values import SECOND_US
 from scheduling.engine.clock import pool_time, wall_now, wall_time
 from scheduling.engine.executors.base import (
     ExecutorError,
@@ -38,8 +38,8 @@ from scheduling.engine.executors.base import (
     lease_token,
     token_job,
 )
-from scheduling.engine.executors.local_files import jobs_root, progress_read
-from scheduling.engine.executors.local_spec import Told, search_path, specs_read
+from scheduling.engine.executors.local_files import jobs_root, read_progress
+from scheduling.engine.executors.local_spec import Told, read_specs, search_path
 from scheduling.engine.executors.shim.files import (
     active,
     claim,
@@ -84,7 +84,7 @@ class LocalExecutor:
             ExecutorError: a shim cannot be started here.
         """
         _collect()
-        told = specs_read(self._root, [one.job_id for one in launches])
+        told = read_specs(self._root, [one.job_id for one in launches])
         with _refusing("no process can be started"):
             for one in told.values():
                 self._put_aside(one.lease)
@@ -236,7 +236,7 @@ class LocalExecutor:
             return Report(token, ReportState.STOPPED, at_us, at_us)
         if not isinstance(record.get("started_us"), int) and ended is None:
             return None
-        progress = progress_read(folder.parents[1])
+        progress = read_progress(folder.parents[1])
         started = record.get("started_us") or (ended or {}).get("started_us")
         started_us = instants.pool_us(started, at_us)
         if ended is not None:

@@ -50,7 +50,7 @@ def jobs_root() -> Path:
     return Path(configured) if configured else settings.FOLDERS.jobs
 
 
-def log_read(
+def read_log(
     job_id: int, lease_number: int, offset: int = 0, limit: int = WINDOW_BYTES
 ) -> LogWindow:
     """Return at most `limit` (<= 256 KiB) bytes of a lease's output from `offset` on.
@@ -124,7 +124,7 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
         os.close(descriptor)
 
 
-def progress_read(job_folder: Path) -> dict[str, Any] | None:
+def read_progress(job_folder: Path) -> dict[str, Any] | None:
     """Return what a job reports of itself; None where it says nothing that can be kept."""
     try:
         descriptor = os.open(job_folder / "progress.json", _FILE)
@@ -134,10 +134,10 @@ def progress_read(job_folder: Path) -> dict[str, Any] | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         text = file.read(PROGRESS_BYTES + 1)
-    return progress_parse(text)
+    return parse_progress(text)
 
 
-def progress_parse(text: bytes) -> dict[str, Any] | None:
+def parse_progress(text: bytes) -> dict[str, Any] | None:
     """Return a JSON object that the database can keep: bounded, finite, without NUL."""
     if len(text) > PROGRESS_BYTES:
         return None

@@ -31,7 +31,7 @@ class Told:
     spec: dict[str, Any]
 
 
-def specs_read(root: Path, job_ids: Iterable[int]) -> dict[str, Told]:
+def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, Told]:
     """Return what there is to tell about the live leases of jobs, by token."""
     leases = (
         Lease.objects.filter(job_id__in=list(job_ids))

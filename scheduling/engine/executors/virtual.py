@@ -2,9 +2,9 @@
 
 Its world is the table VirtualWork alone; it starts and stops at the very instants it is asked
 for, so that a live round and a simulated one give the same leases. A job with a profile runs at
-the speed that the profile has on the lease's GPU type when it is launched, in the whole numbers of
-`scheduling.simulation.world`: it ends after the work left / speed, rounded up, and a lease that is
-taken back has done the time held x speed, rounded down.
+the speed that the profile has on the lease's GPU type when it is launched, in the whole numbers
+of `evenshare_core.simulation.world`: it ends after the work left / speed, rounded up,
+and a lease that is taken back has done the time held x speed, rounded down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from scheduling.domain.profiles import PLAIN_MILLI
+from evenshare_core.domain.profiles import PLAIN_MILLI
 from scheduling.engine.executors.base import Extension, Launch, Report, ReportState, Stop
 from scheduling.models import VirtualWork
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.domain.decision import Decision
-from scheduling.domain.snapshot import SCHEMA_VERSION, Snapshot
-from scheduling.domain.values import canonical_bytes, decode, named, sha256_hex
-from scheduling.policies.base import InvariantViolation, decide_round
-from scheduling.policies.policy import OptionError
-from scheduling.policies.registry import UnknownPolicyError, policy
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import SCHEMA_VERSION, Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, named, sha256_hex
+from evenshare_core.policies.base import InvariantViolation, decide_round
+from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.registry import UnknownPolicyError, policy
 
 
 class Command(BaseCommand):

@@ -11,17 +11,17 @@ from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.engine.clock import clock_read
+from evenshare_core.simulation.trace_formats import FIELDS, FORMATS, HeaderError
+from scheduling.engine.clock import read_clock
 from scheduling.services.traces import (
     SHOWN,
     ImportOptions,
     ImportReport,
     Manner,
     TraceImportError,
-    arrivals_withdraw,
-    trace_import,
+    import_into_pool,
+    withdraw_arrivals,
 )
-from scheduling.simulation.trace_formats import FIELDS, FORMATS, HeaderError
 
 BAR = 30
 
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         """Import, report, and exit 1 if a line was bad."""
         try:
             if options["withdraw"]:
-                gone = arrivals_withdraw(options["pool"])
+                gone = withdraw_arrivals(options["pool"])
                 self.stdout.write(f"{gone:,} jobs of pool {options['pool']} will not come")
                 return
             if not options["file"]:
@@ -92,8 +92,8 @@ class Command(BaseCommand):
         begun = time.monotonic()
         with path.open("rb") as file:
             bar = _Bar(file, path.stat().st_size, self.stderr)
-            report = trace_import(
-                file, pool=options["pool"], options=wanted, now=clock_read, progress=bar.show
+            report = import_into_pool(
+                file, pool=options["pool"], options=wanted, now=read_clock, progress=bar.show
             )
             bar.close()
         return report, time.monotonic() - begun

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Round
-from scheduling.selectors.replay import ReplayError, round_bytes, round_find, round_replay
+from scheduling.selectors.replay import ReplayError, find_rounds, replay_stored_round, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line per round; fail on the first difference."""
         try:
-            rounds = round_find(options["pool"], options["numbers"], every=options["all"])
+            rounds = find_rounds(options["pool"], options["numbers"], every=options["all"])
         except ReplayError as error:
             raise CommandError(str(error)) from error
         if options["export"]:
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             return
         failed = 0
         for round_ in rounds:
-            replay = round_replay(round_)
+            replay = replay_stored_round(round_)
             failed += not replay.same or replay.certified is False
             verdict = "same bytes" if replay.same else "DIFFERENT"
             self.stdout.write(

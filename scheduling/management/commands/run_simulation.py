@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from scheduling.services.simulation_run import simulation_run
+from scheduling.services.execute_simulation import execute_simulation
 
 NICE = 10  # rounds, pages and metering come first
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         """Run it; its row says what came of it."""
         os.nice(NICE)
         parent = os.getppid()
-        simulation_run(
+        execute_simulation(
             options["simulation"],
             options["claim"],
             timer=time.monotonic,

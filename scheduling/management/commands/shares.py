@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.fairness.pareto import UnsolvedError, pareto_slack
-from scheduling.fairness.properties import (
+from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
+from evenshare_core.fairness.properties import (
     TOLERANCE,
     capacity_use,
     envy_matrix,
     sharing_incentive,
     throughput_spread,
 )
-from scheduling.formulations.problems import Array, plain
-from scheduling.formulations.shares import (
+from evenshare_core.formulations.problems import Array, plain
+from evenshare_core.formulations.shares import (
     BACKENDS,
     Rule,
     ShareError,

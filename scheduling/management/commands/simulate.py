@@ -9,13 +9,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.management.simulation_inputs import InputError, rules_of, scenario_of
-from scheduling.simulation.figures import figures_of
-from scheduling.simulation.report import Result, jobs_csv, page
-from scheduling.simulation.scenario import Scenario, infinite, run_policy
-from scheduling.simulation.workload_files import workload_csv
-from scheduling.simulation.workloads import Workload
-from scheduling.simulation.world import Rules
+from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.inputs import InputError, rules_of, scenario_of
+from evenshare_core.simulation.report import Result, jobs_csv, page
+from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
+from evenshare_core.simulation.workload_files import workload_csv
+from evenshare_core.simulation.workloads import Workload
+from evenshare_core.simulation.world import Rules
 
 DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 

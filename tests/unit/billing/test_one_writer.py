@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-APPS = ("billing", "portal", "scheduling", "tenants")
+APPS = ("billing", "core", "portal", "scheduling", "tenants")
 WRITES = {
     "acreate", "aget_or_create", "bulk_create", "bulk_update", "create", "delete",
     "get_or_create", "save", "update", "update_or_create",
@@ -74,9 +74,15 @@ class TestTheLedger:
 
 
 class TestMoney:
-    @pytest.mark.parametrize("name", ["money.py", "ledger.py", "metering", "revenue"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("billing/ledger.py", "billing/metering"),
+            *(f"core/src/evenshare_core/money/{name}" for name in ("fixed_point.py", "revenue")),
+        ],
+    )
     def test_has_no_float(self, name: str) -> None:
-        place = ROOT / "billing" / name
+        place = ROOT / name
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 assert not (isinstance(node, ast.Constant) and isinstance(node.value, float))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from portal.views.certificate_words import _envy
-from scheduling.fairness.certificate import Basis, Property, Verdict
+from evenshare_core.fairness.certificate import Basis, Property, Verdict
+from portal.rounds.certificate_text import _envy
 from scheduling.selectors.certificates import FindingSeen
-from scheduling.selectors.sight import Seen
+from scheduling.selectors.visibility import Seen
 
 
 def seen(name: str) -> Seen:

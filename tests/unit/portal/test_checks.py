@@ -16,11 +16,16 @@ from django.contrib.auth.hashers import make_password
 from django.db import connections
 from pytest_django import Settings
 
-from portal import prepare
-from portal.checks import database_problems, refuse_unsafe, safe_for_production, settings_problems
-from portal.environment import SettingError
+from portal.site import prepare
+from portal.site.checks import (
+    database_problems,
+    refuse_unsafe,
+    safe_for_production,
+    settings_problems,
+)
+from portal.site.environment import SettingError
 from tenants.models import User
-from tenants.services import DEMO_PASSWORD
+from tenants.services.tenants import DEMO_PASSWORD
 from tests.factories import cluster
 from tests.plugin import Services
 
@@ -167,7 +172,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]) -> list[s
     for name, value in (SAFE | changed).items():
         monkeypatch.setenv(name, value)
     try:
-        read = runpy.run_path(str(ROOT / "portal" / "settings.py"))
+        read = runpy.run_path(str(ROOT / "portal" / "site" / "settings.py"))
     except SettingError as error:
         return [str(error)]
     return list(settings_problems(SimpleNamespace(**read)))
@@ -202,11 +207,9 @@ class TestAnEnvironment:
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         assert refusals(monkeypatch, {}) == []
-        read = runpy.run_path(str(ROOT / "portal" / "settings.py"))
+        read = runpy.run_path(str(ROOT / "portal" / "site" / "settings.py"))
         (line,) = settings_problems(SimpleNamespace(**read | {name: False}))
-        assert (
-            line == f"{name} is off in portal/settings.py: plain HTTP would be served; turn it on"
-        )
+        assert line == f"{name} is off in portal/site/settings.py: plain HTTP is served; turn it on"
 
 
 class TestEveryProcess:
@@ -215,12 +218,12 @@ class TestEveryProcess:
     @pytest.mark.parametrize(
         "words",
         [
-            ["-m", "portal.prepare"],
-            ["-c", "import portal.asgi"],
+            ["-m", "portal.site.prepare"],
+            ["-c", "import portal.site.asgi"],
             ["manage.py", "migrate", "--database", "owner"],
             ["manage.py", "shell", "-c", "1"],
-            ["-m", "celery", "-A", "portal.celery", "worker"],
-            ["-m", "celery", "-A", "portal.celery", "beat", "--schedule", "/dev/null/none"],
+            ["-m", "celery", "-A", "portal.site.celery", "worker"],
+            ["-m", "celery", "-A", "portal.site.celery", "beat", "--schedule", "/dev/null/none"],
         ],
         ids=["prepare", "asgi", "migrate", "shell", "worker", "beat"],
     )
@@ -241,7 +244,7 @@ class TestEveryProcess:
 
     def test_of_a_mode_that_there_is_not_ends_with_one_line(self) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "portal.prepare", "--check"],
+            [sys.executable, "-m", "portal.site.prepare", "--check"],
             cwd=ROOT,
             env={**os.environ, **SAFE, "EVENSHARE_MODE": "prod"},
             capture_output=True,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from portal.marks.compare import Course, Move, bar, courses, moves
-from portal.pages.operator.simulation import KINDS, _headline, _row, _work_words
+from portal.charts.compare import Course, Move, bar, courses, moves
+from portal.operate.simulation import KINDS, _headline, _row, _work_words
 
 KIND = {kind.name: kind for kind in KINDS}
 

@@ -8,10 +8,10 @@ from django.template import Context, Template
 from django.template.loader import render_to_string
 from django.test import RequestFactory
 
-from portal.marks.notes import Certificate, Instant, Note, Promise, count_note, credit_note
-from portal.marks.page import LIVE, RoundLine
-from portal.marks.tenants import TenantMark
-from portal.views.styleguide import styleguide
+from portal.charts.notes import Certificate, Instant, Note, Promise, count_note, credit_note
+from portal.charts.page import LIVE, RoundLine
+from portal.charts.tenants import TenantMark
+from portal.site.styleguide import styleguide
 
 HOSTILE = "<script>alert('x')</script>"
 ESCAPED = "&lt;script&gt;"

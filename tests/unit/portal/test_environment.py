@@ -2,9 +2,9 @@
 
 import pytest
 
-from portal import environment
-from portal.celery import broker_url
-from portal.environment import SettingError
+from portal.site import environment
+from portal.site.celery import broker_url
+from portal.site.environment import SettingError
 
 
 class TestASetting:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.marks import figures
-from portal.marks.figures import MINUS, NONE
+from portal.charts import figures
+from portal.charts.figures import MINUS, NONE
 
 AT = datetime(2026, 11, 20, 14, 6, 0, tzinfo=UTC)
 

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from portal.marks import (
+from evenshare_core.domain.reasons import Reason
+from portal.charts import (
     bars,
     charts,
     glyphs,
@@ -20,7 +21,6 @@ from portal.marks import (
     tenants,
     timeline,
 )
-from scheduling.domain.reasons import Reason
 
 HOSTILE = "<script>alert('x')</script>\"&"
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

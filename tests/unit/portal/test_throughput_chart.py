@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from portal.marks.throughputchart import SpeedPoint, Switch, throughput_chart
+from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
 from scheduling.selectors.throughput import POINTS, Moment, reigns, thinned
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

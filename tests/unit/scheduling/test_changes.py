@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.domain.snapshot import Change, ChangeKind, JobService, Service
+from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Service
+from evenshare_core.fairness.gpu_time import advance
 from scheduling.engine.changes import Hold, JobFacts, timed_changes
-from scheduling.fairness.gpu_time import advance
 
 K = ChangeKind
 

@@ -14,10 +14,10 @@ from django.core.management import CommandError, call_command
 from msgspec.structs import replace
 
 from benchmarks.ltgf_pool import pool
-from scheduling.domain.cluster import Node
-from scheduling.domain.profiles import Profile
-from scheduling.domain.values import canonical_bytes, sha256_hex
-from scheduling.policies.base import decide_round
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.policies.base import decide_round
 from tests.papers.test_sharing_properties import mixed
 
 SNAPSHOT = mixed(3, nodes=6, tenants=3, pending=20, fill=0.5, expired=0.5)

@@ -23,7 +23,7 @@ from scheduling.engine.executors.shim.files import (
     read_text,
     write_json,
 )
-from scheduling.engine.executors.shim.processes import descendants, is_alive, process_start
+from scheduling.engine.executors.shim.processes import descendants, is_alive, start_of_process
 from scheduling.models import PoolClock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
@@ -98,13 +98,13 @@ class TestProcesses:
         child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], start_new_session=True)
         try:
             assert child.pid in descendants(os.getpid())
-            assert process_start(child.pid) > 0
+            assert start_of_process(child.pid) > 0
         finally:
             for pid in [*descendants(child.pid), child.pid]:
                 os.kill(pid, 9)
         # Dead, and not collected yet: that is not alive.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert process_start(child.pid) == 0
+        assert start_of_process(child.pid) == 0
         child.wait()
 
 

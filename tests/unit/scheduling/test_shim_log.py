@@ -9,7 +9,7 @@ from django.test import override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.executors.local_files import LogWindow, log_read
+from scheduling.engine.executors.local_files import LogWindow, read_log
 from scheduling.engine.executors.shim.log import Log
 
 
@@ -41,12 +41,12 @@ class TestALog:
         folder = written(root, pieces, cap)
         assert sum(path.stat().st_size for path in parts(folder)) <= cap
         with override_settings(LOCAL_ROOT=str(root)):
-            assert log_read(1, 1, 0, 50).data == whole[:50]
+            assert read_log(1, 1, 0, 50).data == whole[:50]
             # Of three tail parts of 16 bytes the oldest may just have gone.
-            assert whole.endswith(log_read(1, 1, -30, 30).data)
-            assert log_read(1, 1).total == len(whole)
+            assert whole.endswith(read_log(1, 1, -30, 30).data)
+            assert read_log(1, 1).total == len(whole)
             for offset in range(0, len(whole), 7):
-                window = log_read(1, 1, offset, 20)
+                window = read_log(1, 1, offset, 20)
                 assert window.data == whole[window.offset : window.next_offset]
                 assert window.next_offset > offset
 
@@ -80,4 +80,4 @@ class TestAWindow:
     def test_of_nothing_is_empty(self, tmp_path: Path, limit: int) -> None:
         written(tmp_path, [b"abc"], 100)
         with override_settings(LOCAL_ROOT=str(tmp_path)):
-            assert log_read(1, 1, 0, limit) == (b"", 0, 3)
+            assert read_log(1, 1, 0, limit) == (b"", 0, 3)

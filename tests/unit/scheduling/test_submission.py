@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.selectors.offers import Offer
-from scheduling.services import SpecError, spec_read
+from scheduling.services import SpecError, read_spec
 from scheduling.services.spec import KNOWN, pool_named
 
 LOCAL = Offer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
@@ -24,13 +24,13 @@ EMOJI = "\N{PARTY POPPER}"
 def errors(raw: object, offer: Offer | None = LOCAL) -> dict[str, str]:
     """Findings by field."""
     with pytest.raises(SpecError) as caught:
-        spec_read(raw, offer)
+        read_spec(raw, offer)
     return {error.field: error.reason for error in caught.value.errors}
 
 
 class TestAGoodSpecification:
     def test_is_read_with_its_defaults(self) -> None:
-        read = spec_read(GOOD, LOCAL)
+        read = read_spec(GOOD, LOCAL)
         assert (read.gpus, read.command, read.weight) == (2, ("python", "train.py"), 1)
         assert (read.name, read.gpu_types, read.max_price, read.duration_s) == ("", (), None, None)
 
@@ -39,21 +39,21 @@ class TestAGoodSpecification:
             "name": "a-1", "tenant": "x", "gpu_types": ["v100"], "max_price": "0.250001",
             "environment": {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}, "weight": 1000,
         }  # fmt: skip
-        read = spec_read(raw, LOCAL)
+        read = read_spec(raw, LOCAL)
         assert read.max_price == Decimal("0.250001")
         assert read.environment == {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}
 
     def test_reads_null_as_absent(self) -> None:
-        read = spec_read(GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL)
-        assert read == spec_read(GOOD, LOCAL)
+        read = read_spec(GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL)
+        assert read == read_spec(GOOD, LOCAL)
 
     def test_of_a_virtual_pool_has_a_duration_and_needs_no_command(self) -> None:
-        assert spec_read({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
-        assert spec_read({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s == 7
+        assert read_spec({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
+        assert read_spec({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s == 7
 
     @pytest.mark.parametrize("price", ["0", "0.000001", "99999999999999.999999", 3, Decimal("1.5")])
     def test_may_name_a_price(self, price: object) -> None:
-        assert spec_read(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
+        assert read_spec(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
 
 
 # Field -> values that it may not have, each refused by the name of the field.
@@ -121,7 +121,7 @@ class TestABadField:
 
     def test_tells_what_the_pool_has(self) -> None:
         with pytest.raises(SpecError) as caught:
-            spec_read(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
+            read_spec(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
         (error,) = caught.value.errors
         assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Ask for 2 at most.")
 
@@ -142,6 +142,6 @@ class TestAnything:
         for offer in (LOCAL, VIRTUAL, None):
             # Whatever else it raises fails the test.
             with contextlib.suppress(SpecError):
-                read = spec_read(GOOD | raw, offer)
+                read = read_spec(GOOD | raw, offer)
                 assert 1 <= read.gpus <= max(read.pool.gpus.values())
                 assert all("\x00" not in item for item in read.command)

@@ -12,13 +12,13 @@ from tenants.periods import Period, Terms
 from tenants.quota_files import (
     QuotaFileError,
     csv_written,
-    lines_read,
+    format_yaml,
     peak,
     periods_from,
-    periods_replaced,
+    read_lines,
+    replace_periods,
     rows_told,
     wanted_periods,
-    yaml_written,
 )
 
 NOW = datetime(2030, 1, 10, tzinfo=UTC)
@@ -32,14 +32,14 @@ def day(number: int) -> datetime:
 
 def findings(text: str, *, is_yaml: bool = False) -> list[tuple[int, str]]:
     with pytest.raises(QuotaFileError) as refused:
-        lines_read(text, is_yaml=is_yaml)
+        read_lines(text, is_yaml=is_yaml)
     return [(one.line, one.field) for one in refused.value.findings]
 
 
 class TestARow:
     def test_of_csv_is_read(self) -> None:
         text = HEADER + "a,p,v100,8,2030-01-02,2030-02-01T08:00+02:00,lend,,2\n\na,p,k80,4,,,,,\n"
-        first, second = lines_read(text, is_yaml=False)
+        first, second = read_lines(text, is_yaml=False)
         assert (first.line, first.name, first.terms) == (2, ("a", "p", "v100"), EIGHT)
         assert (first.since, first.until) == (day(2), datetime(2030, 2, 1, 6, tzinfo=UTC))
         assert (second.line, second.terms, second.since, second.until) == (4, FOUR, None, None)
@@ -52,7 +52,7 @@ class TestARow:
             "  - tenant: a\n    pool: p\n    gpu_type: k80\n    gpus: 4\n"
         )
         csv = HEADER + "a,p,v100,8,2030-01-02,2030-02-01T08:00+02:00,lend,,2\na,p,k80,4,,,,,\n"
-        read = [lines_read(text, is_yaml=True), lines_read(csv, is_yaml=False)]
+        read = [read_lines(text, is_yaml=True), read_lines(csv, is_yaml=False)]
         told = [[(one.name, one.terms, one.since, one.until) for one in rows] for rows in read]
         assert told[0] == told[1]
         assert [one.line for one in read[0]] == [3, 5]
@@ -81,7 +81,7 @@ class TestARow:
     def test_that_overlaps_names_the_other(self) -> None:
         rows = "a,p,v100,8,2030-02-01,,,,\na,p,v100,4,,2030-02-02,,,\n"
         with pytest.raises(QuotaFileError, match=r"line 2, from: overlaps with line 3"):
-            lines_read(HEADER + rows, is_yaml=False)
+            read_lines(HEADER + rows, is_yaml=False)
 
     def test_is_followed_by_others_that_are_wrong(self) -> None:
         assert findings(HEADER + "a,p,v100,x,,,,,\nb,p,v100,y,z,,,,\n") == [
@@ -94,11 +94,11 @@ class TestARow:
 class TestAFile:
     @pytest.mark.parametrize("text", ["quotas: []\n", "[]\n"])
     def test_may_be_empty(self, text: str) -> None:
-        assert lines_read(text, is_yaml=True) == []
+        assert read_lines(text, is_yaml=True) == []
 
     def test_is_not_empty_by_accident(self) -> None:
         assert findings("") == findings("", is_yaml=True) == [(0, "")]
-        assert lines_read(HEADER, is_yaml=False) == []
+        assert read_lines(HEADER, is_yaml=False) == []
 
     @pytest.mark.parametrize(
         ("text", "line"),
@@ -128,8 +128,8 @@ class TestAFile:
         name = ("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
         rows = rows_told(periods)
-        for text, is_yaml in ((csv_written(rows), False), (yaml_written(rows), True)):
-            lines = lines_read(text, is_yaml=is_yaml)
+        for text, is_yaml in ((csv_written(rows), False), (format_yaml(rows), True)):
+            lines = read_lines(text, is_yaml=is_yaml)
             assert [Period(one.terms, one.since or NOW, one.until) for one in lines] == list(
                 periods[name]
             )
@@ -138,25 +138,25 @@ class TestAFile:
 class TestNow:
     def test_cuts_the_running_period_and_leaves_what_was(self) -> None:
         present = (Period(FOUR, day(1)),)
-        assert periods_replaced(present, (Period(EIGHT, NOW),), NOW) == (
+        assert replace_periods(present, (Period(EIGHT, NOW),), NOW) == (
             Period(FOUR, day(1), NOW),
             Period(EIGHT, NOW),
         )
 
     def test_leaves_a_period_that_goes_on_in_one_piece(self) -> None:
         present = (Period(FOUR, day(1), day(20)),)
-        assert periods_replaced(present, (Period(FOUR, NOW),), NOW) == (Period(FOUR, day(1)),)
+        assert replace_periods(present, (Period(FOUR, NOW),), NOW) == (Period(FOUR, day(1)),)
 
     def test_ends_what_is_not_wanted_and_forgets_what_was_planned(self) -> None:
         present = (Period(FOUR, day(1), day(20)), Period(EIGHT, day(20)))
-        assert periods_replaced(present, (), NOW) == (Period(FOUR, day(1), NOW),)
+        assert replace_periods(present, (), NOW) == (Period(FOUR, day(1), NOW),)
 
     def test_begins_for_rows_that_began_before(self) -> None:
         text = (
             HEADER
             + "a,p,v100,4,2030-01-01,2030-01-20,,,\na,p,v100,8,2029-01-01,2029-02-01,LEND,,2\n"
         )
-        assert wanted_periods(lines_read(text, is_yaml=False), NOW) == (Period(FOUR, NOW, day(20)),)
+        assert wanted_periods(read_lines(text, is_yaml=False), NOW) == (Period(FOUR, NOW, day(20)),)
 
     periods = st.lists(
         st.tuples(st.integers(1, 10), st.integers(1, 5), st.sampled_from([FOUR, EIGHT])),
@@ -170,14 +170,14 @@ class TestNow:
         """Periods of random lengths one after another, the present ones around now."""
         present = tuple(p for p in laid(day(6), old) if p.until is None or p.until > NOW)
         wanted = laid(NOW, new)
-        stored = periods_replaced(present, wanted, NOW)
+        stored = replace_periods(present, wanted, NOW)
         assert periods_from(stored, NOW) == periods_from(wanted, NOW)
         assert [p for p in stored if p.since < NOW and p.until is not None and p.until <= NOW] == [
             Period(p.terms, p.since, NOW)
             for p in present
             if p.since < NOW and p.since not in {s.since for s in stored if s.until != NOW}
         ]
-        assert periods_replaced(stored, wanted, NOW) == stored
+        assert replace_periods(stored, wanted, NOW) == stored
 
 
 def laid(begin: datetime, pieces: list[tuple[int, int, Terms]]) -> tuple[Period, ...]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from .processes import boot_id, process_start
+from .processes import boot_id, start_of_process
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
@@ -51,7 +51,7 @@ def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
     me = os.getpid()
     record: dict[str, Any] = {"never": True}
     if not never:
-        record = {"pid": me, "start": process_start(me), "boot": boot_id()}
+        record = {"pid": me, "start": start_of_process(me), "boot": boot_id()}
     claimed = folder / "shim.json"
     temporary = _beside(claimed)
     with _created(temporary) as file:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from .files import claim, fence, is_held, number, read_json, read_text, write_json
 from .log import READ_BYTES, Log
-from .processes import end_descendants, process_start
+from .processes import end_descendants, start_of_process
 
 TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
@@ -64,7 +64,7 @@ class Shim:
             return
         refusal = self._start()
         if refusal is None:
-            child = {"child": self._child, "child_start": process_start(self._child)}
+            child = {"child": self._child, "child_start": start_of_process(self._child)}
             write_json(self._folder / "shim.json", {**record, **child, "started_us": started_us})
             _answer_starter()
             self._attend()

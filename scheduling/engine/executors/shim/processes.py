@@ -46,7 +46,7 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def process_start(pid: int) -> int:
+def start_of_process(pid: int) -> int:
     """When a living process began, in ticks since boot; 0: it is gone, or waits to be reaped."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else 0
@@ -65,7 +65,7 @@ def is_alive(record: Mapping[str, Any]) -> bool:
         pid, start = int(record["pid"]), int(record["start"])
     except (KeyError, TypeError, ValueError):
         return False
-    return start > 0 and record.get("boot") == boot_id() and process_start(pid) == start
+    return start > 0 and record.get("boot") == boot_id() and start_of_process(pid) == start
 
 
 def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:

@@ -1,0 +1,139 @@
+"""What a round answers: leases to grant, renew and end, why jobs wait, shares and prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import PoolPrice, Service
+from evenshare_core.domain.values import Value
+
+
+class Key(Value, frozen=True, array_like=True):
+    """The numbers that decided: rho of tenant and job as the policy saw them when it picked.
+
+    None: nothing was deserved so far, so rho is not defined. `note` names the rule where it was
+    not the plain order (for example `reserved`).
+    """
+
+    tenant_rho: float | None
+    job_rho: float | None
+    note: str = ""
+
+
+class Grant(Value, frozen=True, array_like=True):
+    """A new lease. `order` counts the picks of the round from 1, grants and renewals alike.
+
+    `own`, `borrowed` and `price_micro` are filled by `decide_round`, not by the policy.
+    """
+
+    order: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: Placement
+    key: Key
+    own: int = 0
+    borrowed: int = 0
+    price_micro: int = 0
+
+
+class Renew(Value, frozen=True, array_like=True):
+    """One more term for a lease, on the same GPUs."""
+
+    order: int
+    lease: int
+    job: int
+    tenant: int
+    gpu_type: str
+    gpus: int
+    key: Key
+    own: int = 0
+    borrowed: int = 0
+    price_micro: int = 0
+
+
+class End(Value, frozen=True, array_like=True):
+    """A lease that the round takes back."""
+
+    lease: int
+    job: int
+    tenant: int
+    reason: EndReason
+
+
+class Skip(Value, frozen=True, array_like=True):
+    """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
+
+    reason: Reason
+    tenant: int
+    jobs: tuple[int, ...]
+    gpus: int
+    numbers: dict[str, Any] = {}
+
+
+class Share(Value, frozen=True, array_like=True):
+    """One tenant's round for one GPU type, in GPUs; rho is None while nothing was deserved.
+
+    `deserved` = min(demand, quota). `held_before`: all leases before the round; `got`: granted or
+    renewed in it; `own` and `borrowed`: all leases after it. `alloc_gpu_us` and `fair_gpu_us` count
+    from the start of the fairness window, if the pool has one. `rho_after` is rho at the end of one
+    lease length if all holds of this round last that long.
+    """
+
+    tenant: int
+    gpu_type: str
+    quota: int
+    demand: int
+    deserved: int
+    held_before: int
+    got: int
+    own: int
+    borrowed: int
+    alloc_gpu_us: int
+    fair_gpu_us: int
+    rho_before: float | None
+    rho_after: float | None
+
+
+class Ideal(Value, frozen=True, array_like=True):
+    """GPUs of one type that a policy's program gives a tenant's job type, before rounding.
+
+    `profile` 0 stands for jobs without one. Source: x_lj of OEF (9), (10).
+    """
+
+    tenant: int
+    profile: int
+    gpu_type: str
+    gpus: float
+
+
+class Solve(Value, frozen=True, array_like=True):
+    """How a policy's program was solved. `fallback` says what was used instead, and why."""
+
+    backend: str
+    status: str
+    objective: float | None = None
+    fallback: str = ""
+
+
+class Decision(Value, frozen=True, array_like=True):
+    """The answer of one round. `service` and `memory` are the next snapshot's.
+
+    `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
+    `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
+    `decide_round` adds the rest.
+    """
+
+    at_us: int
+    grants: tuple[Grant, ...] = ()
+    renewals: tuple[Renew, ...] = ()
+    ends: tuple[End, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    shares: tuple[Share, ...] = ()
+    prices: tuple[PoolPrice, ...] = ()
+    service: Service = Service(at_us=0)
+    memory: dict[str, Any] = {}
+    ideals: tuple[Ideal, ...] = ()
+    solve: Solve | None = None

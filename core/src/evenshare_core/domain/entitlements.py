@@ -1,0 +1,61 @@
+"""What a tenant may use: effective quotas, sharing modes and spendable credit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from evenshare_core.domain.values import Value
+from evenshare_core.money.fixed_point import largest_remainder
+
+
+class Mode(StrEnum):
+    """Whether a tenant's idle quota is lent and whether it may borrow."""
+
+    RESERVE = "RESERVE"
+    LEND = "LEND"
+    LEND_AND_BORROW = "LEND_AND_BORROW"
+
+
+class Entitlement(Value, frozen=True, array_like=True):
+    """Effective quota of one tenant for one GPU type at the round (GPUs, whole).
+
+    `borrow_limit`: GPUs above quota at most (None: no limit). `lend_limit`: idle GPUs that
+    others may use at most (None: all). RESERVE lends nothing and borrows nothing, LEND borrows
+    nothing.
+    """
+
+    tenant: int
+    gpu_type: str
+    gpus: int
+    mode: Mode = Mode.LEND_AND_BORROW
+    borrow_limit: int | None = None
+    lend_limit: int | None = None
+
+    @property
+    def may_borrow(self) -> int | None:
+        """GPUs above quota at most; None when there is no limit."""
+        return self.borrow_limit if self.mode is Mode.LEND_AND_BORROW else 0
+
+    def lendable(self, idle: int) -> int:
+        """How many of `idle` GPUs of this quota others may use."""
+        if self.mode is Mode.RESERVE:
+            return 0
+        return idle if self.lend_limit is None else min(idle, self.lend_limit)
+
+
+class Tenant(Value, frozen=True, array_like=True):
+    """A group that owns quota. `spendable_micro`: credit it may still promise (None: no limit)."""
+
+    id: int
+    spendable_micro: int | None = None
+
+
+def effective_quotas(quotas: Sequence[int], capacity: int) -> list[int]:
+    """Scale quotas down to live capacity where they exceed it; otherwise leave them.
+
+    Source: architecture, "Entitlement".
+    """
+    if sum(quotas) <= capacity:
+        return list(quotas)
+    return largest_remainder(capacity, quotas)

@@ -1,0 +1,272 @@
+"""What every decision must satisfy, whatever policy made it; written apart from all of them.
+
+Each rule has a code, a function and a test with a planted violation
+(tests/unit/core/test_invariants.py).
+
+A job whose lease ends may be granted a new lease in the same round: that moves it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import HOUR_US, Value
+
+Term = Grant | Renew
+
+
+class Violation(Value, frozen=True, array_like=True):
+    """A rule that a decision breaks; `detail` names the rows."""
+
+    rule: str
+    detail: str
+
+
+class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, as in Violation
+    """A decision breaks at least one rule; `violations` lists all."""
+
+    def __init__(self, found: list[Violation]) -> None:
+        super().__init__("; ".join(f"{row.rule}: {row.detail}" for row in found))
+        self.violations = found
+
+
+class _Facts:
+    """Rows by key, looked up by several rules."""
+
+    def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
+        self.snapshot = snapshot
+        self.decision = decision
+        self.jobs: dict[int, Job] = {job.id: job for job in snapshot.jobs}
+        self.profiles = {profile.id: profile for profile in snapshot.profiles}
+        self.leases: dict[int, Lease] = {lease.id: lease for lease in snapshot.leases}
+        self.ended = {end.lease for end in decision.ends}
+        self.renewed = {row.lease for row in decision.renewals}
+        self.kept = [
+            lease
+            for lease in snapshot.leases
+            if lease.id not in self.ended and lease.id not in self.renewed
+        ]
+        self.terms: list[Term] = [*decision.renewals, *decision.grants]
+
+
+def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
+    """Return every rule that the decision breaks, in the order of the rules; [] is good."""
+    facts = _Facts(snapshot, decision)
+    return [Violation(rule, detail) for rule, check in RULES.items() for detail in check(facts)]
+
+
+def _node_capacity(facts: _Facts) -> Iterator[str]:
+    """No node gives more GPUs than it has to what the round places or renews there."""
+    used: Counter[int] = Counter()
+    touched: set[int] = set()
+    for lease in facts.snapshot.leases:
+        if lease.id not in facts.ended:
+            for node_id, gpus in lease.placement:
+                used[node_id] += gpus
+                if lease.id in facts.renewed:
+                    touched.add(node_id)
+    for grant in facts.decision.grants:
+        for node_id, gpus in grant.placement:
+            used[node_id] += gpus
+            touched.add(node_id)
+    sizes = {node.id: node.gpus for node in facts.snapshot.nodes}
+    for node_id in sorted(touched):
+        if used[node_id] > sizes.get(node_id, 0):
+            yield f"node {node_id} has {sizes.get(node_id, 0)} GPUs, {used[node_id]} are given"
+
+
+def _placement(facts: _Facts) -> Iterator[str]:
+    """A grant names known nodes of its GPU type, each once, with at least one GPU."""
+    types = {node.id: node.gpu_type for node in facts.snapshot.nodes}
+    for grant in facts.decision.grants:
+        for node_id, gpus in grant.placement:
+            if node_id not in types:
+                yield f"job {grant.job} is placed on unknown node {node_id}"
+            elif types[node_id] != grant.gpu_type:
+                yield f"job {grant.job} is placed on node {node_id} of another GPU type"
+            if gpus < 1:
+                yield f"job {grant.job} takes {gpus} GPUs of node {node_id}"
+        if len({node_id for node_id, _ in grant.placement}) != len(grant.placement):
+            yield f"job {grant.job} names a node twice"
+
+
+def _gang(facts: _Facts) -> Iterator[str]:
+    """All GPUs of a gang or none."""
+    for grant in facts.decision.grants:
+        job = facts.jobs.get(grant.job)
+        given = sum(gpus for _, gpus in grant.placement)
+        if job is not None and given != job.gpus:
+            yield f"job {job.id} needs {job.gpus} GPUs, gets {given}"
+
+
+def _once(facts: _Facts) -> Iterator[str]:
+    """No job holds two leases; no lease has two outcomes."""
+    holders = Counter(term.job for term in facts.terms)
+    holders.update({lease.job for lease in facts.kept})
+    yield from _repeated("job", "leases", holders)
+    outcomes = Counter(row.lease for row in facts.decision.renewals)
+    outcomes.update(end.lease for end in facts.decision.ends)
+    yield from _repeated("lease", "outcomes", outcomes)
+    orders = Counter(term.order for term in facts.terms)
+    yield from _repeated("order", "picks", orders)
+
+
+def _repeated(what: str, of: str, counts: Counter[int]) -> Iterator[str]:
+    for key, count in sorted(counts.items()):
+        if count > 1:
+            yield f"{what} {key} has {count} {of}"
+
+
+def _known_leases(facts: _Facts) -> Iterator[str]:
+    """Renewals and ends name leases of the snapshot, as they are; a renewal keeps its GPUs."""
+    for renewal in facts.decision.renewals:
+        lease = facts.leases.get(renewal.lease)
+        if lease is None:
+            yield f"renewal of unknown lease {renewal.lease}"
+        elif (renewal.job, renewal.tenant, renewal.gpu_type, renewal.gpus) != (
+            lease.job, lease.tenant, lease.gpu_type, lease.gpus,
+        ):  # fmt: skip
+            yield f"renewal of lease {lease.id} changes its job, tenant or GPUs"
+    for end in facts.decision.ends:
+        lease = facts.leases.get(end.lease)
+        if lease is None:
+            yield f"end of unknown lease {end.lease}"
+        elif (end.job, end.tenant) != (lease.job, lease.tenant):
+            yield f"end of lease {lease.id} names another job or tenant"
+
+
+def _running_leases(facts: _Facts) -> Iterator[str]:
+    """A lease is renewed or ended when it has expired and is not protected, and only then."""
+    at_us = facts.snapshot.at_us
+    for lease in facts.snapshot.leases:
+        decided = lease.id in facts.ended or lease.id in facts.renewed
+        due = max(lease.expires_us, lease.protected_until_us) <= at_us
+        if decided and not due:
+            why = "protected" if lease.expires_us <= at_us else "not expired"
+            yield f"lease {lease.id} is {why} and must not be touched"
+        if due and not decided:
+            yield f"lease {lease.id} has expired: it must be renewed or ended"
+
+
+def _jobs(facts: _Facts) -> Iterator[str]:
+    """Only active jobs, of their tenant, on a type they accept and, if new there, can run on."""
+    for term in facts.terms:
+        job = facts.jobs.get(term.job)
+        if job is None:
+            yield f"job {term.job} is not active"
+            continue
+        if term.tenant != job.tenant:
+            yield f"job {job.id} belongs to tenant {job.tenant}, not {term.tenant}"
+        if job.gpu_types and term.gpu_type not in job.gpu_types:
+            yield f"job {job.id} does not accept {term.gpu_type}"
+        profile = facts.profiles.get(job.profile)
+        if isinstance(term, Grant) and profile and not profile.speed_milli(term.gpu_type):
+            yield f"job {job.id} cannot run on {term.gpu_type}"
+
+
+def _own_and_borrowed(facts: _Facts) -> Iterator[str]:
+    """Own + borrowed = the gang; own GPUs stay within quota."""
+    quotas = {(row.tenant, row.gpu_type): row.gpus for row in facts.snapshot.entitlements}
+    kept: Counter[tuple[int, str]] = Counter()
+    new: Counter[tuple[int, str]] = Counter()
+    for lease in facts.kept:
+        kept[lease.tenant, lease.gpu_type] += lease.own
+    for term in facts.terms:
+        gpus = _gpus(term)
+        if term.own < 0 or term.borrowed < 0 or term.own + term.borrowed != gpus:
+            yield f"job {term.job}: {term.own} own + {term.borrowed} borrowed are not {gpus}"
+        new[term.tenant, term.gpu_type] += term.own
+    for key, own in sorted(new.items()):
+        if own > max(0, quotas.get(key, 0) - kept[key]):
+            yield f"tenant {key[0]} has {quotas.get(key, 0)} {key[1]}, {kept[key] + own} are own"
+
+
+def _gpus(term: Term) -> int:
+    if isinstance(term, Renew):
+        return term.gpus
+    return sum(gpus for _, gpus in term.placement)
+
+
+def _limits(facts: _Facts) -> Iterator[str]:
+    """Borrowing stays within the tenant's limit, the job's maximum price and the credit."""
+    limits = {(row.tenant, row.gpu_type): row.may_borrow for row in facts.snapshot.entitlements}
+    borrowed: Counter[tuple[int, str]] = Counter()
+    costs: Counter[int] = Counter()
+    for lease in facts.kept:
+        borrowed[lease.tenant, lease.gpu_type] += lease.borrowed
+    borrowers = set()
+    for term in facts.terms:
+        if term.borrowed <= 0:
+            continue
+        borrowers.add((term.tenant, term.gpu_type))
+        borrowed[term.tenant, term.gpu_type] += term.borrowed
+        micro_us = term.borrowed * term.price_micro * facts.snapshot.lease_us
+        costs[term.tenant] += -(-micro_us // HOUR_US)
+        job = facts.jobs.get(term.job)
+        if job and job.max_price_micro is not None and term.price_micro > job.max_price_micro:
+            yield f"job {job.id} borrows at {term.price_micro}, at most {job.max_price_micro}"
+    for key in sorted(borrowers):
+        limit = limits.get(key)
+        if limit is not None and borrowed[key] > limit:
+            yield f"tenant {key[0]} may borrow {limit} {key[1]}, borrows {borrowed[key]}"
+    for tenant in facts.snapshot.tenants:
+        if tenant.spendable_micro is not None and costs[tenant.id] > max(0, tenant.spendable_micro):
+            yield f"tenant {tenant.id} may spend {tenant.spendable_micro}, not {costs[tenant.id]}"
+
+
+def _prices(facts: _Facts) -> Iterator[str]:
+    """Prices are never negative, and borrowed GPUs cost what was posted for the round."""
+    posted = {row.gpu_type: row.price_micro for row in facts.snapshot.prices}
+    for term in facts.terms:
+        due = posted.get(term.gpu_type, 0) if term.borrowed else 0
+        if term.price_micro != due:
+            yield f"job {term.job} pays {term.price_micro}, posted is {due}"
+    for row in facts.decision.prices:
+        if row.price_micro < 0:
+            yield f"the price of {row.gpu_type} is negative"
+
+
+def _reasons(facts: _Facts) -> Iterator[str]:
+    """Every active job holds a lease after the round or has exactly one reason to wait."""
+    holders = {lease.job for lease in facts.kept} | {term.job for term in facts.terms}
+    told = Counter(job for skip in facts.decision.skips for job in skip.jobs)
+    for job in facts.snapshot.jobs:
+        if job.id not in holders and told[job.id] != 1:
+            yield f"job {job.id} waits with {told[job.id]} reasons"
+    for job_id in sorted(told):
+        if job_id in holders:
+            yield f"job {job_id} holds a lease and is told to wait"
+        elif job_id not in facts.jobs:
+            yield f"job {job_id} is not active and is told to wait"
+    for skip in facts.decision.skips:
+        if any(facts.jobs[job].tenant != skip.tenant for job in skip.jobs if job in facts.jobs):
+            yield f"a {skip.reason.value} row of tenant {skip.tenant} has jobs of another"
+
+
+def _instants(facts: _Facts) -> Iterator[str]:
+    """The decision and its sums are of the round's instant."""
+    decision = facts.decision
+    for what, at_us in (("decision", decision.at_us), ("service", decision.service.at_us)):
+        if at_us != facts.snapshot.at_us:
+            yield f"the {what} is at {at_us}, the round at {facts.snapshot.at_us}"
+
+
+RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
+    "node_capacity": _node_capacity,
+    "placement": _placement,
+    "gang": _gang,
+    "once": _once,
+    "known_leases": _known_leases,
+    "running_leases": _running_leases,
+    "jobs": _jobs,
+    "own_and_borrowed": _own_and_borrowed,
+    "limits": _limits,
+    "prices": _prices,
+    "reasons": _reasons,
+    "instants": _instants,
+}

@@ -1,0 +1,33 @@
+"""Jobs as a policy sees them: opaque ids, counts and times, never names or commands."""
+
+from __future__ import annotations
+
+from evenshare_core.domain.values import Value
+
+
+class Job(Value, frozen=True, array_like=True):
+    """One training run that is pending or holds a lease.
+
+    `gpus` is the gang: all at once or nothing. `gpu_types` are the accepted types (empty: any).
+    `terms` counts the lease terms it was granted so far (0: never ran).
+    `max_price_micro` is per GPU-hour; a term with borrowed GPUs above it is not granted.
+    `estimate_us` is its expected work on the slowest type (None: nobody knows), `profile` its job
+    type (0: it runs equally fast everywhere).
+    """
+
+    id: int
+    tenant: int
+    gpus: int
+    submitted_us: int
+    gpu_types: tuple[str, ...] = ()
+    weight: int = 1
+    terms: int = 0
+    max_price_micro: int | None = None
+    deadline_us: int | None = None
+    estimate_us: int | None = None
+    profile: int = 0
+
+
+def arrival_order(job: Job) -> tuple[int, int]:
+    """Every order of jobs ends in this key: (submission, id)."""
+    return (job.submitted_us, job.id)

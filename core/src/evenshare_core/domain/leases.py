@@ -1,0 +1,36 @@
+"""Leases and their present terms as a policy sees them."""
+
+from __future__ import annotations
+
+from evenshare_core.domain.cluster import Placement, placement_gpus
+from evenshare_core.domain.values import Value
+
+
+class Lease(Value, frozen=True, array_like=True):
+    """An unbroken hold of GPUs by a job, with its present term.
+
+    A round may take the GPUs from `expires_us` on, but not before `protected_until_us`.
+    `own`, `borrowed` and `price_micro` (per GPU-hour) are fixed for the term.
+    """
+
+    id: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: Placement
+    started_us: int
+    expires_us: int
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    protected_until_us: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs held over all nodes."""
+        return placement_gpus(self.placement)
+
+    def ends_by(self, at_us: int) -> bool:
+        """Whether a round at `at_us` may take its GPUs."""
+        return self.expires_us <= at_us and self.protected_until_us <= at_us

@@ -1,0 +1,37 @@
+"""Speeds of job types on GPU types, as measured or declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from evenshare_core.domain.values import Value
+
+PLAIN_MILLI = 1000  # the speed of the slowest type
+
+
+class Profile(Value, frozen=True, array_like=True):
+    """One job type of a tenant: how fast it runs on each GPU type.
+
+    `speedups`: (GPU type, thousandths of the speed on the slowest type), sorted by type; a type
+    that is not there cannot run it. `priority` divides the tenant's weight among its job types.
+    Source: OEF 4.1, 4.2.4.
+    """
+
+    id: int
+    tenant: int
+    speedups: tuple[tuple[str, int], ...]
+    priority: int = 1
+
+    def speed_milli(self, gpu_type: str) -> int:
+        """Thousandths of the slowest type's speed; 0 where it cannot run."""
+        return dict(self.speedups).get(gpu_type, 0)
+
+
+def speedups_normal(speeds: Mapping[str, Fraction]) -> dict[str, int]:
+    """Return speeds (in any one unit, each above 0) as thousandths of the slowest, by type.
+
+    Half a thousandth rounds to the even neighbour.
+    """
+    slowest = min(speeds.values(), default=Fraction(1))
+    return {name: round(speeds[name] / slowest * PLAIN_MILLI) for name in sorted(speeds)}

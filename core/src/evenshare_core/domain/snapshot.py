@@ -1,0 +1,155 @@
+"""Everything that a policy may look at, at one instant of pool time."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.values import SECOND_US, Value
+
+SCHEMA_VERSION = 2
+
+
+class ChangeKind(StrEnum):
+    """What changed between two rounds; the integrals of fairness advance at each."""
+
+    QUOTA = "quota"  # tenant, gpu_type: effective quota is now `gpus`
+    ACTIVE = "active"  # job became active with demand `gpus`
+    HOLD = "hold"  # job holds `gpus` from now on
+    RELEASE = "release"  # job holds nothing from now on
+    INACTIVE = "inactive"  # job ended, failed or was cancelled
+
+
+class Change(Value, frozen=True, array_like=True):
+    """One timed change since the last round.
+
+    `gpu_types` and `weight` belong to ACTIVE: the accepted types (the claim goes to the one
+    where the tenant's rho is least) and the job's weight inside its tenant.
+    """
+
+    at_us: int
+    kind: ChangeKind
+    tenant: int
+    job: int = 0
+    gpus: int = 0
+    gpu_types: tuple[str, ...] = ()
+    weight: int = 1
+
+
+class ClaimService(Value, frozen=True, array_like=True):
+    """GPU-time sums of one tenant for one GPU type, exact up to `since_us`.
+
+    `alloc_gpu_us`: received, eq. (11). `fair_gpu_us`: deserved, the integral of
+    min(demand, quota), eq. (8)(9). `entitled_gpu_us`: the integral of quota, demand or not, for
+    variant (16). `held`, `demand`, `quota`, `weights` are the present step values. `marks`:
+    (instant, alloc, fair, entitled) at which a fairness window may begin.
+    """
+
+    tenant: int
+    gpu_type: str
+    since_us: int
+    quota: int = 0
+    demand: int = 0
+    weights: int = 0
+    held: int = 0
+    alloc_gpu_us: int = 0
+    fair_gpu_us: int = 0
+    entitled_gpu_us: int = 0
+    marks: tuple[tuple[int, int, int, int], ...] = ()
+
+
+class ClassService(Value, frozen=True, array_like=True):
+    """Running integral of min(demand, FairShare_j W / sum W), eq. (13)(14), for all active
+    jobs of one (tenant, GPU type, demand, weight); as far as its claim's `since_us`."""
+
+    tenant: int
+    gpu_type: str
+    demand: int
+    weight: int
+    jobs: int
+    fair_gpu_us: int
+
+
+class JobService(Value, frozen=True, array_like=True):
+    """One active job: its class, the class integral when it arrived, and what it received.
+
+    Deserved until t = class integral at t - `baseline_gpu_us`; received until t =
+    `alloc_gpu_us` + `held` x (t - `held_since_us`).
+    """
+
+    job: int
+    tenant: int
+    gpu_type: str
+    demand: int
+    weight: int
+    baseline_gpu_us: int
+    alloc_gpu_us: int = 0
+    held: int = 0
+    held_since_us: int = 0
+
+
+class Service(Value, frozen=True, array_like=True):
+    """GPU-time sums of a pool up to `at_us`; rows sorted by their keys.
+
+    Source: LTGF eq. (1)-(15); architecture, "Fairness belongs to the snapshot".
+    """
+
+    at_us: int
+    claims: tuple[ClaimService, ...] = ()
+    classes: tuple[ClassService, ...] = ()
+    jobs: tuple[JobService, ...] = ()
+
+
+class PoolPrice(Value, frozen=True, array_like=True):
+    """Posted price of a GPU type (micro-credits per GPU-hour) with the use it came from.
+
+    `base_micro` and `theta_milli` are the operator's setting: price = base x (theta^u - 1),
+    u = used / capacity.
+    """
+
+    gpu_type: str
+    price_micro: int
+    used: int
+    capacity: int
+    base_micro: int
+    theta_milli: int
+
+
+class Snapshot(Value, frozen=True, array_like=True):
+    """The immutable input of one round. Rows are sorted by id (arrival order is in the jobs).
+
+    `prices` are the ones posted at the end of the last round: valid in this one. `memory` is
+    the policy's private state, dropped when policy or version change. `service` is as of the
+    last round; `changes` happened since, in time order. `profiles` are those of active tenants.
+    """
+
+    schema: int
+    pool: int
+    number: int
+    at_us: int
+    round_us: int
+    lease_us: int
+    policy: str
+    policy_version: str
+    options: dict[str, Any]
+    seed: int
+    nodes: tuple[Node, ...]
+    tenants: tuple[Tenant, ...]
+    entitlements: tuple[Entitlement, ...]
+    jobs: tuple[Job, ...]
+    leases: tuple[Lease, ...]
+    prices: tuple[PoolPrice, ...]
+    changes: tuple[Change, ...]
+    service: Service
+    memory: dict[str, Any] = {}
+    profiles: tuple[Profile, ...] = ()
+
+    @property
+    def at_s(self) -> float:
+        """The round's instant in seconds, for display only."""
+        return self.at_us / SECOND_US

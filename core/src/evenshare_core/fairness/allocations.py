@@ -1,0 +1,206 @@
+"""A round's allocation as arrays: what was ideal, and what was held in whole GPUs.
+
+- A row is one job type of a tenant with jobs now, with its part of the tenant's weight: the
+  tenant's GPUs of quota over all types, divided by the priorities of its active job types. Who has
+  no quota has no weight and no row; nor has a job type that can run nowhere here.
+- Columns are the GPU types that have GPUs now, slowest first: by the mean speed of the active
+  profiles that run there, then by name.
+- Speeds are over the row's own on the first column, where it runs there, else over its slowest
+  type. A row cannot run (0) where its profile has no speed, or where each of its jobs refuses the
+  type or is larger than all of it.
+
+Source: OEF 4.2.4; LTGF eq. (6) for weight and quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.holds import Hold
+from evenshare_core.fairness.properties import TOLERANCE, Array
+
+RowKey = tuple[int, int]  # (tenant, profile; 0 for jobs without a known one)
+# Ideals come in whole micro-GPUs.
+QUANTUM = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Rows by (tenant, profile), sorted; columns by GPU type name.
+
+    `demand`: GPUs that the row's jobs can use; nobody can do more with more.
+    """
+
+    rows: tuple[RowKey, ...]
+    gpu_types: tuple[str, ...]
+    speedups: Array
+    shares: Array
+    capacity: Array
+    weights: Array
+    demand: Array
+
+    @property
+    def capped(self) -> Array:
+        """1 where a row has all GPUs that it can use."""
+        held = self.shares.sum(axis=1)
+        slack = (TOLERANCE + QUANTUM * sum(self.shares.shape)) * np.maximum(1, self.demand)
+        return np.asarray(held >= self.demand - slack, float)
+
+    @property
+    def bounded(self) -> Array:
+        """1 where its jobs bound a row, and not its share: it could not use by weight all that
+        the row with most GPUs per weight has. To such rows no division can promise no envy."""
+        most = (self.shares.sum(axis=1) / self.weights).max(initial=0)
+        short = self.demand < self.weights * most - QUANTUM
+        return np.asarray(np.maximum(self.capped, short), float)
+
+    @property
+    def promised(self) -> Array:
+        """1 for rows to which envy-freeness is promised: those that no cap concerns.
+
+        A program that meets a cap on its way gives that row a floor instead, and the row may end
+        below its cap. Who was capped on the way cannot be seen from the answer; but where nobody
+        ends at a cap nobody was, and a row that could use the whole pool never is.
+        """
+        concerned = self.capped.any() & (self.demand < self.capacity.sum())
+        return np.asarray((self.bounded == 0) & ~concerned, float)
+
+    @property
+    def noise(self) -> Array:
+        """What is nothing, in each row's throughput: a solver's last digits, and micro-GPUs.
+
+        Rounding to micro-GPUs moves each share by half of one, and may take as much per row from
+        the largest share of a type.
+        """
+        done = (self.speedups * self.shares).sum(axis=1)
+        return np.asarray(TOLERANCE * done + self._rounding, float)
+
+    @property
+    def noise_against(self) -> Array:
+        """The same for row l beside the share of row i by weight (n x n): what rounding did to
+        that share counts as often as l has the weight of i."""
+        times = np.maximum(1, self.weights[:, None] / self.weights[None, :])
+        return np.asarray(self.noise[:, None] + self._rounding[:, None] * (times - 1), float)
+
+    @property
+    def _rounding(self) -> Array:
+        fastest = self.speedups.max(axis=1, initial=1)
+        return np.asarray(QUANTUM * sum(self.shares.shape) * fastest, float)
+
+
+def frame(snapshot: Snapshot) -> Allocation:
+    """Return the rows of all that have jobs and quota now, with empty shares."""
+    quota: dict[int, int] = {}
+    for row in snapshot.entitlements:
+        quota[row.tenant] = quota.get(row.tenant, 0) + row.gpus
+    profiles = {row.id: row for row in snapshot.profiles}
+    groups: dict[RowKey, list[Job]] = {}
+    for job in snapshot.jobs:
+        groups.setdefault((job.tenant, known_profile(job, profiles)), []).append(job)
+    types = _columns(snapshot, [profiles[key] for _, key in groups if key])
+    capacity = list(types.values())
+    parts: dict[int, int] = {}
+    for tenant, key in groups:
+        parts[tenant] = parts.get(tenant, 0) + _priority(profiles, key)
+    rows, speedups, weights, demand = [], [], [], []
+    for tenant, key in sorted(groups):
+        speeds, usable = _speeds(profiles.get(key), types, groups[tenant, key])
+        if usable and quota.get(tenant, 0) > 0:
+            rows.append((tenant, key))
+            speedups.append(speeds)
+            weights.append(quota[tenant] * _priority(profiles, key) / parts[tenant])
+            demand.append(usable)
+    return Allocation(
+        rows=tuple(rows),
+        gpu_types=tuple(types),
+        speedups=np.array(speedups, float).reshape(len(rows), len(types)),
+        shares=np.zeros((len(rows), len(types))),
+        capacity=np.array(capacity, float),
+        weights=np.array(weights, float),
+        demand=np.array(demand, float),
+    )
+
+
+def known_profile(job: Job, profiles: dict[int, Profile]) -> int:
+    """Return the job's profile; 0 where it has none, or one that the snapshot does not know."""
+    return job.profile if job.profile in profiles else 0
+
+
+def _priority(profiles: dict[int, Profile], key: int) -> int:
+    return profiles[key].priority if key in profiles else 1
+
+
+def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
+    """GPU types with their GPUs, slowest first."""
+    gpus: dict[str, int] = {}
+    for node in snapshot.nodes:
+        gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
+    told: dict[str, list[int]] = {}
+    for profile in profiles:
+        for name, speed in profile.speedups:
+            if speed:
+                told.setdefault(name, []).append(speed)
+
+    def mean(name: str) -> float:
+        speeds = told.get(name, [PLAIN_MILLI])
+        return sum(speeds) / len(speeds)
+
+    there = sorted((name for name, count in gpus.items() if count), key=lambda n: (mean(n), n))
+    return {name: gpus[name] for name in there}
+
+
+def _speeds(
+    profile: Profile | None, types: dict[str, int], jobs: Iterable[Job]
+) -> tuple[list[float], int]:
+    """A row's speeds, and the GPUs that its jobs can use on any of the types."""
+    told = dict(profile.speedups) if profile else dict.fromkeys(types, PLAIN_MILLI)
+    runs: set[str] = set()
+    usable = 0
+    # Jobs that accept the same types and need as much are one question.
+    counts: dict[tuple[tuple[str, ...], int], int] = {}
+    for job in jobs:
+        counts[job.gpu_types, job.gpus] = counts.get((job.gpu_types, job.gpus), 0) + 1
+    for (accepted, gpus), count in counts.items():
+        fits = [
+            name
+            for name, there in types.items()
+            if told.get(name) and gpus <= there and (not accepted or name in accepted)
+        ]
+        runs.update(fits)
+        usable += gpus * count if fits else 0
+    base = told.get(next(iter(types), ""), 0) or PLAIN_MILLI
+    return [told.get(name, 0) / base if name in runs else 0.0 for name in types], usable
+
+
+def ideal_shares(found: Allocation, decision: Decision) -> Array:
+    """Return the GPUs before rounding; ideals of who has no row are left out."""
+    rows = {key: place for place, key in enumerate(found.rows)}
+    types = {name: place for place, name in enumerate(found.gpu_types)}
+    shares = np.zeros_like(found.shares)
+    for ideal in decision.ideals:
+        row, column = rows.get((ideal.tenant, ideal.profile)), types.get(ideal.gpu_type)
+        if row is not None and column is not None:
+            shares[row, column] += ideal.gpus
+    return shares
+
+
+def held_shares(found: Allocation, snapshot: Snapshot, held: list[Hold]) -> Array:
+    """Return the GPUs held after the round."""
+    rows = {key: place for place, key in enumerate(found.rows)}
+    types = {name: place for place, name in enumerate(found.gpu_types)}
+    profiles = {row.id: row for row in snapshot.profiles}
+    profile_of = {job.id: known_profile(job, profiles) for job in snapshot.jobs}
+    shares = np.zeros_like(found.shares)
+    for hold in held:
+        row = rows.get((hold.tenant, profile_of.get(hold.job, 0)))
+        column = types.get(hold.gpu_type)
+        if row is not None and column is not None:
+            shares[row, column] += sum(gpus for _, gpus in hold.placement)
+    return shares

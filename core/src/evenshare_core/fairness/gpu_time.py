@@ -1,0 +1,369 @@
+"""Long-term GPU-time fairness (LTGF): exact integrals of received and deserved GPU-time.
+
+Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
+IEEE TPDS 2021, section 4.2, eq. (1)-(16).
+
+| paper | here | unit |
+|---|---|---|
+| Quota_j (6) | `ClaimService.quota`, per GPU type | GPUs |
+| Demand_j (7) | `ClaimService.demand` | GPUs |
+| FairShare_j (8) | min(demand, quota) | GPUs |
+| FairTime_j (9) | `ClaimService.fair_gpu_us` | micro-GPU-seconds |
+| Alloc_j (10), AllocTime_j (11) | `ClaimService.held`, `.alloc_gpu_us` | GPUs, micro-GPU-seconds |
+| rho_j (12), rho_ij (15) | `claim_rho`, `ServiceView.job_rho` | ratio, None while undefined |
+| FairTime_ij (13)(14) | class integral - `JobService.baseline_gpu_us` | micro-GPU-seconds |
+| FairTime_j by (16) | `ClaimService.entitled_gpu_us`: integral of the quota | same |
+
+All inputs are step functions, so a sum moves only when its own claim changes and at the round's
+instant; nothing is sampled. Tenant sums are exact. The share of a job (13) need not be whole:
+each class integral is floored once per interval between changes, so FairTime_ij is at most the
+true value and short of it by less than 1 micro-GPU-second per interval
+(`test_gpu_time.py::TestAgainstFractions`).
+
+A rho with FairTime = 0 is undefined: None in reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from evenshare_core.domain.snapshot import (
+    Change,
+    ChangeKind,
+    ClaimService,
+    ClassService,
+    JobService,
+    Service,
+)
+
+ClaimKey = tuple[int, str]
+
+# A fairness window is kept as this many marks, so it forgets at most 1/16 of itself too early.
+MARKS_PER_WINDOW = 16
+
+
+def advance(
+    service: Service,
+    changes: Iterable[Change],
+    at_us: int,
+    *,
+    capacity: Mapping[str, int] | None = None,
+    window_us: int = 0,
+) -> Service:
+    """Bring all sums from `service.at_us` to `at_us` through the timed changes in between.
+
+    Changes come in time order; one older than `service.at_us` counts from `service.at_us`.
+    `capacity` (GPUs per type) bounds the types that a job may claim: a gang does not claim a
+    type that has too few GPUs while another accepted one has enough. INACTIVE also releases
+    what the job still holds. `window_us` > 0 keeps the marks of a fairness window.
+
+    Raises:
+        ValueError: time runs backwards, or a change contradicts the state (it is named).
+    Source: eq. (1)-(15).
+    """
+    if at_us < service.at_us:
+        raise ValueError(f"service is at {service.at_us}, cannot go back to {at_us}")
+    sums = Sums(service, capacity or {})
+    last_us = service.at_us
+    for change in changes:
+        instant_us = max(change.at_us, service.at_us)
+        if not last_us <= instant_us <= at_us:
+            raise ValueError(f"out of time order or after the round: {change}")
+        last_us = instant_us
+        sums.apply(change, instant_us)
+    return sums.freeze(at_us, window_us)
+
+
+class ClaimSums:
+    """The step values and sums of one (tenant, GPU type) while they advance."""
+
+    __slots__ = ("alloc", "classes", "demand", "entitled", "fair", "held", "key", "marks", "quota",
+                 "since_us", "weights")  # fmt: skip
+
+    def __init__(self, row: ClaimService) -> None:
+        self.key = (row.tenant, row.gpu_type)
+        self.since_us = row.since_us
+        self.quota = row.quota
+        self.demand = row.demand
+        self.weights = row.weights
+        self.held = row.held
+        self.alloc = row.alloc_gpu_us
+        self.fair = row.fair_gpu_us
+        self.entitled = row.entitled_gpu_us
+        self.marks = row.marks
+        self.classes: dict[tuple[int, int], list[int]] = {}  # (demand, weight): [jobs, integral]
+
+    def advance(self, at_us: int) -> None:
+        """Add the interval since the last change at the present step values."""
+        span_us = at_us - self.since_us
+        if span_us <= 0:
+            return
+        self.since_us = at_us
+        share = min(self.demand, self.quota)  # (8)
+        self.alloc += self.held * span_us  # (11)
+        self.fair += share * span_us  # (9)
+        self.entitled += self.quota * span_us  # (16)
+        for (demand, weight), row in self.classes.items():
+            job_share = share * weight * span_us // self.weights  # (13)
+            row[1] += min(demand * span_us, job_share)  # (14)
+
+    def rho(self) -> float:
+        """(12) as far as `since_us`; 0 while undefined (it has no claim yet)."""
+        return self.alloc / self.fair if self.fair else 0.0
+
+    def frozen(self) -> ClaimService:
+        """The sums as a value."""
+        return ClaimService(
+            self.key[0], self.key[1], self.since_us, self.quota, self.demand, self.weights,
+            self.held, self.alloc, self.fair, self.entitled, self.marks,
+        )  # fmt: skip
+
+
+class Sums:
+    """Mutable working state of one `advance`; untouched jobs keep their frozen rows.
+
+    The simulator keeps one between rounds. `claim` makes what a claim's sums are kept in.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        capacity: Mapping[str, int],
+        claim: Callable[[ClaimService], ClaimSums] = ClaimSums,
+    ) -> None:
+        self.capacity = capacity
+        self._new_claim = claim
+        self.claims = {(row.tenant, row.gpu_type): claim(row) for row in service.claims}
+        for row in service.classes:
+            classes = self.claims[row.tenant, row.gpu_type].classes
+            classes[row.demand, row.weight] = [row.jobs, row.fair_gpu_us]
+        self.jobs = {job.job: job for job in service.jobs}
+
+    def apply(self, change: Change, at_us: int) -> None:
+        """Take one change, at an instant that is not before the claim's last.
+
+        Raises:
+            ValueError: it contradicts the state.
+        """
+        if change.kind is ChangeKind.QUOTA:
+            self._quota(change, at_us)
+        elif change.kind is ChangeKind.ACTIVE:
+            self._active(change, at_us)
+        elif change.kind is ChangeKind.HOLD:
+            self._hold(change, at_us)
+        elif change.kind is ChangeKind.RELEASE:
+            self._release(change, at_us)
+        else:
+            self._inactive(change, at_us)
+
+    def _claim(self, tenant: int, gpu_type: str, at_us: int) -> ClaimSums:
+        """Return the claim, advanced to `at_us`; a new one starts there with quota 0."""
+        claim = self.claims.get((tenant, gpu_type))
+        if claim is None:
+            row = ClaimService(tenant=tenant, gpu_type=gpu_type, since_us=at_us)
+            claim = self._new_claim(row)
+            self.claims[tenant, gpu_type] = claim
+        claim.advance(at_us)
+        return claim
+
+    def _quota(self, change: Change, at_us: int) -> None:
+        if len(change.gpu_types) != 1 or change.gpus < 0:
+            raise ValueError(f"a quota needs one GPU type and at least 0 GPUs: {change}")
+        self._claim(change.tenant, change.gpu_types[0], at_us).quota = change.gpus
+
+    def _active(self, change: Change, at_us: int) -> None:
+        if change.job in self.jobs:
+            raise ValueError(f"job is active already: {change}")
+        if change.gpus < 1 or change.weight < 1:
+            raise ValueError(f"an active job needs a demand and a weight of at least 1: {change}")
+        claim = self._claim(change.tenant, self._claimed_type(change, at_us), at_us)
+        claim.demand += change.gpus
+        claim.weights += change.weight
+        row = claim.classes.setdefault((change.gpus, change.weight), [0, 0])
+        row[0] += 1
+        self.jobs[change.job] = JobService(
+            change.job, change.tenant, claim.key[1], change.gpus, change.weight, row[1]
+        )
+
+    def _claimed_type(self, change: Change, at_us: int) -> str:
+        """The acceptable type where the tenant's rho is least; ties by name.
+
+        Types come first on which its jobs ask for less than its quota with this one: else all jobs
+        would go on claiming the type that is behind, while on another one nobody asks for anything
+        and rho stands still above it.
+        """
+        accepted = change.gpu_types or tuple(self.capacity)
+        accepted = accepted or tuple({gpu_type for _, gpu_type in self.claims})
+        roomy = [name for name in accepted if self.capacity.get(name, 0) >= change.gpus]
+        candidates = sorted(roomy or accepted)
+        if not candidates:
+            raise ValueError(f"the job accepts any GPU type, but the pool has none: {change}")
+        if len(candidates) == 1:
+            return candidates[0]
+
+        def key(gpu_type: str) -> tuple[bool, float, str]:
+            claim = self.claims.get((change.tenant, gpu_type))
+            if claim is None:
+                return False, 0.0, gpu_type
+            claim.advance(at_us)
+            return claim.demand + change.gpus > claim.quota, claim.rho(), gpu_type
+
+        return min(candidates, key=key)
+
+    def _job(self, change: Change) -> JobService:
+        job = self.jobs.get(change.job)
+        if job is None:
+            raise ValueError(f"job is not active: {change}")
+        if job.tenant != change.tenant:
+            raise ValueError(f"job belongs to tenant {job.tenant}: {change}")
+        return job
+
+    def _hold(self, change: Change, at_us: int) -> None:
+        job = self._job(change)
+        if change.gpus < 1:
+            raise ValueError(f"a hold needs at least 1 GPU: {change}")
+        if job.held:
+            raise ValueError(f"job holds {job.held} GPUs already: {change}")
+        self._set_held(job, change.gpus, at_us)
+
+    def _release(self, change: Change, at_us: int) -> None:
+        job = self._job(change)
+        if not job.held:
+            raise ValueError(f"job holds nothing: {change}")
+        self._set_held(job, 0, at_us)
+
+    def _set_held(self, job: JobService, held: int, at_us: int) -> None:
+        self._claim(job.tenant, job.gpu_type, at_us).held += held - job.held
+        self.jobs[job.job] = JobService(
+            job.job, job.tenant, job.gpu_type, job.demand, job.weight, job.baseline_gpu_us,
+            job_received(job, at_us), held, at_us,
+        )  # fmt: skip
+
+    def _inactive(self, change: Change, at_us: int) -> None:
+        job = self._job(change)
+        claim = self._claim(job.tenant, job.gpu_type, at_us)
+        claim.held -= job.held
+        claim.demand -= job.demand
+        claim.weights -= job.weight
+        row = claim.classes[job.demand, job.weight]
+        row[0] -= 1
+        if not row[0]:  # the next job of this class starts a new integral at 0
+            del claim.classes[job.demand, job.weight]
+        del self.jobs[job.job]
+
+    def freeze(self, at_us: int, window_us: int) -> Service:
+        """Bring every claim to `at_us` and return the sums as values."""
+        claims = [self.claims[key] for key in sorted(self.claims)]
+        for claim in claims:
+            claim.advance(at_us)
+            claim.marks = _marked(claim, at_us, window_us)
+        return Service(
+            at_us=at_us,
+            claims=tuple(claim.frozen() for claim in claims),
+            classes=tuple(
+                ClassService(*claim.key, demand, weight, *claim.classes[demand, weight])
+                for claim in claims
+                for demand, weight in sorted(claim.classes)
+            ),
+            jobs=tuple([self.jobs[job] for job in sorted(self.jobs)]),
+        )
+
+
+def _marked(claim: ClaimSums, at_us: int, window_us: int) -> tuple[tuple[int, int, int, int], ...]:
+    """Marks at which the window may begin: the oldest inside it is where it does begin.
+
+    The first mark stands for all history so far, which the window forgets one length later.
+    """
+    if window_us <= 0:
+        return ()
+    if not claim.marks:
+        return ((at_us, 0, 0, 0),)
+    marks = claim.marks
+    if at_us - marks[-1][0] >= window_us // MARKS_PER_WINDOW:
+        marks = (*marks, (at_us, claim.alloc, claim.fair, claim.entitled))
+    while len(marks) > 1 and marks[0][0] < at_us - window_us:
+        marks = marks[1:]
+    return marks
+
+
+def received(claim: ClaimService, at_us: int) -> int:
+    """AllocTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (11)."""
+    return claim.alloc_gpu_us + claim.held * (at_us - claim.since_us)
+
+
+def deserved(claim: ClaimService, at_us: int) -> int:
+    """FairTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (9)."""
+    return claim.fair_gpu_us + min(claim.demand, claim.quota) * (at_us - claim.since_us)
+
+
+def entitled(claim: ClaimService, at_us: int) -> int:
+    """Integral of the quota until `at_us`: eq. (16)."""
+    return claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
+
+
+def windowed(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> tuple[int, int]:
+    """(received, deserved) since the fairness window began; all of it when there is no window.
+
+    `by_quota` takes eq. (16) for what is deserved, else eq. (8).
+    """
+    fair = entitled(claim, at_us) if by_quota else deserved(claim, at_us)
+    if not claim.marks:
+        return received(claim, at_us), fair
+    _, alloc_base, fair_base, entitled_base = claim.marks[0]
+    return received(claim, at_us) - alloc_base, fair - (entitled_base if by_quota else fair_base)
+
+
+def claim_rho(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> float | None:
+    """rho_j, eq. (12); None while FairTime is 0. `at_us` >= `claim.since_us`."""
+    alloc, fair = windowed(claim, at_us, by_quota=by_quota)
+    return alloc / fair if fair else None
+
+
+def job_received(job: JobService, at_us: int) -> int:
+    """AllocTime_ij until `at_us`, in micro-GPU-seconds."""
+    return job.alloc_gpu_us + job.held * (at_us - job.held_since_us)
+
+
+class ServiceView:
+    """Reads sums by key, for pages, reports and policies. Instants are >= `service.at_us`."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.claims = {(row.tenant, row.gpu_type): row for row in service.claims}
+        self.classes = {
+            (row.tenant, row.gpu_type, row.demand, row.weight): row.fair_gpu_us
+            for row in service.classes
+        }
+        self.jobs = {job.job: job for job in service.jobs}
+
+    def tenant_rho(self, tenant: int, gpu_type: str, at_us: int | None = None) -> float | None:
+        """rho_j of a claim; None while nothing was deserved or the claim is unknown."""
+        claim = self.claims.get((tenant, gpu_type))
+        if claim is None:
+            return None
+        return claim_rho(claim, self.service.at_us if at_us is None else at_us)
+
+    def job_deserved(self, job_id: int, at_us: int | None = None) -> int:
+        """FairTime_ij, eq. (14), in micro-GPU-seconds.
+
+        Raises:
+            KeyError: the job is not active.
+        """
+        job = self.jobs[job_id]
+        integral = self.classes[job.tenant, job.gpu_type, job.demand, job.weight]
+        if at_us is not None and at_us > self.service.at_us:
+            claim = self.claims[job.tenant, job.gpu_type]
+            span_us = at_us - self.service.at_us
+            share = min(claim.demand, claim.quota) * job.weight * span_us // claim.weights
+            integral += min(job.demand * span_us, share)
+        return integral - job.baseline_gpu_us
+
+    def job_rho(self, job_id: int, at_us: int | None = None) -> float | None:
+        """rho_ij, eq. (15); None while nothing was deserved.
+
+        Raises:
+            KeyError: the job is not active.
+        """
+        fair = self.job_deserved(job_id, at_us)
+        instant_us = self.service.at_us if at_us is None else at_us
+        return job_received(self.jobs[job_id], instant_us) / fair if fair else None

@@ -1,0 +1,330 @@
+"""Measures what a round's certificate has lines for, from its snapshot and decision alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness import holds, properties
+from evenshare_core.fairness.allocations import Allocation, frame, held_shares, ideal_shares
+from evenshare_core.fairness.certificate import (
+    MAX_NAMED,
+    Basis,
+    Finding,
+    Property,
+    Row,
+    Verdict,
+    figure,
+)
+from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
+from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
+
+# Beyond it, pairs and programs cost more than a round may spend on its certificate.
+MAX_MEASURED = 400
+
+
+@dataclass(eq=False)
+class Measured:
+    """A round being measured: its promises, its leases, and its allocation twice."""
+
+    snapshot: Snapshot
+    decision: Decision
+    promised: frozenset[Property]
+    held: list[holds.Hold] = field(init=False)
+    got: Allocation = field(init=False)
+    judged: Allocation = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Recompute what is held, and lay both allocations out as arrays."""
+        self.held = holds.holds_after(self.snapshot, self.decision)
+        rows = frame(self.snapshot)
+        self.got = replace(rows, shares=held_shares(rows, self.snapshot, self.held))
+        self.judged = self.got
+        if self.has_ideals:
+            self.judged = replace(rows, shares=ideal_shares(rows, self.decision))
+
+    @property
+    def has_ideals(self) -> bool:
+        """Whether the policy said what it would give if GPUs could be cut."""
+        return bool(self.decision.ideals)
+
+    @property
+    def basis(self) -> Basis:
+        """What fairness between rows is measured on."""
+        return Basis.IDEALS if self.has_ideals else Basis.LEASES
+
+    def verdict(self, name: Property, broken: bool) -> Verdict:
+        """Return what a measurement means under what was promised."""
+        if name not in self.promised:
+            return Verdict.NOT_PROMISED
+        return Verdict.VIOLATED if broken else Verdict.HOLDS
+
+    def _unmeasured(self, name: Property) -> Verdict:
+        return Verdict.UNKNOWN if name in self.promised else Verdict.NOT_PROMISED
+
+    def findings(self, probes: Sequence[Probe] | None, why: str = "") -> tuple[Finding, ...]:
+        """Return all lines; `probes` None: no misreport was tried, for the reason `why`."""
+        untried = why or "no misreport was tried on this round"
+        tried = tuple(probes or ())
+        measures: dict[Property, Callable[[], Finding]] = {
+            Property.CAPACITY: self._capacity,
+            Property.GANG: self._gang,
+            Property.SINGLE_HOLD: self._single_hold,
+            Property.LONG_TERM_ORDER: self._order,
+            Property.ENVY_FREE: self._envy,
+            Property.SHARING_INCENTIVE: self._incentive,
+            Property.EQUAL_THROUGHPUT: self._equal,
+            Property.PARETO: self._pareto,
+        }
+        found = [measure() for measure in measures.values()]
+        found += [
+            self._probes(Property.OVERSTATING, [p for p in tried if p.factor > 1], untried),
+            self._probes(Property.UNDERSTATING, [p for p in tried if p.factor < 1], untried),
+        ]
+        return tuple(found)
+
+    # ---- what is held ----
+
+    def _counted(self, name: Property, count: holds.Count) -> Finding:
+        return Finding(
+            name=name,
+            verdict=self.verdict(name, bool(count.broken)),
+            basis=Basis.LEASES,
+            checked=count.checked,
+            count=len(count.broken),
+            broken=count.broken[:MAX_NAMED],
+        )
+
+    def _capacity(self) -> Finding:
+        """Nodes by what they give; and, where there are ideals, types by their sum."""
+        found = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
+        given = sum(gpus for hold in self.held for _, gpus in hold.placement)
+        if not self.has_ideals or not self.judged.gpu_types:
+            return _with(found, total=figure(given))
+        capacity = self.judged.capacity
+        over = properties.capacity_use(self.judged.shares) - capacity
+        broken = bool(found.count) or bool((over > TOLERANCE * np.maximum(1, capacity)).any())
+        return _with(
+            found,
+            verdict=self.verdict(Property.CAPACITY, broken),
+            worst=figure(over.max()),
+            total=figure(given),
+            tolerance=TOLERANCE,
+        )
+
+    def _gang(self) -> Finding:
+        return self._counted(Property.GANG, holds.gangs(self.snapshot, self.held))
+
+    def _single_hold(self) -> Finding:
+        return self._counted(Property.SINGLE_HOLD, holds.double_holders(self.held))
+
+    def _order(self) -> Finding:
+        """Only a policy that promises the order is asked for it: others have another key."""
+        name = Property.LONG_TERM_ORDER
+        if name not in self.promised:
+            return Finding(name, Verdict.NOT_PROMISED, Basis.SUMS)
+        by_quota = self.snapshot.options.get("tenant_share") == "quota"
+        count = holds.order_broken(self.snapshot, self.decision, by_quota=by_quota)
+        return _with(self._counted(name, count), basis=Basis.SUMS)
+
+    # ---- between rows ----
+
+    def _idle(self, name: Property) -> Finding | None:
+        """The line of a property that needs at least two rows, where there are not, or too many."""
+        rows = len(self.judged.rows)
+        if rows < 2:
+            why = "nobody with quota has jobs" if not rows else "only one has jobs"
+            return Finding(name, Verdict.NOT_APPLICABLE, self.basis, checked=rows, why=why)
+        if rows > MAX_MEASURED:
+            why = f"{rows} job types are more than the {MAX_MEASURED} that a round measures"
+            return Finding(name, self._unmeasured(name), self.basis, checked=rows, why=why)
+        return None
+
+    def _gain(self, found: Allocation) -> tuple[Array, Array]:
+        """(what each pair would gain, what counts as envy); bounded rows are left out."""
+        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        envy = np.where(self.judged.bounded[:, None] > 0, -np.inf, gain)
+        np.fill_diagonal(envy, -np.inf)
+        return envy, np.asarray(envy > found.noise_against, float)
+
+    def _envy(self) -> Finding:
+        name = Property.ENVY_FREE
+        if idle := self._idle(name):
+            return idle
+        envy, over = self._gain(self.judged)
+        row, other = np.unravel_index(int(envy.argmax()), envy.shape)
+        worst = float(envy[row, other])
+        asked = int((self.judged.bounded == 0).sum())
+        if not np.isfinite(worst):
+            why = "each is bounded by what its jobs can use, and not by its share"
+            return Finding(name, self.verdict(name, False), self.basis, why=why)
+        whole = self._gain(self.got)[0].max() if self.has_ideals else None
+        verdict = self.verdict(name, bool(over[self.judged.promised > 0].any()))
+        if verdict is Verdict.HOLDS and over.any():
+            verdict = Verdict.NOTED
+        return Finding(
+            name=name,
+            verdict=verdict,
+            basis=self.basis,
+            checked=asked * (len(self.judged.rows) - 1),
+            count=int(over.sum()),
+            broken=_tenants(self.judged, over.max(axis=1) > 0),
+            worst=figure(worst),
+            tenant=self.judged.rows[row][0],
+            other=self.judged.rows[other][0],
+            in_gpus=figure(whole) if whole is not None and np.isfinite(whole) else None,
+            tolerance=figure(self.judged.noise_against[row, other]),
+        )
+
+    def _margins(self, found: Allocation) -> tuple[Array, Array]:
+        """(throughput over that alone, whether it is less); a capped row asks for no more."""
+        each, alone = properties.sharing_incentive(
+            found.speedups, found.shares, found.capacity, found.weights, found.demand
+        )
+        ratio = np.divide(each, alone, out=np.full_like(each, np.inf), where=alone > 0)
+        ratio = np.where(found.capped > 0, np.inf, ratio)
+        less = (each < alone - found.noise) & (found.capped == 0)
+        return ratio, np.asarray(less, float)
+
+    def _incentive(self) -> Finding:
+        name = Property.SHARING_INCENTIVE
+        if idle := self._idle(name):
+            return idle
+        ratio, less = self._margins(self.judged)
+        row = int(ratio.argmin())
+        if not np.isfinite(ratio[row]):
+            why = "everybody has all GPUs that their jobs can use"
+            return Finding(name, self.verdict(name, False), self.basis, why=why)
+        whole = float(self._margins(self.got)[0].min()) if self.has_ideals else None
+        return Finding(
+            name=name,
+            verdict=self.verdict(name, bool(less.any())),
+            basis=self.basis,
+            checked=int(np.isfinite(ratio).sum()),
+            count=int(less.sum()),
+            broken=_tenants(self.judged, less > 0),
+            worst=figure(ratio[row]),
+            tenant=self.judged.rows[row][0],
+            in_gpus=figure(whole) if whole is not None and np.isfinite(whole) else None,
+            tolerance=figure(self.judged.noise[row]),
+        )
+
+    def _equal(self) -> Finding:
+        """Rows that have all they can use are left out: more would be wasted on them."""
+        name = Property.EQUAL_THROUGHPUT
+        if idle := self._idle(name):
+            return idle
+        free = self.judged.capped == 0
+        spread = _spread(self.judged, free)
+        done = properties.throughputs(self.judged.speedups, self.judged.shares)
+        noise = (self.judged.noise / np.maximum(done, TOLERANCE)).max(initial=0, where=free)
+        unequal = spread > 2 * noise
+        whole = _spread(self.got, free) if self.has_ideals else None
+        return Finding(
+            name=name,
+            verdict=self.verdict(name, unequal),
+            basis=self.basis,
+            checked=int(free.sum()),
+            count=int(unequal),
+            worst=figure(spread),
+            in_gpus=None if whole is None else figure(whole),
+            tolerance=figure(2 * noise),
+        )
+
+    def _pareto(self) -> Finding:
+        name = Property.PARETO
+        if idle := self._idle(name):
+            return idle
+        found = self.judged
+        try:
+            slack = pareto_slack(found.speedups, found.shares, found.capacity, found.demand)
+        except UnsolvedError as error:
+            why = f"the solver ended with {error}"
+            return Finding(name, self._unmeasured(name), self.basis, why=why)
+        total = float(properties.throughputs(found.speedups, found.shares).sum())
+        noise = float(found.noise.sum())
+        broken = slack > noise
+        return Finding(
+            name=name,
+            verdict=self.verdict(name, broken),
+            basis=self.basis,
+            checked=len(found.rows),
+            count=int(broken),
+            worst=figure(slack),
+            total=figure(total),
+            tolerance=figure(noise),
+        )
+
+    # ---- misreports ----
+
+    def _probes(self, name: Property, tried: Sequence[Probe], untried: str) -> Finding:
+        if not self.has_ideals:
+            why = "this policy does not look at speeds"
+            return Finding(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)
+        if not tried:
+            return Finding(name, self._unmeasured(name), Basis.PROBES, why=untried)
+        best = max(tried, key=lambda probe: probe.gain)
+        # Both answers are rounded to micro-GPUs, and a reported speed to thousandths.
+        noise = 2 * self.judged.noise
+        gains = [p for p in tried if p.gain > noise[p.row]]
+        return Finding(
+            name=name,
+            verdict=self.verdict(name, bool(gains)),
+            basis=Basis.PROBES,
+            checked=len(tried),
+            count=len(gains),
+            broken=tuple(sorted({self.judged.rows[p.row][0] for p in gains}))[:MAX_NAMED],
+            worst=figure(best.gain),
+            tenant=self.judged.rows[best.row][0],
+            total=figure(best.honest),
+            tolerance=figure(noise[best.row]),
+        )
+
+    # ---- rows ----
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return what every row does with its share, in the order of (tenant, profile)."""
+        found = self.judged
+        if not found.rows or len(found.rows) > MAX_MEASURED:
+            return ()
+        held = properties.throughputs(self.got.speedups, self.got.shares)
+        each, alone = properties.sharing_incentive(
+            found.speedups, found.shares, found.capacity, found.weights, found.demand
+        )
+        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        np.fill_diagonal(gain, -np.inf)
+        best = gain.argmax(axis=1)
+        several = len(found.rows) > 1
+        return tuple(
+            Row(
+                tenant=tenant,
+                profile=profile,
+                weight=figure(found.weights[place]),
+                held=figure(held[place]),
+                alone=figure(alone[place]),
+                ideal=figure(each[place]) if self.has_ideals else None,
+                best_other=figure(each[place] + gain[place, best[place]]) if several else None,
+                other=found.rows[best[place]][0] if several else None,
+                capped=bool(found.capped[place]),
+            )
+            for place, (tenant, profile) in enumerate(found.rows)
+        )
+
+
+def _spread(found: Allocation, rows: Array) -> float:
+    return properties.throughput_spread(
+        found.speedups[rows], found.shares[rows], found.weights[rows]
+    )
+
+
+def _tenants(found: Allocation, broken: Iterable[bool]) -> tuple[int, ...]:
+    named = {row[0] for row, bad in zip(found.rows, broken, strict=True) if bad}
+    return tuple(sorted(named))[:MAX_NAMED]
+
+
+def _with(found: Finding, **changes: object) -> Finding:
+    return Finding(**{name: getattr(found, name) for name in found.__struct_fields__} | changes)

@@ -1,0 +1,202 @@
+"""What an allocation satisfies, measured on plain arrays, whatever made it.
+
+| paper | here | shape, unit |
+|---|---|---|
+| w_lj | `speedups`: throughput of row l on GPU type j over its slowest type | n x k, >= 0 |
+| x_lj | `shares` | n x k, GPUs, need not be whole |
+| m_j | `capacity` | k, GPUs |
+| pi_l | `weights` | n, > 0 |
+| w_l . x_l | `throughputs` | n, GPUs of the slowest type |
+
+A row is a tenant, or one job type of a tenant with its part of the tenant's weight (OEF 4.2.4).
+Nothing here knows a policy, a program or its solver: what is measured cannot agree with a policy
+only because both share a mistake. `evenshare_core.fairness.pareto` beside it solves a program of
+its own.
+
+Source: OEF (Middleware 2024) 2.3 and (9), (10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+SharesOf = Callable[[Array], Array]
+
+# Solvers answer to about 1e-7; what is smaller than this part of a row's throughput is noise.
+TOLERANCE = 1e-6
+
+
+class ShapeError(ValueError):
+    """Arrays do not fit each other, or hold what has no meaning; the message names them."""
+
+
+def checked(speedups: Array, shares: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Return the three as float arrays that fit.
+
+    Raises:
+        ShapeError: shapes differ, a value is not finite or negative, or a weight is not positive.
+    """
+    w, x = np.asarray(speedups, float), np.asarray(shares, float)
+    pi = np.asarray(weights, float)
+    if w.ndim != 2 or w.shape != x.shape or pi.shape != (w.shape[0],):
+        raise ShapeError(f"speedups {w.shape}, shares {x.shape}, weights {pi.shape} do not fit")
+    if not (np.isfinite(w).all() and np.isfinite(x).all() and np.isfinite(pi).all()):
+        raise ShapeError("a value is not finite")
+    if (w < 0).any() or (pi <= 0).any():
+        raise ShapeError("speedups must be >= 0 and weights > 0")
+    return w, x, pi
+
+
+def throughputs(speedups: Array, shares: Array) -> Array:
+    """Return w_l . x_l of every row."""
+    return np.asarray((speedups * shares).sum(axis=1), float)
+
+
+def useful(speedups: Array, offers: Array, limits: Array) -> Array:
+    """Return what each row does with the best of the GPUs offered that it can use.
+
+    `offers` (n x ... x k) are GPUs by type; row l uses at most `limits[l]` of them, the fastest
+    first.
+    """
+    order = np.argsort(-speedups, axis=1, kind="stable")
+    lead = (slice(None),) + (None,) * (offers.ndim - 2)
+    order = np.broadcast_to(order[lead], offers.shape)
+    sorted_offers = np.take_along_axis(offers, order, axis=-1)
+    speeds = np.take_along_axis(np.broadcast_to(speedups[lead], offers.shape), order, axis=-1)
+    before = np.cumsum(sorted_offers, axis=-1) - sorted_offers
+    taken = np.clip(limits[(*lead, None)] - before, 0.0, sorted_offers)
+    return np.asarray((taken * speeds).sum(axis=-1), float)
+
+
+def envy_matrix(
+    speedups: Array, shares: Array, weights: Array, limits: Array | None = None
+) -> Array:
+    """Return what row l would gain with the share of row i, per unit of weight.
+
+    Entry (l, i) = pi_l / pi_i (w_l . x_i) - w_l . x_l, in l's own throughput: positive is envy.
+    With `limits`, only the GPUs of the other's share that l can use count. The diagonal is 0.
+
+    Raises:
+        ShapeError: see `checked`.
+    Source: OEF (10); by weight as 4.2.3.
+    """
+    w, x, pi = checked(speedups, shares, weights)
+    if limits is None:
+        gain = (w @ (x / pi[:, None]).T) * pi[:, None]
+    else:
+        offers = (x / pi[:, None])[None, :, :] * pi[:, None, None]
+        gain = useful(w, offers, np.asarray(limits, float))
+    found = np.asarray(gain - throughputs(w, x)[:, None], float)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def equal_split(
+    speedups: Array, capacity: Array, weights: Array, limits: Array | None = None
+) -> Array:
+    """Return what each row would do alone, with its weight's part of every GPU type.
+
+    With `limits`, it uses at most so many of these GPUs, the fastest.
+    """
+    pi = np.asarray(weights, float)
+    if not pi.size:
+        return np.zeros(0)
+    part = (pi / pi.sum())[:, None] * np.asarray(capacity, float)
+    if limits is None:
+        return throughputs(speedups, part)
+    return useful(speedups, part, np.asarray(limits, float))
+
+
+def sharing_incentive(
+    speedups: Array,
+    shares: Array,
+    capacity: Array,
+    weights: Array,
+    limits: Array | None = None,
+) -> tuple[Array, Array]:
+    """Return (throughput, throughput with the weighted equal split) of every row.
+
+    A row has an incentive to share where the first is at least the second.
+
+    Raises:
+        ShapeError: see `checked`.
+    """
+    w, x, pi = checked(speedups, shares, weights)
+    return throughputs(w, x), equal_split(w, capacity, pi, limits)
+
+
+def capacity_use(shares: Array) -> Array:
+    """Return the GPUs of each type that are given to all rows together."""
+    return np.asarray(np.asarray(shares, float).sum(axis=0), float)
+
+
+def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
+    """Return 1 - least / most throughput per unit of weight; 0 where all are equal.
+
+    Raises:
+        ShapeError: see `checked`.
+    Source: OEF (9).
+    """
+    w, x, pi = checked(speedups, shares, weights)
+    if not pi.size:
+        return 0.0
+    each = throughputs(w, x) / pi
+    most = float(each.max())
+    return 1 - float(each.min()) / most if most > 0 else 0.0
+
+
+# ---- misreports ----
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One misreport: what the row's true throughput is when it is honest, and when it is not.
+
+    `factor` > 1 overstates, < 1 understates.
+    """
+
+    row: int
+    factor: float
+    honest: float
+    misreported: float
+
+    @property
+    def gain(self) -> float:
+        """How much more it gets by the misreport; negative where it loses."""
+        return self.misreported - self.honest
+
+
+def misreport(speedups: Array, factor: float) -> Array:
+    """Return one row's speedups with every type but its slowest multiplied by `factor`.
+
+    A type is never reported slower than the slowest, and one that cannot run stays at 0.
+    """
+    row = np.asarray(speedups, float)
+    usable = row > 0
+    if not usable.any():
+        return row.copy()
+    slowest = float(row[usable].min())
+    told = np.where(row > slowest, np.maximum(slowest, row * factor), row)
+    return np.where(usable, told, 0.0)
+
+
+def probe(speedups: Array, row: int, shares_of: SharesOf, factors: Iterable[float]) -> list[Probe]:
+    """Try misreports of one row, all others telling the truth.
+
+    `shares_of(reported)` is the rule that is probed. Shares are valued by true speeds. What it
+    raises passes through.
+    """
+    truth = np.asarray(speedups, float)
+    honest = float(truth[row] @ shares_of(truth)[row])
+    found = []
+    for factor in factors:
+        reported = truth.copy()
+        reported[row] = misreport(truth[row], factor)
+        got = float(truth[row] @ shares_of(reported)[row])
+        found.append(Probe(row, float(factor), honest, got))
+    return found

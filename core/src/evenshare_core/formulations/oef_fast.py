@@ -1,0 +1,154 @@
+"""The methods that rounds use: exact, and the fastest that this package has.
+
+- Levels, OEF (9) and `gavel`, where all can run everywhere, without caps and with ordered ratios
+  (`w_l,j+1 / w_lj` does not fall in l for any j; tested first, the method is wrong otherwise):
+  north-west prefix sums, `northwest`.
+- Other levels: the program of `evenshare_core.formulations.oef_highs`, by interior point with
+  crossover. (10): `evenshare_core.formulations.oef_cooperative`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.formulations import oef_cooperative
+from evenshare_core.formulations.oef_highs import Highs
+from evenshare_core.formulations.problems import Array, SolverError
+from evenshare_core.formulations.programs import Answer, EnvyFree, Levels
+
+HALVINGS = 200  # of the level's bracket: more than the bits of a double
+DUST = 1e-12  # of a tenant: a part of it that is rounding
+
+
+class Fast(Highs):
+    """North-west sums, lazy envy rows, and HiGHS in full where neither applies."""
+
+    name = "fast"
+
+    def levels(self, program: Levels) -> Answer:
+        """Solve `Levels`."""
+        order = None
+        if not program.held.any() and np.isinf(program.caps).all() and program.speedups.all():
+            order = ordered(program.speedups)
+        if order is None:
+            return super().levels(program)
+        shares, prices = northwest(program.speedups[order], program.capacity, program.rates[order])
+        found = np.empty_like(shares)
+        found[order] = shares
+        none = np.zeros(len(order))
+        # Every level row binds: the price of a tenant's work, at its cheapest type.
+        level_prices = (prices / program.speedups).min(axis=1)
+        return Answer(found, prices, none, level_prices, self.name)
+
+    def envy_free(self, program: EnvyFree) -> Answer:
+        """Solve `EnvyFree` by lazy rows."""
+        order = ordered(program.speedups) if program.speedups.all() else None
+        if order is None:
+            return oef_cooperative.solve(program, name=self.name)
+        turned = EnvyFree(
+            program.speedups[order],
+            program.capacity,
+            program.weights[order],
+            program.caps[order],
+            program.watched[order],
+            program.floors[order],
+        )
+        answer = oef_cooperative.solve(turned, name=self.name, ordered=True)
+        back = np.argsort(order)
+        return Answer(
+            answer.shares[back],
+            answer.prices,
+            answer.cap_prices[back],
+            answer.level_prices,
+            self.name,
+        )
+
+
+def ordered(speedups: Array) -> NDArray[np.int64] | None:
+    """Return the order of tenants in which no ratio of neighbouring types falls; none if none is.
+
+    Speedups are above 0.
+    """
+    ratios = speedups[:, 1:] / speedups[:, :-1]
+    if (ratios[1:] >= ratios[:-1]).all():
+        return np.arange(len(speedups))
+    order = np.lexsort(ratios.T[::-1])
+    sorted_ = ratios[order]
+    return order if bool((sorted_[1:] >= sorted_[:-1]).all()) else None
+
+
+def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Array]:
+    """Solve (9) for ordered speedups above 0: shares, and prices with `m . p = t`.
+
+    Slow types go to the first tenants. With u = 1 / t, type j serves the tenants from b_j-1 to
+    b_j, fractions included, where S_j(b_j) - S_j(b_j-1) = m_j u and S_j(b) is the sum of
+    rates_l / w_lj over l < b, linear in between. The last type must end with the last tenant.
+    For the pieces on which the boundaries lie, that is one linear equation in u; its solution is
+    tried next where it is inside the bracket, else the middle.
+
+    Raises:
+        SolverError: speeds differ by more than a float can add up, or the boundaries did not
+            meet the last tenant.
+    """
+    tenants = len(speedups)
+    work = (rates[:, None] / speedups).T
+    sums = np.zeros((len(capacity), tenants + 1))
+    np.cumsum(work, axis=1, out=sums[:, 1:])
+    if not (sums[:, 1:] > sums[:, :-1]).all():
+        raise SolverError("speeds or weights differ too much to be added up")
+    table = Table(sums.tolist(), capacity.tolist(), tenants)
+    with np.errstate(divide="ignore"):
+        low, high = 0.0, float((sums[:, -1] / capacity).min())
+    guess = high
+    for _ in range(HALVINGS):
+        ends, end, slope = table.ends(guess)
+        if abs(end - tenants) <= 1e-13 * tenants:
+            break
+        low, high = (guess, high) if end < tenants else (low, guess)
+        guess += (tenants - end) / slope
+        if not low < guess < high:
+            guess = (low + high) / 2
+            if guess in (low, high):
+                break
+    else:
+        raise SolverError("the boundaries of types did not meet the last tenant")
+    edges = np.clip(np.array([0.0, *ends]), 0.0, tenants)
+    edges[-1] = tenants
+    index = np.arange(tenants)
+    part = np.minimum(edges[1:, None], index + 1) - np.maximum(edges[:-1, None], index)
+    part[part < DUST] = 0.0
+    prices = np.ones(len(capacity))
+    for kind, edge in enumerate(ends[:-1]):
+        # Who holds both types is indifferent between them: p_j+1 / p_j = w_c,j+1 / w_cj.
+        both = speedups[min(int(edge), tenants - 1)]
+        prices[kind + 1] = prices[kind] * both[kind + 1] / both[kind]
+    prices /= float(prices @ capacity) * guess
+    return (part * work).T / guess, prices
+
+
+class Table:
+    """The sums S_j as lists: a lookup in a list is a tenth of one in an array."""
+
+    def __init__(self, sums: list[list[float]], capacity: list[float], tenants: int) -> None:
+        """Keep them."""
+        self.sums, self.capacity, self.last = sums, capacity, tenants - 1
+
+    def ends(self, inverse: float) -> tuple[list[float], float, float]:
+        """Find where each type ends for u = `inverse`; the last end, and how it grows with u.
+
+        Past the last tenant the last piece goes on, so the end grows everywhere.
+        """
+        ends: list[float] = []
+        edge, slope = 0.0, 0.0
+        for sums, gpus in zip(self.sums, self.capacity, strict=True):
+            piece = min(int(edge), self.last)
+            step = sums[piece + 1] - sums[piece]
+            used, growth = sums[piece] + (edge - piece) * step + gpus * inverse, slope * step + gpus
+            piece = min(max(bisect_right(sums, used) - 1, 0), self.last)
+            step = sums[piece + 1] - sums[piece]
+            edge, slope = piece + (used - sums[piece]) / step, growth / step
+            ends.append(edge)
+        return ends, edge, slope

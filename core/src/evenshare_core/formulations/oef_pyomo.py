@@ -1,0 +1,142 @@
+"""The programs as Pyomo writes them: the page of the paper, for reading and for cross-checks.
+
+Solved by HiGHS through Pyomo's own interface, on one thread without a time limit; slow, since
+Pyomo builds every row as an expression.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+from pyomo.contrib.appsi.base import TerminationCondition
+from pyomo.contrib.appsi.solvers.highs import Highs as Solver
+
+from evenshare_core.formulations.lp import OPTIONS
+from evenshare_core.formulations.oef_highs import clean
+from evenshare_core.formulations.problems import Array, SolverError
+from evenshare_core.formulations.programs import Answer, Efficiency, EnvyFree, Levels
+
+INF = float("inf")
+
+
+class Pyomo:
+    """Models in Pyomo."""
+
+    name = "pyomo"
+
+    def levels(self, program: Levels) -> Answer:
+        """Solve `Levels`."""
+        model = shared(program.speedups, program.capacity, program.caps)
+        model.t = pyo.Var(within=pyo.NonNegativeReals)
+
+        def level(model: pyo.ConcreteModel, tenant: int) -> Any:
+            # (9): everybody at the level; as a floor where the rule has it so.
+            held = program.held[tenant]
+            rate = 0.0 if held else float(program.rates[tenant])
+            target = float(program.held_at[tenant]) if held else 0.0
+            rest = work(model, program.speedups, tenant, tenant) - rate * model.t
+            return rest == target if program.equal else rest >= target
+
+        model.level = pyo.Constraint(model.tenants, rule=level)
+        model.objective = pyo.Objective(expr=model.t, sense=pyo.maximize)
+        duals = run(model)
+        prices = np.array([-duals[row] for row in model.level.values()])
+        return answer(
+            self.name, model, program.capacity, duals, np.where(program.held, 0.0, prices)
+        )
+
+    def envy_free(self, program: EnvyFree) -> Answer:
+        """Solve `EnvyFree` with all its rows."""
+        model = shared(program.speedups, program.capacity, program.caps)
+
+        def envy(model: pyo.ConcreteModel, tenant: int, other: int) -> Any:
+            # (10) own share >= the other's, per unit of weight
+            if tenant == other or not program.watched[tenant]:
+                return pyo.Constraint.Skip
+            ratio = float(program.weights[tenant] / program.weights[other])
+            own = work(model, program.speedups, tenant, tenant)
+            return own - ratio * work(model, program.speedups, tenant, other) >= 0
+
+        def floor(model: pyo.ConcreteModel, tenant: int) -> Any:
+            if program.watched[tenant]:
+                return pyo.Constraint.Skip
+            return work(model, program.speedups, tenant, tenant) >= float(program.floors[tenant])
+
+        model.envy = pyo.Constraint(model.tenants, model.tenants, rule=envy)
+        model.floor = pyo.Constraint(model.tenants, rule=floor)
+        return total(self.name, model, program.speedups, program.capacity)
+
+    def efficiency(self, program: Efficiency) -> Answer:
+        """Solve `Efficiency`."""
+        model = shared(program.speedups, program.capacity, program.caps)
+        return total(self.name, model, program.speedups, program.capacity)
+
+
+def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
+    """Build shares, capacity and caps, which all programs have."""
+    model = pyo.ConcreteModel()
+    model.tenants = pyo.RangeSet(0, speedups.shape[0] - 1)
+    model.types = pyo.RangeSet(0, speedups.shape[1] - 1)
+
+    def most(_: pyo.ConcreteModel, tenant: int, kind: int) -> tuple[float, float | None]:
+        return (0.0, None if speedups[tenant, kind] > 0 else 0.0)
+
+    model.x = pyo.Var(model.tenants, model.types, bounds=most)
+
+    def capacity_row(model: pyo.ConcreteModel, kind: int) -> Any:
+        return sum(model.x[tenant, kind] for tenant in model.tenants) <= float(capacity[kind])
+
+    def cap_row(model: pyo.ConcreteModel, tenant: int) -> Any:
+        if np.isinf(caps[tenant]):
+            return pyo.Constraint.Skip
+        return sum(model.x[tenant, kind] for kind in model.types) <= float(caps[tenant])
+
+    model.capacity = pyo.Constraint(model.types, rule=capacity_row)
+    model.caps = pyo.Constraint(model.tenants, rule=cap_row)
+    return model
+
+
+def work(model: pyo.ConcreteModel, speedups: Array, tenant: int, other: int) -> Any:
+    """Give the throughput that `tenant` would have with the shares of `other`."""
+    return sum(float(speedups[tenant, kind]) * model.x[other, kind] for kind in model.types)
+
+
+def total(name: str, model: pyo.ConcreteModel, speedups: Array, capacity: Array) -> Answer:
+    """Maximise the sum of all throughputs."""
+    everybody = sum(work(model, speedups, row, row) for row in model.tenants)
+    model.objective = pyo.Objective(expr=everybody, sense=pyo.maximize)
+    return answer(name, model, capacity, run(model), np.zeros(len(speedups)))
+
+
+def run(model: pyo.ConcreteModel) -> dict[Any, float]:
+    """Solve, put the optimum into the model's variables, and return the duals.
+
+    Raises:
+        SolverError: the status is anything but optimal.
+    """
+    solver = Solver()
+    solver.config.load_solution = False
+    solver.highs_options = {key: OPTIONS[key] for key in OPTIONS if key != "output_flag"}
+    result = solver.solve(model)
+    if result.termination_condition != TerminationCondition.optimal:
+        raise SolverError(f"HiGHS under Pyomo ended {result.termination_condition.name}")
+    result.solution_loader.load_vars()
+    return dict(result.solution_loader.get_duals())
+
+
+def answer(
+    name: str,
+    model: pyo.ConcreteModel,
+    capacity: Array,
+    duals: dict[Any, float],
+    level_prices: Array,
+) -> Answer:
+    """Read the optimum, after `run`."""
+    shares = np.array([[model.x[row, kind].value for kind in model.types] for row in model.tenants])
+    caps = np.zeros(len(shares))
+    for tenant, row in model.caps.items():
+        caps[tenant] = duals[row]
+    prices = np.array([duals[row] for row in model.capacity.values()])
+    return Answer(clean(shares, capacity), prices, caps, level_prices, name)

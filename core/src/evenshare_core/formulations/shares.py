@@ -1,0 +1,327 @@
+"""Shares of mixed GPU types under a named rule: `solve_shares`.
+
+The rules, maximised over shares x >= 0 that keep to the capacity of each type:
+
+- `noncooperative`, OEF (9): all `w_l . x_l = pi_l t`, max t. A tenant whose cap binds keeps what
+  it has there, and the level of the rest rises further (water filling).
+- `cooperative`, OEF (10): max `sum_l w_l . x_l` so that nobody envies: `w_l . x_l / pi_l >=
+  w_l . x_i / pi_i`. A tenant whose cap binds envies as it must: instead of envy rows it has a
+  floor, what its cap lets it use of the equal split. Guarantees hold for the others.
+- `gavel`: max of the least throughput over that of the equal split (of which a cap leaves what it
+  lets use), then of the next (water filling). Gavel's "time fractions sum to 1" is a cap of 1 GPU.
+- `max_efficiency`, OEF (4): max `sum_l w_l . x_l`. `max_min`: the equal split.
+
+Tenants are put into the order of their speedups first, and those with equal speedups (and equal
+caps per weight) become one class, whose share is divided by weight. So equal input gives equal
+bytes, another order of tenants the same shares, and equals equal throughput. Without caps, (9)
+and `gavel` hand a class's GPUs to its tenants from the slowest type on, in the order given, so
+that few tenants hold several types; the other rules give equals the same mix. A tie of
+`max_efficiency` goes to the slower row.
+
+A tenant that can run on no GPU that is there, or whose cap is 0, gets nothing and is left out of
+the program; (9) would hold everybody at its 0.
+
+Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel's rule as in 2.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.formulations.baselines_lp import equal_split, most_efficient
+from evenshare_core.formulations.problems import (
+    Array,
+    Rule,
+    ShareError,
+    ShareProblem,
+    ShareSolution,
+    SolverError,
+    virtual_tenants,
+)
+from evenshare_core.formulations.programs import Answer, Backend, Efficiency, EnvyFree, Levels
+
+__all__ = [
+    "BACKENDS",
+    "Rule",
+    "ShareError",
+    "ShareProblem",
+    "ShareSolution",
+    "solve_shares",
+    "virtual_tenants",
+]
+
+# Name -> module and class; loaded when first asked for, so that a round loads HiGHS alone.
+BACKENDS = {
+    "fast": ("evenshare_core.formulations.oef_fast", "Fast"),
+    "highs": ("evenshare_core.formulations.oef_highs", "Highs"),
+    "ortools": ("evenshare_core.formulations.oef_ortools", "OrTools"),
+    "pyomo": ("evenshare_core.formulations.oef_pyomo", "Pyomo"),
+}
+SAFE = "highs"  # what is tried after a backend that found no optimum
+BINDS = 1e-7  # a dual above this binds, in the units of a program that is scaled to about 1
+SLACK = 1e-6  # relative; what an answer may miss a constraint by before it is not believed
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The problem in canonical form: tenants of equal speedups and cap per weight are one.
+
+    `of` is the class of each tenant and `part` its part of it by weight: 0 for one that can take
+    nothing. Weights are scaled to a mean of 1 and GPUs to one per class, for the solvers'
+    tolerances; `gpus` scales back.
+    """
+
+    speedups: Array
+    capacity: Array
+    weights: Array
+    caps: Array
+    of: NDArray[np.int64]
+    part: Array
+    gpus: float
+
+    def spread(self, shares: Array) -> Array:
+        """Divide the shares of classes among their tenants, in GPUs: the same mix for each."""
+        taken = shares[self.of] * (self.part * self.gpus)[:, None]
+        return np.asarray(taken)
+
+    def hand_out(self, shares: Array) -> Array:
+        """Divide the shares of classes by throughput, the slowest types to the first tenants.
+
+        The same throughputs as `spread`, and at most n + k - 1 shares that are not 0 if that holds
+        of the classes.
+        """
+        taken = self.spread(shares)
+        sizes = np.bincount(self.of[self.part > 0], minlength=len(self.weights))
+        for row in np.flatnonzero(sizes > 1):
+            members = np.flatnonzero((self.of == row) & (self.part > 0))
+            work = self.speedups[row] * shares[row]
+            # Both cut the class's throughput: types from the slowest on, members in their order.
+            types = np.concatenate([[0.0], np.cumsum(work)])
+            ends = np.cumsum(self.part[members]) * types[-1]
+            starts = np.concatenate([[0.0], ends[:-1]])
+            ends[-1] = types[-1]
+            high = np.minimum(ends[:, None], types[1:])
+            overlap = np.maximum(0.0, high - np.maximum(starts[:, None], types[:-1]))
+            used = np.divide(overlap, work, out=np.zeros_like(overlap), where=work > 0)
+            taken[members] = used * shares[row] * self.gpus
+        return taken
+
+
+def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast") -> ShareSolution:
+    """Find the shares of a rule; deterministic, see the module for ties and caps.
+
+    A backend that ends without an optimum is followed by `highs`, and that by the equal split;
+    the solution says so in `backend`, `status` and `fallback`.
+
+    Raises:
+        ShareError: no such rule or backend.
+    """
+    chosen = _rule(rule)
+    if backend not in BACKENDS:
+        raise ShareError("backend", f"{backend!r} is none of {', '.join(BACKENDS)}")
+    classes = canonical(problem)
+    if not len(classes.weights):
+        nothing = np.zeros_like(problem.speedups)
+        return _solution(problem, nothing, None, "closed form", "")
+    if chosen is Rule.MAX_MIN:
+        return _equal(problem, classes, "closed form", "optimal", "")
+    reasons: list[str] = []
+    for name in dict.fromkeys((backend, SAFE)):
+        try:
+            answer = SOLVE[chosen](classes, _load(name))
+            _believe(classes, answer)
+        except SolverError as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        levelled = chosen in (Rule.NONCOOPERATIVE, Rule.GAVEL) and np.isinf(classes.caps).all()
+        spread = classes.hand_out if levelled else classes.spread
+        shares = spread(answer.shares)
+        return _solution(problem, shares, answer.prices, answer.backend, "; ".join(reasons))
+    return _equal(problem, classes, "equal split", "fallback", "; ".join(reasons))
+
+
+def _rule(rule: Rule | str) -> Rule:
+    try:
+        return Rule(rule)
+    except ValueError:
+        raise ShareError("rule", f"{rule!r} is none of {', '.join(Rule)}") from None
+
+
+def _load(name: str) -> Backend:
+    module, kind = BACKENDS[name]
+    loaded: Backend = getattr(import_module(module), kind)()
+    return loaded
+
+
+def _equal(
+    problem: ShareProblem, classes: Classes, backend: str, status: str, fallback: str
+) -> ShareSolution:
+    split = equal_split(classes.speedups, classes.capacity, classes.weights, classes.caps)
+    found = _solution(problem, classes.spread(split), None, backend, fallback)
+    return ShareSolution(
+        found.shares, found.throughputs, found.total, None, backend, status, fallback
+    )
+
+
+def _solution(
+    problem: ShareProblem, shares: Array, prices: Array | None, backend: str, fallback: str
+) -> ShareSolution:
+    throughputs = (problem.speedups * shares).sum(axis=1)
+    total = math.fsum(throughputs)
+    return ShareSolution(shares, throughputs, total, prices, backend, "optimal", fallback)
+
+
+def canonical(problem: ShareProblem) -> Classes:
+    """Sort tenants by speedups, merge equal ones, scale; see `Classes`."""
+    pi = problem.pi / (math.fsum(problem.pi) / len(problem.pi))
+    able = ((problem.speedups > 0) & (problem.capacity > 0)).any(axis=1) & (problem.cap > 0)
+    kept = np.flatnonzero(able)
+    keys = np.column_stack([problem.speedups[kept], (problem.cap / pi)[kept]])
+    order = sorted_rows(keys)
+    keys = keys[order]
+    fresh = np.ones(len(keys), dtype=bool)
+    fresh[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    starts = np.flatnonzero(fresh)
+    inverse = np.empty(len(keys), dtype=np.int64)
+    inverse[order] = np.cumsum(fresh) - 1
+    each = pi[kept][order]
+    weights = each[starts]
+    ends = np.append(starts[1:], len(keys))
+    for row in np.flatnonzero(ends - starts > 1):
+        # fsum is exact, so the order of the tenants does not show in the last bit.
+        weights[row] = math.fsum(each[starts[row] : ends[row]])
+    of = np.zeros(len(pi), dtype=np.int64)
+    of[kept] = inverse
+    gpus = float(problem.capacity.sum()) / max(1, len(starts)) or 1.0
+    part = np.zeros(len(pi))
+    part[kept] = pi[kept] / weights[inverse]
+    caps = keys[starts, -1] * weights / gpus
+    return Classes(keys[starts, :-1], problem.capacity / gpus, weights, caps, of, part, gpus)
+
+
+def sorted_rows(keys: Array) -> NDArray[np.int64]:
+    """Return the order in which rows rise, compared column by column; ties keep their order."""
+    for column in keys.T:
+        order = np.argsort(column, kind="stable")
+        rising = column[order]
+        if len(rising) < 2 or (rising[1:] > rising[:-1]).all():
+            return order
+        if rising[0] != rising[-1]:
+            break
+    return np.lexsort(keys.T[::-1])
+
+
+def _noncooperative(classes: Classes, backend: Backend) -> Answer:
+    return water_fill(classes, classes.weights, backend, equal=True)
+
+
+def _gavel(classes: Classes, backend: Backend) -> Answer:
+    # Normalised by the equal split: rate_l = w_l . m pi_l / sum pi, of which only what its cap
+    # lets it use: else one whose cap binds would be levelled up at the cost of the others.
+    return water_fill(classes, cap_floors(classes), backend, equal=False)
+
+
+def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> Answer:
+    """Raise the level until nobody is left who can rise.
+
+    With `equal`, OEF (9), only those whose cap binds are held, since the rest must stay equal;
+    otherwise all whose level row binds are. A positive dual proves that the tenant can not rise
+    in any solution, so who is held does not depend on the vertex.
+    """
+    held = np.zeros(len(rates), dtype=bool)
+    held_at = np.zeros(len(rates))
+    while True:
+        program = Levels(
+            *(classes.speedups, classes.capacity, rates, classes.caps),
+            *(held, held_at, equal),
+        )
+        answer = backend.levels(program)
+        reached = (classes.speedups * answer.shares).sum(axis=1)
+        level = float((reached[~held] / rates[~held]).min())
+        duals = answer.cap_prices if equal else answer.level_prices
+        binding = ~held & (duals > BINDS)
+        whole = float(rates[~held].sum())
+        if not binding.any() or (held | binding).all():
+            return Answer(
+                *(answer.shares, answer.prices * whole, answer.cap_prices),
+                *(answer.level_prices, answer.backend),
+            )
+        held_at = np.where(binding, rates * level, held_at)
+        held = held | binding
+
+
+def _cooperative(classes: Classes, backend: Backend) -> Answer:
+    """Solve (10); tenants who got more than their cap are capped, until none does."""
+    floors = cap_floors(classes)
+    capped = np.zeros(len(classes.weights), dtype=bool)
+    while True:
+        program = EnvyFree(
+            *(classes.speedups, classes.capacity, classes.weights),
+            *(np.where(capped, classes.caps, np.inf), ~capped, floors),
+        )
+        answer = backend.envy_free(program)
+        over = ~capped & (answer.shares.sum(axis=1) > classes.caps * (1 + 1e-9))
+        if not over.any():
+            _nobody_envies(program, answer)
+            return answer
+        capped = capped | over
+
+
+def cap_floors(classes: Classes) -> Array:
+    """Give each tenant's throughput with the best GPUs of its equal split that its cap allows."""
+    split = classes.weights[:, None] * classes.capacity / classes.weights.sum()
+    order = np.argsort(-classes.speedups, axis=1, kind="stable")
+    parts = np.take_along_axis(split, order, axis=1)
+    before = np.cumsum(parts, axis=1) - parts
+    taken = np.clip(classes.caps[:, None] - before, 0.0, parts)
+    speeds = np.take_along_axis(classes.speedups, order, axis=1)
+    return np.asarray((taken * speeds).sum(axis=1))
+
+
+def _max_efficiency(classes: Classes, backend: Backend) -> Answer:
+    program = Efficiency(classes.speedups, classes.capacity, classes.caps)
+    if np.isinf(classes.caps).all():
+        return most_efficient(program)
+    return backend.efficiency(program)
+
+
+SOLVE: dict[Rule, Callable[[Classes, Backend], Answer]] = {
+    Rule.NONCOOPERATIVE: _noncooperative,
+    Rule.COOPERATIVE: _cooperative,
+    Rule.GAVEL: _gavel,
+    Rule.MAX_EFFICIENCY: _max_efficiency,
+}
+
+
+def _believe(classes: Classes, answer: Answer) -> None:
+    """Check an answer against the constraints themselves, whatever the solver said of it.
+
+    Raises:
+        SolverError: it breaks one by more than `SLACK`.
+    """
+    shares = answer.shares
+    if not np.isfinite(shares).all() or (shares < 0).any():
+        raise SolverError("shares are negative or not numbers")
+    slack = SLACK * float(classes.capacity.max())
+    if (shares.sum(axis=0) > classes.capacity + slack).any():
+        raise SolverError("shares exceed the capacity of a type")
+    if (shares.sum(axis=1) > classes.caps + slack).any():
+        raise SolverError("shares exceed a cap")
+
+
+def _nobody_envies(program: EnvyFree, answer: Answer) -> None:
+    """Check all of W X^T.
+
+    Raises:
+        SolverError: one of the tenants that are watched envies by more than `SLACK`.
+    """
+    seen = program.speedups @ (answer.shares / program.weights[:, None]).T
+    envy = (seen - seen.diagonal()[:, None])[program.watched]
+    if envy.max(initial=0.0) > SLACK * float(seen.max()):
+        raise SolverError("somebody envies")

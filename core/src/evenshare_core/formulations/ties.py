@@ -1,0 +1,80 @@
+"""Where many shares are optimal: the lexicographically min-max throughputs among them.
+
+The largest throughput per unit of weight is lowered as far as the optimum allows, then the
+largest of the others, and so on: with the total fixed, nobody is far ahead for nothing. (1,1,1),
+(1,4,12), (1,4,16) on one GPU of each type give 1, 8, 10, not 1.18, 7.64, 10.18.
+
+Complementary slackness keeps every stage on the optimal face; where the first optimum is unique,
+which its duals show, there is no stage at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from evenshare_core.formulations.lp import DUAL, Program, Rows
+from evenshare_core.formulations.problems import Array, SolverError
+
+# More stages than this leave the rest to the vertex that the simplex ends at, which depends on
+# the canonical order of the tenants alone.
+STAGES = 64
+ROUNDING = 1e-12  # by which a ceiling is above what was reached
+INF = float("inf")
+
+Complete = Callable[[Array], bool]
+
+
+def min_max(
+    model: Program, values: Array, speedups: Array, per_weight: Array, complete: Complete
+) -> Array:
+    """Return the columns of the optimum whose throughputs are lexicographically min-max.
+
+    `model` is at its optimum `values`: shares of each tenant in turn, then nothing else.
+    `speedups[l] . shares[l] * per_weight[l]` is compared. `complete` says whether values keep to
+    all rows, and else adds some that they break to the model.
+    """
+    if not model.hold_optimum():
+        return values
+    tenants, types = speedups.shape
+    top = model.add_column()
+    first = int(model.highs.getNumRow())
+    levels = speedups * per_weight[:, None]
+    rows = Rows()
+    for place, level in enumerate(levels):
+        # The top is above each tenant's level: s - w_l . z_l >= 0.
+        columns = np.append(np.arange(types) + place * types, top)
+        rows.add(columns, np.append(-level, 1.0), 0.0, INF)
+    try:
+        model.add(rows)
+    except SolverError:
+        return values
+    model.lower(top)
+    open_ = np.ones(tenants, dtype=bool)
+    for _ in range(STAGES):
+        try:
+            found, duals = _solved(model, complete, tenants * types)
+        except SolverError:
+            # Bounds that are held exactly can miss by rounding; what was found is as optimal.
+            return values
+        values = found[: tenants * types]
+        lowered = open_ & (np.abs(duals[first : first + tenants]) > DUAL)
+        open_ &= ~lowered
+        if not lowered.any() or not open_.any():
+            return values
+        at = (levels * values.reshape(tenants, types)).sum(axis=1)
+        for tenant in np.flatnonzero(lowered):
+            # No optimum that keeps the others down has it lower: this is its ceiling.
+            place = first + int(tenant)
+            model.highs.changeCoeff(place, top, 0.0)
+            model.highs.changeRowBounds(place, -float(at[tenant]) - ROUNDING, INF)
+    return values
+
+
+def _solved(model: Program, complete: Complete, columns: int) -> tuple[Array, Array]:
+    """Solve until no row is missing."""
+    while True:
+        values, duals = model.solve()
+        if complete(values[:columns]):
+            return values, duals

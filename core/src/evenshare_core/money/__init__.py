@@ -1,0 +1,1 @@
+"""Money: fixed point, posted prices, and splits of income."""

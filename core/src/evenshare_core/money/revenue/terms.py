@@ -1,0 +1,303 @@
+"""From lease events to closed terms with their lenders' weights: a pure sweep over time.
+
+A term begins when its lease started (the first one) or was renewed, and closes when it is
+renewed again or ended. A lease that never started has no usage.
+
+Late events: events carry the order of the pool's writer, and an executor may report a start
+or an end after the round that came later in pool time. Observed events wait in `pending`
+until a round's instant (the watermark) reaches them, and are then taken in the order of pool
+time; so ends reported together, in any order, meet exact integrals. One that is reported
+after later ones were taken is charged for its exact times all the same; only for the lenders'
+weights it counts from the last of those on, because earlier terms were split with what was
+known then.
+The result depends on the events alone, never on how they were cut into batches.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.revenue.idle import IdleSums, weights_between
+
+# A round writes these at its own instant: nothing before it is still to be expected.
+ROUND_KINDS = frozenset({"granted", "renewed", "priced"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One lease event as the sweep reads it; `at_us` is pool time, 0 stands for no lease."""
+
+    number: int
+    kind: str
+    at_us: int
+    lease: int
+    job: int
+    tenant: int
+    term: int
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedTerm:
+    """A term that is over. `starts_us` is None where the executor never started it.
+
+    `weights`: lender -> idle GPU-microseconds over the term (only where GPUs were borrowed).
+    `event`: the number of the event that closed it.
+    """
+
+    lease: int
+    job: int
+    tenant: int
+    gpu_type: str
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    starts_us: int | None
+    ends_us: int
+    event: int
+    weights: Mapping[int, int]
+
+    @property
+    def held_us(self) -> int:
+        """How long the GPUs were held, at least 0."""
+        return 0 if self.starts_us is None else self.ends_us - self.starts_us
+
+
+@dataclass(slots=True)
+class _Open:
+    """The present term of a lease that has not ended."""
+
+    job: int
+    tenant: int
+    gpu_type: str
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    starts_us: int | None = None
+    mark_us: int = 0
+
+
+class Sweep:
+    """Feed it every event of a pool once, in number order; it answers with closed terms.
+
+    `anomalies` collects (event number, what) that contradict the contract: they are skipped,
+    and a check reports them.
+    """
+
+    def __init__(self) -> None:
+        self.watermark_us = 0
+        self.anomalies: list[tuple[int, str]] = []
+        self._types: dict[str, IdleSums] = {}
+        self._open: dict[int, _Open] = {}
+        self._marks: dict[tuple[str, int], tuple[int, dict[int, int]]] = {}
+        self._pending: list[tuple[int, int, Event]] = []
+        self._last_us: dict[int, int] = {}
+
+    def feed(self, event: Event) -> list[ClosedTerm]:
+        """Take the next event; return the terms that are closed by what is known now."""
+        at_us = max(event.at_us, self._last_us.get(event.lease, 0))
+        if event.lease:
+            # A lease's own events keep their order, whatever clocks said.
+            self._last_us[event.lease] = at_us
+        heapq.heappush(self._pending, (at_us, event.number, event))
+        if event.kind in ROUND_KINDS:
+            return self.rest(event.at_us)
+        return self.rest(self.watermark_us)
+
+    def rest(self, until_us: int) -> list[ClosedTerm]:
+        """Take all pending events up to `until_us`: no earlier ones are expected any more."""
+        self.watermark_us = max(self.watermark_us, until_us)
+        closed: list[ClosedTerm] = []
+        while self._pending and self._pending[0][0] <= self.watermark_us:
+            at_us, _, event = heapq.heappop(self._pending)
+            term = self._take(event, at_us)
+            if term is not None:
+                closed.append(term)
+        return closed
+
+    @property
+    def pending_us(self) -> int | None:
+        """Instant of the earliest pending event; None without one."""
+        return self._pending[0][0] if self._pending else None
+
+    @property
+    def running(self) -> dict[tuple[int, int], _Open]:
+        """Terms that are not closed: (lease, term) -> its figures."""
+        return {(lease, term.term): term for lease, term in self._open.items()}
+
+    @property
+    def awaited(self) -> list[int]:
+        """Leases whose grant is pending."""
+        return [event.lease for _, _, event in self._pending if event.kind == "granted"]
+
+    def _take(self, event: Event, at_us: int) -> ClosedTerm | None:
+        if event.kind == "entitled":
+            self._entitle(event, at_us)
+        elif event.kind == "granted":
+            self._open[event.lease] = _opened(event)
+        elif event.kind in ("started", "renewed", "ended"):
+            present = self._open.get(event.lease)
+            if present is None:
+                self._last_us.pop(event.lease, None)
+                self.anomalies.append((event.number, f"{event.kind} without a grant"))
+            elif event.kind == "started":
+                self._start(event, present, at_us)
+            elif event.kind == "renewed":
+                return self._renew(event, present, at_us)
+            else:
+                return self._end(event, present, at_us)
+        return None
+
+    def _entitle(self, event: Event, at_us: int) -> None:
+        rows = {
+            int(tenant): (int(gpus), None if lendable is None else int(lendable))
+            for tenant, (gpus, lendable) in event.data["quotas"].items()
+        }
+        self._sums(event.data["gpu_type"]).entitle(at_us, int(event.data["capacity"]), rows)
+
+    def _start(self, event: Event, present: _Open, at_us: int) -> None:
+        if present.starts_us is not None:
+            self.anomalies.append((event.number, "started twice"))
+            return
+        self._begin(present, at_us)
+
+    def _renew(self, event: Event, present: _Open, at_us: int) -> ClosedTerm:
+        closed = self._close(event, present, at_us)
+        following = _opened(event)
+        self._open[event.lease] = following
+        if present.starts_us is not None:
+            self._begin(following, at_us)
+        return closed
+
+    def _end(self, event: Event, present: _Open, at_us: int) -> ClosedTerm:
+        if event.data.get("started") and present.starts_us is None:
+            self.anomalies.append((event.number, "ended as started, but no start was seen"))
+        closed = self._close(event, present, at_us)
+        del self._open[event.lease]
+        self._last_us.pop(event.lease, None)
+        return closed
+
+    def _begin(self, term: _Open, at_us: int) -> None:
+        term.starts_us = at_us
+        sums = self._sums(term.gpu_type)
+        if term.borrowed:
+            mark = self._mark(term.gpu_type, at_us)
+            term.mark_us = sums.now_us
+            key = (term.gpu_type, term.mark_us)
+            self._marks[key] = (self._marks.get(key, (0, mark))[0] + 1, mark)
+        sums.use(at_us, term.tenant, term.own)
+
+    def _close(self, event: Event, term: _Open, at_us: int) -> ClosedTerm:
+        weights: Mapping[int, int] = {}
+        if term.starts_us is not None:
+            if term.borrowed:
+                weights = self._weights(term, at_us)
+            self._sums(term.gpu_type).use(at_us, term.tenant, -term.own)
+        return ClosedTerm(
+            lease=event.lease,
+            job=term.job,
+            tenant=term.tenant,
+            gpu_type=term.gpu_type,
+            term=term.term,
+            own=term.own,
+            borrowed=term.borrowed,
+            price_micro=term.price_micro,
+            starts_us=term.starts_us,
+            ends_us=at_us,
+            event=event.number,
+            weights=weights,
+        )
+
+    def _weights(self, term: _Open, at_us: int) -> dict[int, int]:
+        after = self._mark(term.gpu_type, at_us)
+        sums = self._sums(term.gpu_type)
+        key = (term.gpu_type, term.mark_us)
+        users, before = self._marks[key]
+        if users == 1:
+            del self._marks[key]
+        else:
+            self._marks[key] = (users - 1, before)
+        if sums.now_us == term.mark_us:
+            # Start and end were both reported late: the idle GPUs of this instant decide.
+            return sums.rates()
+        return weights_between(before, after)
+
+    def _mark(self, gpu_type: str, at_us: int) -> dict[int, int]:
+        sums = self._sums(gpu_type)
+        known = self._marks.get((gpu_type, max(at_us, sums.now_us)))
+        return known[1] if known else sums.mark(at_us)
+
+    def _sums(self, gpu_type: str) -> IdleSums:
+        return self._types.setdefault(gpu_type, IdleSums())
+
+    def to_state(self) -> dict[str, Any]:
+        """Return everything that the next batch needs, as JSON values."""
+        return {
+            "version": 1,
+            "watermark_us": self.watermark_us,
+            "types": {name: sums.to_state() for name, sums in self._types.items()},
+            "open": {str(lease): _open_row(term) for lease, term in self._open.items()},
+            "marks": [
+                [name, at_us, users, {str(key): total for key, total in mark.items()}]
+                for (name, at_us), (users, mark) in self._marks.items()
+            ],
+            "pending": [_pending_row(at_us, event) for at_us, _, event in sorted(self._pending)],
+            "last_us": {str(lease): at_us for lease, at_us in self._last_us.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Sweep:
+        """Restore what `to_state` gave; an empty state is a new sweep."""
+        sweep = cls()
+        if not state:
+            return sweep
+        sweep.watermark_us = state["watermark_us"]
+        sweep._types = {name: IdleSums.from_state(row) for name, row in state["types"].items()}
+        sweep._open = {int(lease): _Open(*row) for lease, row in state["open"].items()}
+        sweep._marks = {
+            (name, at_us): (users, {int(key): total for key, total in mark.items()})
+            for name, at_us, users, mark in state["marks"]
+        }
+        # Stored in order, and a sorted list is a heap.
+        sweep._pending = [(row[0], row[1], Event(*row[1:])) for row in state["pending"]]
+        sweep._last_us = {int(lease): at_us for lease, at_us in state["last_us"].items()}
+        return sweep
+
+
+def price_to_micro(price: Any) -> int:
+    """Return a price of an event's data (decimal text, or whole credits) as micro-credits.
+
+    Raises:
+        TypeError: it is anything else, a float above all.
+    """
+    if isinstance(price, bool) or not isinstance(price, str | int):
+        raise TypeError(f"a price must be decimal text, not {type(price).__name__}")
+    return to_micro(Decimal(price))
+
+
+def _opened(event: Event) -> _Open:
+    data = event.data
+    return _Open(
+        job=event.job,
+        tenant=event.tenant,
+        gpu_type=data["gpu_type"],
+        term=event.term,
+        own=int(data["own"]),
+        borrowed=int(data["borrowed"]),
+        price_micro=price_to_micro(data["price"]),
+    )
+
+
+def _open_row(term: _Open) -> list[Any]:
+    return [getattr(term, name) for name in _Open.__slots__]
+
+
+def _pending_row(at_us: int, event: Event) -> list[Any]:
+    return [at_us, *(getattr(event, name) for name in Event.__slots__)]

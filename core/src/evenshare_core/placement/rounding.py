@@ -1,0 +1,145 @@
+"""From fractional shares to whole GPUs: deviations are carried, so that the average comes out.
+
+Source: OEF (Middleware 2024), 4.3. Each round and GPU type `real = round(ideal + dev)`, then
+`dev += ideal - real`. All values are integers: `unit` of them are one GPU, so that every machine
+rounds alike.
+
+1. A row gets the whole GPUs of what it wants (`ideal + dev`). Where that is more than there are,
+   GPUs are taken back from the row that misses least afterwards.
+2. The GPUs that are left go to the largest remainder, and on to the next, among rows that want any
+   of the type and can use more.
+3. A row that got less than its smallest gang is set to 0, and its GPUs go to the next remainder in
+   the same round; the one that wanted least goes first. What it missed stays in its deviation,
+   so that it grows until a gang fits.
+
+Ties go to the earlier row. Departure: the paper compares a tenant's sum over all types with its
+smallest gang, because it may place a gang over several types. A lease has one GPU type, so the
+comparison is made type by type
+(tests/unit/core/test_rounding.py::TestSmallGangs::test_are_compared_type_by_type).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+
+class Want(NamedTuple):
+    """One row of a division; tuples have an entry per GPU type, slowest type first.
+
+    `wants`: ideal + deviation, in units. `gangs`: the smallest gang that may run there, in GPUs
+    (0: none may). `most`: GPUs that the row can use over all types.
+    """
+
+    wants: tuple[int, ...]
+    gangs: tuple[int, ...]
+    most: int
+
+
+def round_shares(rows: Sequence[Want], capacity: Sequence[int], unit: int) -> list[tuple[int, ...]]:
+    """Return whole GPUs per row and type; the sum of a type is at most its capacity.
+
+    Rows come in the order of their ids. The fastest type is rounded first, so that a row which
+    reaches `most` does so there.
+    """
+    given = [[0] * len(capacity) for _ in rows]
+    left = [row.most for row in rows]
+    for kind in reversed(range(len(capacity))):
+        one = _Type(rows, kind, left, unit)
+        one.take_back(capacity[kind])
+        one.give_out(capacity[kind])
+        for index, gpus in enumerate(one.real):
+            given[index][kind] = gpus
+            left[index] -= gpus
+    return [tuple(row) for row in given]
+
+
+def deviation(before: int, ideal: int, real: int, bound: int) -> int:
+    """Return `dev + ideal - real`, kept within +-`bound`; all in units.
+
+    The bound is the largest gang of any row: who makes room for it is owed as much.
+    """
+    return max(-bound, min(bound, before + ideal - real))
+
+
+class _Type:
+    """The division of one GPU type; `real` are whole GPUs per row."""
+
+    def __init__(self, rows: Sequence[Want], kind: int, left: Sequence[int], unit: int) -> None:
+        self._wants = [row.wants[kind] for row in rows]
+        self._gangs = [row.gangs[kind] for row in rows]
+        self._left = left
+        self._unit = unit
+        self.real = [
+            min(max(0, row.wants[kind] // unit), left[index]) if row.gangs[kind] else 0
+            for index, row in enumerate(rows)
+        ]
+        self._total = sum(self.real)
+
+    def _missing(self, index: int) -> int:
+        """What a row still wants, in units; below 0 where it got more."""
+        return self._wants[index] - self.real[index] * self._unit
+
+    def take_back(self, capacity: int) -> None:
+        """Deviations may want more than there is: take where the least is missing afterwards."""
+        heap = [self._less(index) for index, gpus in enumerate(self.real) if gpus > 0]
+        heapify(heap)
+        while self._total > capacity:
+            _, negative, gpus = heappop(heap)
+            self._total -= self.real[-negative] - gpus
+            self.real[-negative] = gpus
+            if gpus:
+                heappush(heap, self._less(-negative))
+
+    def _less(self, index: int) -> tuple[int, int, int]:
+        """One GPU less, or none at all below the smallest gang: (then missing, -row, GPUs)."""
+        gpus = self.real[index] - 1
+        if gpus < self._gangs[index]:
+            gpus = 0
+        return (self._wants[index] - gpus * self._unit, -index, gpus)
+
+    def give_out(self, capacity: int) -> None:
+        """The largest remainder first; a row below its smallest gang gives its GPUs back."""
+        heap = [
+            (-self._missing(index), index)
+            for index in range(len(self.real))
+            if self._may_have_more(index)
+        ]
+        heapify(heap)
+        below: list[tuple[int, int]] = []  # (wants, -row): the least first, of equals the last
+        for index in range(len(self.real)):
+            self._note(index, below)
+        out: set[int] = set()
+        while True:
+            while self._total < capacity and heap:
+                _, index = heappop(heap)
+                if index in out or not self._may_have_more(index):
+                    continue
+                self.real[index] += 1
+                self._total += 1
+                self._note(index, below)
+                heappush(heap, (-self._missing(index), index))
+            smallest = self._below(below)
+            if smallest is None:
+                return
+            out.add(smallest)
+            self._total -= self.real[smallest]
+            self.real[smallest] = 0
+
+    def _may_have_more(self, index: int) -> bool:
+        if not self._gangs[index] or self._wants[index] <= 0:
+            return False
+        return self.real[index] < self._left[index]
+
+    def _note(self, index: int, below: list[tuple[int, int]]) -> None:
+        """Remember a row that has less than its smallest gang; it may have more by then."""
+        if 0 < self.real[index] < self._gangs[index]:
+            heappush(below, (self._wants[index], -index))
+
+    def _below(self, below: list[tuple[int, int]]) -> int | None:
+        while below:
+            index = -heappop(below)[1]
+            if 0 < self.real[index] < self._gangs[index]:
+                return index
+        return None

@@ -1,0 +1,75 @@
+"""Lets jobs stay where they are by exchanging the places of a round's picks.
+
+A round may give the GPUs of an expired lease to a job that comes first, and then pick the
+lease's own job as well, which would have to move: a checkpoint and a cold start for nothing,
+when the first job could as well have had the other place. Who is picked, in which order and by
+which key, stays as decided; only places are exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from evenshare_core.domain.decision import Grant, Renew
+from evenshare_core.domain.leases import Lease
+
+
+def stay(
+    grants: Sequence[Grant], renewals: Sequence[Renew], leases: Iterable[Lease]
+) -> tuple[list[Grant], list[Renew]]:
+    """Turn grants to jobs that hold an expired lease into renewals, where places can change.
+
+    On one node each: the jobs that took exactly the lease's GPUs go where its job would have
+    gone. A lease over several nodes, or one whose GPUs went to a larger gang, does move.
+    Per-node use is unchanged, so what fitted before fits after.
+    """
+    held = {lease.job: lease for lease in leases}
+    placed = {grant.job: grant for grant in grants}
+    on_node: dict[int, list[int]] = {}  # single-node grants by node, in pick order
+    for grant in grants:
+        if len(grant.placement) == 1:
+            on_node.setdefault(grant.placement[0][0], []).append(grant.job)
+    kept = list(renewals)
+    for grant in grants:
+        lease = held.get(grant.job)
+        if lease is None or len(lease.placement) != 1 or len(grant.placement) != 1:
+            continue
+        if lease.gpu_type != grant.gpu_type:
+            continue
+        home, gpus = lease.placement[0]
+        away = placed[grant.job].placement[0][0]
+        guests = _exactly(gpus, [job for job in on_node.get(home, []) if job != grant.job], placed)
+        if home != away and guests is None:
+            continue
+        for job in (guests or []) if home != away else []:
+            guest = placed[job]
+            place = ((away, guest.placement[0][1]),)
+            placed[job] = msgspec.structs.replace(guest, placement=place)
+            on_node[home].remove(job)
+            on_node[away].append(job)
+        on_node[away].remove(grant.job)
+        del placed[grant.job]
+        kept.append(_renewal(grant, lease))
+    order = [grant for grant in grants if grant.job in placed]
+    return [placed[grant.job] for grant in order], sorted(kept, key=lambda one: one.order)
+
+
+def _exactly(gpus: int, jobs: Sequence[int], placed: dict[int, Grant]) -> list[int] | None:
+    """Choose jobs whose GPUs sum to exactly `gpus`, larger ones first; None where none do."""
+    chosen, left = [], gpus
+    for job in sorted(jobs, key=lambda job: (-placed[job].placement[0][1], placed[job].order)):
+        size = placed[job].placement[0][1]
+        if size <= left:
+            chosen.append(job)
+            left -= size
+        if left == 0:
+            return chosen
+    return None
+
+
+def _renewal(grant: Grant, lease: Lease) -> Renew:
+    return Renew(
+        grant.order, lease.id, grant.job, grant.tenant, grant.gpu_type, lease.gpus, grant.key
+    )

@@ -1,0 +1,151 @@
+"""One round of any policy: the only call that the engine, the simulator and a replay make.
+
+1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
+2. ask the policy;
+3. fix own and borrowed GPUs and the price of each new term (`terms.settle`);
+4. tell each tenant's share, with rho before and after;
+5. post the prices of the next round from what is used now;
+6. check the invariants of every decision.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from evenshare_core.domain.decision import Decision, Grant, Renew, Share
+from evenshare_core.domain.invariants import InvariantViolation, violations
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.fairness.gpu_time import advance, windowed
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.shared.terms import settle
+
+__all__ = ["InvariantViolation", "Policy", "decide_round"]
+
+
+def decide_round(snapshot: Snapshot) -> Decision:
+    """Return the decision of one round: a pure function of the snapshot.
+
+    Raises:
+        UnknownPolicyError, OptionError: the pool's setting is wrong.
+        ValueError: the changes contradict the service sums.
+        InvariantViolation: the policy broke an invariant; all of them are listed.
+    Source: architecture, "One round function".
+    """
+    policy = registry.policy(snapshot.policy)
+    options = registry.options(snapshot.policy, snapshot.options)
+    service = advance(
+        snapshot.service,
+        snapshot.changes,
+        snapshot.at_us,
+        capacity=_capacity(snapshot),
+        window_us=options.fairness_window_us,
+    )
+    ready = msgspec.structs.replace(snapshot, service=service, changes=())
+    answer = policy.decide(ready)
+    terms = settle(ready, answer)
+    decision = Decision(
+        at_us=snapshot.at_us,
+        grants=terms.grants,
+        renewals=terms.renewals,
+        ends=terms.ends,
+        skips=terms.skips,
+        service=service,
+        memory=answer.memory,
+        ideals=answer.ideals,
+        solve=answer.solve,
+    )
+    decision = msgspec.structs.replace(
+        decision, shares=_shares(ready, decision), prices=_prices(ready, decision)
+    )
+    found = violations(ready, decision)
+    if found:
+        raise InvariantViolation(found)
+    return decision
+
+
+def _capacity(snapshot: Snapshot) -> dict[str, int]:
+    """GPUs that may be scheduled now, per type."""
+    capacity: dict[str, int] = {}
+    for node in snapshot.nodes:
+        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    return capacity
+
+
+class _Use:
+    """GPUs of one (tenant, GPU type) over the round."""
+
+    __slots__ = ("borrowed", "got", "held_before", "own")
+
+    def __init__(self) -> None:
+        self.held_before = self.got = self.own = self.borrowed = 0
+
+
+def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _Use]:
+    uses: dict[tuple[int, str], _Use] = {}
+    changed = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
+    for lease in snapshot.leases:
+        use = uses.setdefault((lease.tenant, lease.gpu_type), _Use())
+        use.held_before += lease.gpus
+        if lease.id not in changed:
+            use.own += lease.own
+            use.borrowed += lease.borrowed
+    terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+    for term in terms:
+        use = uses.setdefault((term.tenant, term.gpu_type), _Use())
+        use.got += term.own + term.borrowed
+        use.own += term.own
+        use.borrowed += term.borrowed
+    return uses
+
+
+def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
+    """Each claim's round; eq. (8) for what it deserves, whatever the policy selects by."""
+    uses = _uses(snapshot, decision)
+    at_us, lease_us = snapshot.at_us, snapshot.lease_us
+    shares = []
+    for claim in decision.service.claims:
+        use = uses.get((claim.tenant, claim.gpu_type)) or _Use()
+        share = min(claim.demand, claim.quota)
+        alloc, fair = windowed(claim, at_us)
+        alloc_after = alloc + (use.own + use.borrowed) * lease_us
+        fair_after = fair + share * lease_us
+        shares.append(
+            Share(
+                tenant=claim.tenant,
+                gpu_type=claim.gpu_type,
+                quota=claim.quota,
+                demand=claim.demand,
+                deserved=share,
+                held_before=use.held_before,
+                got=use.got,
+                own=use.own,
+                borrowed=use.borrowed,
+                alloc_gpu_us=alloc,
+                fair_gpu_us=fair,
+                rho_before=_rho(alloc, fair),
+                rho_after=_rho(alloc_after, fair_after),
+            )
+        )
+    return tuple(shares)
+
+
+def _rho(alloc: int, fair: int) -> float | None:
+    return alloc / fair if fair else None
+
+
+def _prices(snapshot: Snapshot, decision: Decision) -> tuple[PoolPrice, ...]:
+    """Eq. (8) of Astraea-online on the GPUs used from now on; valid in the next round."""
+    capacity = _capacity(snapshot)
+    used: dict[str, int] = {}
+    for (_, gpu_type), use in _uses(snapshot, decision).items():
+        used[gpu_type] = used.get(gpu_type, 0) + use.own + use.borrowed
+    rows = []
+    for row in sorted(snapshot.prices, key=lambda row: row.gpu_type):
+        use_now, all_now = used.get(row.gpu_type, 0), capacity.get(row.gpu_type, 0)
+        price = posted_price_micro(row.base_micro, row.theta_milli, use_now, all_now)
+        rows.append(
+            PoolPrice(row.gpu_type, price, use_now, all_now, row.base_micro, row.theta_milli)
+        )
+    return tuple(rows)

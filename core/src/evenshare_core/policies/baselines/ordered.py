@@ -1,0 +1,212 @@
+"""One round of a policy that is an order of jobs: who is first is placed first.
+
+Not a policy. A baseline says the order and the rules below; limits, placement and reasons are
+those of every policy.
+
+- Leases that ended are renewed before anything is placed, unless the policy preempts: then they
+  queue with the jobs that wait, and keep their GPUs if nobody before them took those.
+- `strict`: the first job of a queue that does not fit blocks those behind it. One that may
+  never run (larger than the pool, refused by a limit) blocks nobody.
+- `whole_nodes`: a gang larger than a node takes whole nodes, and one more for what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision, End, Grant, Key, Renew
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.placement.consolidated import FreeGpus, Room, rooms
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.terms import lapsed
+
+
+class Candidate(NamedTuple):
+    """A job that waits or whose lease ended, with its GPU-time sums."""
+
+    job: Job
+    sums: JobService
+    lease: Lease | None
+
+    @property
+    def gpu_type(self) -> str:
+        """The type that it claims."""
+        return self.sums.gpu_type
+
+
+class Rule(NamedTuple):
+    """What a baseline is: an order, and how strictly it is kept.
+
+    `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
+    a job that may not run at all; one that `admits` does not let in waits like one that does
+    not fit. `given` is told of every new lease.
+    """
+
+    order: Callable[[Candidate], tuple[Any, ...]]
+    queue: Callable[[Candidate], tuple[int, str]]
+    strict: bool = True
+    preempts: bool = False
+    whole_nodes: bool = False
+    limit: Callable[[Candidate], Refusal | None] = lambda _: None
+    admits: Callable[[Candidate], bool] = lambda _: True
+    given: Callable[[Candidate], None] = lambda _: None
+
+
+def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
+    """Answer one round by the rule; `memory` goes on as it is.
+
+    Raises:
+        ValueError: a job is in the snapshot that no change told the sums of.
+    """
+    picks = _Picks(snapshot, rule)
+    candidates = _candidates(snapshot)
+    if not rule.preempts:
+        ended = [one for one in candidates if one.lease is not None]
+        for candidate in sorted(ended, key=_since):
+            picks.try_job(candidate)
+        candidates = [one for one in candidates if one.lease is None]
+    for candidate in sorted(candidates, key=rule.order):
+        picks.consider(candidate)
+    return Decision(
+        at_us=snapshot.at_us,
+        grants=tuple(picks.grants),
+        renewals=tuple(picks.renewals),
+        ends=picks.ends(),
+        skips=tuple(explain.skips(picks.queues(), picks.rooms, picks.admission)),
+        memory=snapshot.memory,
+    )
+
+
+def _since(candidate: Candidate) -> tuple[int, int]:
+    lease = candidate.lease
+    return (0, 0) if lease is None else (lease.started_us, lease.id)
+
+
+def _candidates(snapshot: Snapshot) -> list[Candidate]:
+    ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
+    running = {lease.job for lease in snapshot.leases if lease.job not in ended}
+    sums = {row.job: row for row in snapshot.service.jobs}
+    rows = []
+    for job in snapshot.jobs:
+        if job.id in running:
+            continue
+        if job.id not in sums:
+            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
+        rows.append(Candidate(job, sums[job.id], ended.get(job.id)))
+    return rows
+
+
+def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
+    """Whether a gang's placement is as consolidated as it can be on nodes of `size` GPUs."""
+    whole, rest = divmod(gpus, size)
+    return len(placement) == whole + bool(rest) and (
+        sum(1 for _, count in placement if count == size) == whole
+    )
+
+
+def find_place(free: FreeGpus, gpus: int, *, whole_nodes: bool) -> Placement | None:
+    """Best fit on one node, else the fewest nodes; None when it must wait. Takes nothing."""
+    placement = free.find(gpus)
+    if placement is None or not whole_nodes or fits_whole_nodes(placement, gpus, free.size):
+        return placement
+    return placement if gpus <= free.size else None
+
+
+class _Picks:
+    """What the round has given so far."""
+
+    def __init__(self, snapshot: Snapshot, rule: Rule) -> None:
+        self._snapshot, self._rule = snapshot, rule
+        self.rooms = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us)
+        for row in snapshot.service.claims:  # a type whose nodes are all gone
+            self.rooms.setdefault(row.gpu_type, Room({}, {}, {}))
+        self.admission = Admission(snapshot)
+        self.grants: list[Grant] = []
+        self.renewals: list[Renew] = []
+        self._refused: dict[int, Refusal] = {}
+        self._waits: dict[tuple[int, str], list[Candidate]] = {}
+        self._blocked: dict[tuple[int, str], int] = {}  # queue: the job that blocks it
+
+    def consider(self, candidate: Candidate) -> None:
+        """Place a candidate, unless its queue is blocked."""
+        queue = self._rule.queue(candidate)
+        blocked = queue in self._blocked
+        if not blocked and self.try_job(candidate):
+            return
+        if blocked:
+            self._wait(candidate)
+        elif self._rule.strict and candidate.job.id not in self._refused:
+            self._blocked[queue] = candidate.job.id
+
+    def try_job(self, candidate: Candidate) -> bool:
+        """Give a candidate its gang, if it may have it and it fits; else let it wait."""
+        job, sums, lease = candidate
+        room = self.rooms[sums.gpu_type]
+        refusal = self._rule.limit(candidate) or self.admission.check(job, sums.gpu_type)
+        if job.gpus > room.capacity:
+            refusal = Refusal(Reason.TOO_LARGE)
+        if refusal is not None:
+            self._refused[job.id] = refusal
+            self._wait(candidate)
+            return False
+        if lease is not None and room.renew(lease.placement):
+            self._renew(lease)
+            return True
+        placement = self._place(room, job.gpus) if self._rule.admits(candidate) else None
+        if placement is None:
+            self._wait(candidate, dropped=True)
+            return False
+        order = len(self.grants) + len(self.renewals) + 1
+        key = Key(None, None)
+        self.grants.append(Grant(order, job.id, job.tenant, sums.gpu_type, placement, key))
+        self.admission.take(job.tenant, sums.gpu_type, job.gpus)
+        self._rule.given(candidate)
+        return True
+
+    def _place(self, room: Room, gpus: int) -> Placement | None:
+        if find_place(room.reach, gpus, whole_nodes=self._rule.whole_nodes) is None:
+            return None
+        return room.place(gpus)
+
+    def _renew(self, lease: Lease) -> None:
+        order = len(self.grants) + len(self.renewals) + 1
+        self.renewals.append(
+            Renew(
+                order,
+                lease.id,
+                lease.job,
+                lease.tenant,
+                lease.gpu_type,
+                lease.gpus,
+                Key(None, None),
+            )
+        )
+        self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
+
+    def _wait(self, candidate: Candidate, *, dropped: bool = False) -> None:
+        key = (candidate.job.tenant, candidate.gpu_type)
+        self._waits.setdefault(key, []).append(candidate)
+        if candidate.lease is not None and not dropped:
+            self.rooms[candidate.gpu_type].drop(candidate.lease.placement)
+
+    def ends(self) -> tuple[End, ...]:
+        """Leases that ended and were not renewed, with the reason."""
+        renewed = {row.lease for row in self.renewals}
+        return lapsed(self._snapshot, renewed, self._refused)
+
+    def queues(self) -> list[explain.Queue]:
+        """The jobs that wait, as they are explained."""
+        rows = []
+        for (tenant, gpu_type), waits in sorted(self._waits.items()):
+            queues = {self._rule.queue(one) for one in waits}
+            blockers = [self._blocked[queue] for queue in queues if queue in self._blocked]
+            jobs = sorted((one.job for one in waits), key=arrival_order)
+            blocker = min(blockers, default=None)
+            rows.append(explain.Queue(tenant, gpu_type, jobs, None, None, blocker))
+        return rows

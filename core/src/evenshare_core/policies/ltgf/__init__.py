@@ -1,0 +1,1 @@
+"""Long-term GPU-time fairness (LTGF), the policy of the first paper."""

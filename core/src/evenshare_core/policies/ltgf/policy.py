@@ -1,0 +1,256 @@
+"""LTGF: the two-phase lease scheduler of long-term GPU-time fairness.
+
+Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
+IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
+
+| paper | here | unit |
+|---|---|---|
+| T, tenants | claims: one per (tenant, GPU type) | |
+| N, pending jobs | candidates: pending jobs and jobs whose lease ended | |
+| M, free GPUs | `placement.consolidated.Room.reach` | GPUs |
+| rho_j (12) | `Claim.rho()`: AllocTime / FairTime | ratio |
+| rho_ij (15) | `Claim.job_rho()` | ratio |
+| reward_i | minus the score of a `Candidate` | ratio |
+| r_i | `Job.gpus` | GPUs |
+| t_lease | `snapshot.lease_us` | micro-seconds |
+
+Equations implemented: (12), (15), (16); (8), (9), (13), (14) are in `fairness.gpu_time`.
+
+Departures, each with its test in tests/papers/test_ltgf.py:
+- Only jobs whose lease ends by this round are candidates, not all running ones
+  (`TestRenewal`): rounds are much shorter than leases.
+- `work_conserving` (default): a job that does not fit does not take its tenant out of the round
+  (`TestFastEqualsLiteral`); line 17 when off.
+- A tenant with FairTime = 0 sorts as rho = 0 until it received or was charged anything, then
+  behind all others by GPU-time over quota: else one without quota would always be first
+  (`TestUndefinedRho`). Its jobs likewise, by GPU-time over weight.
+- A gang passed over at the head of the least-rho tenant for longer than K leases gets nodes
+  held back until it fits (`TestBigGang`).
+- A job that is picked again stays where it is whenever those that took its GPUs can have its
+  new place instead (tests/unit/core/test_stability.py): picks and their order are unchanged.
+- `fairness_window_s` applies to tenants; a job's rho counts from its submission
+  (`TestFairnessWindow`).
+
+All orders end in (submitted_us, id).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.placement.consolidated import Room, rooms
+from evenshare_core.placement.stability import stay
+from evenshare_core.policies.ltgf.options import LtgfOptions
+from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims
+from evenshare_core.policies.policy import parse_options
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.terms import lapsed
+
+
+class Ltgf:
+    """The policy; see the module's docstring."""
+
+    name = "ltgf"
+    version = "2"
+    options_type = LtgfOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round; needs `snapshot.service` at the round's instant."""
+        tenants, pick, reservations = self.picks(snapshot)
+        grants, renewals = stay(pick.grants, pick.renewals, snapshot.leases)
+        renewed = {renewal.lease for renewal in renewals}
+        return Decision(
+            at_us=snapshot.at_us,
+            grants=tuple(grants),
+            renewals=tuple(renewals),
+            ends=lapsed(snapshot, renewed, pick.refused),
+            skips=_skips(tenants, pick),
+            memory=reservations.memory(pick.picked),
+        )
+
+    def picks(self, snapshot: Snapshot) -> tuple[list[Claim], Picks, Reservations]:
+        """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
+        options = parse_options(LtgfOptions, snapshot.options)
+        tenants = claims(snapshot, options)
+        pick = Picks.begin(snapshot, options)
+        reservations = Reservations.load(snapshot, options.reserve_after_leases)
+        select(tenants, pick, reservations, options)
+        return tenants, pick, reservations
+
+
+POLICY = Ltgf()
+
+
+def select(
+    tenants: list[Claim], pick: Picks, reservations: Reservations, options: LtgfOptions
+) -> None:
+    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2.
+
+    The simulator comes in here, with queues and rooms that it keeps between rounds.
+    """
+    _serve_reserved(tenants, pick, reservations)
+    _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
+
+
+def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservations) -> None:
+    """A gang that waited too long goes first; if it does not fit, nodes are held back for it."""
+    if not reservations:
+        return
+    pending = {
+        candidate[4]: (claim, candidate)
+        for claim in tenants
+        for candidate in claim.queue
+        if candidate[7] is None and candidate[5].gpus <= pick.rooms[claim.gpu_type].capacity
+    }
+    reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
+    for gpu_type, job_id in reservations.due():
+        claim, candidate = pending[job_id]
+        if pick.try_job(claim, candidate, note="reserved"):
+            reservations.served(gpu_type, job_id)
+        elif job_id not in pick.refused:
+            reservations.hold(gpu_type, candidate[5].gpus, pick.rooms[gpu_type])
+
+
+class Picks:
+    """What the round has given so far."""
+
+    def __init__(
+        self, at_us: int, lease_us: int, room: dict[str, Room], admission: Admission
+    ) -> None:
+        """Nothing so far; `room` by GPU type."""
+        self.at_us = at_us
+        self.lease_us = lease_us
+        self.rooms = room
+        self.admission = admission
+        self.grants: list[Grant] = []
+        self.renewals: list[Renew] = []
+        self.picked: set[int] = set()
+        self.refused: dict[int, Refusal] = {}
+        self.passed_over: dict[tuple[int, str], int] = {}  # claim: job that did not fit, line 17
+        self.served_rho: dict[str, float] = {}  # highest tenant rho served, per type
+
+    @classmethod
+    def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> Picks:
+        """The room and the limits of a snapshot."""
+        room = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread)
+        for row in snapshot.service.claims:  # a type whose nodes are all gone
+            room.setdefault(row.gpu_type, Room({}, {}, {}))
+        return cls(snapshot.at_us, snapshot.lease_us, room, Admission(snapshot))
+
+    def try_job(self, claim: Claim, candidate: Candidate, note: str = "") -> bool:
+        """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
+        job, sums, lease = candidate[5:]
+        gpu_type = claim.gpu_type
+        room = self.rooms[gpu_type]
+        refusal = self.admission.check(job, gpu_type)
+        if job.gpus > room.capacity:
+            refusal = Refusal(Reason.TOO_LARGE)
+        if refusal is not None:
+            self.refused[job.id] = refusal
+            if lease is not None:
+                room.drop(lease.placement)
+            return False
+        if lease is not None and room.renew(lease.placement):
+            placement: Placement | None = lease.placement
+        else:
+            lease = None  # its GPUs were taken: it is placed anew
+            placement = room.place(job.gpus)
+        if placement is None:
+            return False
+        key = Key(claim.rho(), claim.job_rho(sums, self.at_us), note)
+        self._give(claim, job, lease, placement, key)
+        return True
+
+    def _give(
+        self, claim: Claim, job: Job, lease: Lease | None, placement: Placement, key: Key
+    ) -> None:
+        gpu_type, order = claim.gpu_type, len(self.picked) + 1
+        if lease is None:
+            self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
+        else:
+            self.renewals.append(
+                Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
+            )
+        self.picked.add(job.id)
+        self.admission.take(job.tenant, gpu_type, job.gpus)
+        claim.alloc += job.gpus * self.lease_us  # line 14: for the rest of this round only
+        if key.tenant_rho is not None and not key.note:
+            served = self.served_rho.get(gpu_type, key.tenant_rho)
+            self.served_rho[gpu_type] = max(served, key.tenant_rho)
+
+    def leave_out(self, claim: Claim, job_id: int) -> None:
+        """Line 17; where nothing is free at all, that is the reason and not this rule."""
+        if self.rooms[claim.gpu_type].reach.total:
+            self.passed_over[claim.tenant, claim.gpu_type] = job_id
+
+
+def _allocate(
+    tenants: list[Claim], pick: Picks, reservations: Reservations, *, work_conserving: bool
+) -> None:
+    """Algorithm 1, lines 4-17, with the tenants in a heap by (rho, arrival of the next job)."""
+    picked, rooms_ = pick.picked, pick.rooms
+    untried = set(rooms_)  # types where no gang was tried yet: the first is the head
+    heap = [claim.entry(index) for index, claim in enumerate(tenants) if claim.queue]
+    heapify(heap)
+    while heap:
+        claim = tenants[heap[0][4]]  # line 5
+        candidate = claim.queue[claim.next]  # line 7
+        room = rooms_[claim.gpu_type]
+        if not room.reach.total and claim.gpu_type not in untried:
+            heappop(heap)  # line 4: nothing of this type is left
+            continue
+        job_id = candidate[4]
+        if job_id in picked:
+            pass  # the gang that nodes were held back for
+        elif pick.try_job(claim, candidate):
+            untried.discard(claim.gpu_type)
+        elif job_id not in pick.refused:
+            if claim.gpu_type in untried and candidate[7] is None:
+                reservations.passed_over(job_id)
+            untried.discard(claim.gpu_type)
+            if not work_conserving:
+                pick.leave_out(claim, job_id)
+                heappop(heap)  # line 17
+                continue
+        claim.next += 1  # line 13
+        if work_conserving and claim.gpu_type not in untried:
+            _skip_hopeless(claim, room)
+        if claim.next < len(claim.queue):
+            heapreplace(heap, claim.entry(heap[0][4]))
+        else:
+            heappop(heap)
+
+
+def _skip_hopeless(claim: Claim, room: Room) -> None:
+    """Step over pending jobs that cannot fit: room only shrinks in a round, so this is exact."""
+    queue, reach = claim.queue, room.reach
+    hole, total, size = reach.largest_hole(), reach.total, reach.size
+    index, end = claim.next, len(queue)
+    while index < end and queue[index][7] is None:
+        gpus = queue[index][5].gpus
+        if gpus <= hole or (gpus <= total and (gpus > size or room.spread)):
+            break
+        index += 1
+    claim.next = index
+
+
+def _skips(tenants: list[Claim], pick: Picks) -> tuple[Skip, ...]:
+    """Every candidate that was not picked, with its reason."""
+    queues = []
+    for claim in tenants:
+        jobs = [candidate[5] for candidate in claim.queue if candidate[4] not in pick.picked]
+        if jobs:
+            served = pick.served_rho.get(claim.gpu_type)
+            out = pick.passed_over.get((claim.tenant, claim.gpu_type))
+            queues.append(
+                explain.Queue(claim.tenant, claim.gpu_type, jobs, claim.rho(), served, out)
+            )
+    return tuple(explain.skips(queues, pick.rooms, pick.admission))

@@ -1,0 +1,1 @@
+"""What policies have in common: admission, terms, reservations, and why jobs wait."""

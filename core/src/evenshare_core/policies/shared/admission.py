@@ -1,0 +1,154 @@
+"""Whether a job may take GPUs: quota modes, borrowing, maximum price and spendable credit.
+
+The same helper serves the policy at selection, so that a job which may not run does not waste
+the pick, and `terms.settle` when it fixes own and borrowed GPUs. Within a round each test can
+only get stricter as terms are taken: who is refused once stays refused.
+
+Source: architecture, "Own and borrowed", "Credit loop". The same charge under any policy, as in
+docs/money.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import HOUR_US
+
+
+def term_cost_micro(borrowed: int, price_micro: int, lease_us: int) -> int:
+    """Worst case of a term: borrowed GPUs x price per GPU-hour x lease, rounded up."""
+    return -(-borrowed * price_micro * lease_us // HOUR_US)
+
+
+class _Account:
+    """One tenant's use of one GPU type in this round, in GPUs."""
+
+    __slots__ = ("borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own")
+
+    def __init__(self, entitlement: Entitlement) -> None:
+        self.entitlement = entitlement
+        self.own = 0
+        self.borrowed = 0
+        self.left = entitlement.gpus  # quota that no term uses yet
+        self.may_borrow = entitlement.may_borrow
+        self.lends_all = entitlement.lendable(entitlement.gpus) == entitlement.gpus
+        self.kept = 0  # idle quota that others may not use
+
+    def keep(self) -> int:
+        """Recompute `kept`; return how much it grew."""
+        before = self.kept
+        self.kept = 0 if self.lends_all else self.left - self.entitlement.lendable(self.left)
+        return self.kept - before
+
+
+class Refusal:
+    """Why a job may not take GPUs, with the numbers that say so."""
+
+    __slots__ = ("numbers", "reason")
+
+    def __init__(self, reason: Reason, **numbers: Any) -> None:
+        self.reason = reason
+        self.numbers = numbers
+
+
+class Admission:
+    """The quota, credit and lendable GPUs that are left while a round is decided."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Count what leases that go on use; those that end by the round count as free."""
+        self._lease_us = snapshot.lease_us
+        self._prices = {price.gpu_type: price.price_micro for price in snapshot.prices}
+        self._spendable = {
+            tenant.id: tenant.spendable_micro
+            for tenant in snapshot.tenants
+            if tenant.spendable_micro is not None
+        }
+        self._accounts = {
+            (row.tenant, row.gpu_type): _Account(row) for row in snapshot.entitlements
+        }
+        kept = [lease for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)]
+        for lease in kept:
+            account = self._account(lease.tenant, lease.gpu_type)
+            account.own += lease.own
+            account.borrowed += lease.borrowed
+            account.left = max(0, account.left - lease.own)
+        self._unused = _unused(snapshot.nodes, kept)
+        self._kept: dict[str, int] = {}
+        for (_, gpu_type), account in self._accounts.items():
+            self._kept[gpu_type] = self._kept.get(gpu_type, 0) + account.keep()
+
+    def _account(self, tenant: int, gpu_type: str) -> _Account:
+        account = self._accounts.get((tenant, gpu_type))
+        if account is None:
+            account = _Account(Entitlement(tenant=tenant, gpu_type=gpu_type, gpus=0))
+            self._accounts[tenant, gpu_type] = account
+        return account
+
+    def price_micro(self, gpu_type: str) -> int:
+        """Price per GPU-hour of this round; 0 where none is posted."""
+        return self._prices.get(gpu_type, 0)
+
+    def check(self, job: Job, gpu_type: str) -> Refusal | None:
+        """Return why the job may not take its gang of this type now; None if it may."""
+        account = self._account(job.tenant, gpu_type)
+        borrowed = job.gpus - account.left
+        if borrowed <= 0:
+            return None
+        may_borrow = account.may_borrow
+        if may_borrow is not None and account.borrowed + borrowed > may_borrow:
+            return Refusal(
+                Reason.QUOTA_LIMIT, quota=account.entitlement.gpus, own=account.own,
+                borrowed=account.borrowed, may_borrow=may_borrow, needed=job.gpus,
+            )  # fmt: skip
+        # Own idle quota that this tenant keeps from others is no obstacle to itself.
+        kept = self._kept.get(gpu_type, 0) - account.kept
+        unused = self._unused.get(gpu_type, 0)
+        if unused - kept < job.gpus <= unused:
+            return Refusal(Reason.RESERVED_QUOTA, unused=unused, kept=kept, needed=job.gpus)
+        price = self._prices.get(gpu_type, 0)
+        if job.max_price_micro is not None and price > job.max_price_micro:
+            return Refusal(
+                Reason.PRICE_ABOVE_MAX, price_micro=price, max_price_micro=job.max_price_micro
+            )
+        spendable = self._spendable.get(job.tenant)
+        if spendable is not None:
+            cost = term_cost_micro(borrowed, price, self._lease_us)
+            if cost > spendable:
+                return Refusal(Reason.BUDGET, needed_micro=cost, spendable_micro=spendable)
+        return None
+
+    def take(self, tenant: int, gpu_type: str, gpus: int) -> tuple[int, int]:
+        """Use GPUs for one term, own quota first; return (own, borrowed)."""
+        account = self._account(tenant, gpu_type)
+        own = min(gpus, account.left)
+        borrowed = gpus - own
+        account.left -= own
+        account.own += own
+        account.borrowed += borrowed
+        self._unused[gpu_type] = self._unused.get(gpu_type, 0) - gpus
+        if not account.lends_all:
+            self._kept[gpu_type] += account.keep()
+        if borrowed and tenant in self._spendable:
+            price = self._prices.get(gpu_type, 0)
+            self._spendable[tenant] -= term_cost_micro(borrowed, price, self._lease_us)
+        return own, borrowed
+
+
+def _unused(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, int]:
+    """GPUs per type that no lease uses which goes on through this round."""
+    load: dict[int, int] = {}
+    for lease in kept:
+        for node_id, gpus in lease.placement:
+            load[node_id] = load.get(node_id, 0) + gpus
+    unused: dict[str, int] = {}
+    for node in nodes:
+        count = max(0, node.gpus - load.get(node.id, 0))
+        unused[node.gpu_type] = unused.get(node.gpu_type, 0) + count
+    return unused

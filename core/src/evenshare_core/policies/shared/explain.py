@@ -1,0 +1,103 @@
+"""Why jobs wait: one reason per job, grouped with the numbers that explain it.
+
+The reasons are tested in this order, on what is left at the end of the round: the gang is larger
+than its GPU type; a limit of its own tenant or job (quota, price, credit); GPUs that owners do
+not lend; its tenant was out of the round (line 17); GPUs held back for a gang; others were
+served first from GPUs it could have used; too few GPUs; GPUs too scattered. So a job is never
+told "no free GPUs" while a limit of its own tenant binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from evenshare_core.domain.decision import Skip
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.placement.consolidated import Room
+from evenshare_core.policies.shared.admission import Admission
+
+Why = tuple[Reason, dict[str, Any]]
+
+
+class Queue(NamedTuple):
+    """The jobs of one tenant and GPU type that wait, and what decided about them.
+
+    `own_rho`: its tenant's rho with this round's charges; `served_rho`: the highest tenant rho
+    served; `passed_over`: the job that took its tenant out of the round, if one did.
+    """
+
+    tenant: int
+    gpu_type: str
+    jobs: list[Job]
+    own_rho: float | None
+    served_rho: float | None
+    passed_over: int | None
+
+
+def skips(queues: Iterable[Queue], rooms: dict[str, Room], admission: Admission) -> list[Skip]:
+    """Group waiting jobs by reason; one row per (tenant, GPU type, reason)."""
+    rows = []
+    for queue in queues:
+        rows += _queue_skips(queue, rooms[queue.gpu_type], admission)
+    return rows
+
+
+def _queue_skips(queue: Queue, room: Room, admission: Admission) -> list[Skip]:
+    # Why a gang waits depends on its size and price limit alone: each pair is asked once.
+    alike: dict[tuple[int, int | None], list[Job]] = {}
+    for job in queue.jobs:
+        kind = (job.gpus, job.max_price_micro if job.id != queue.passed_over else -1)
+        same = alike.get(kind)
+        if same is None:
+            alike[kind] = [job]
+        else:
+            same.append(job)
+    groups: dict[str, list[list[Job]]] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
+        reason, why = _why(jobs[0], queue, room, admission)
+        numbers.setdefault(reason.value, why)  # of the smallest gang: it came closest
+        groups.setdefault(reason.value, []).append(jobs)
+    return [
+        _skip(queue, Reason(reason), groups[reason], numbers[reason]) for reason in sorted(groups)
+    ]
+
+
+def _skip(queue: Queue, reason: Reason, alike: list[list[Job]], numbers: dict[str, Any]) -> Skip:
+    arrivals = [(job.submitted_us, job.id) for jobs in alike for job in jobs]
+    arrivals.sort()
+    return Skip(
+        reason=reason,
+        tenant=queue.tenant,
+        jobs=tuple([job_id for _, job_id in arrivals]),
+        gpus=sum(jobs[0].gpus * len(jobs) for jobs in alike),
+        numbers={"gpu_type": queue.gpu_type, **numbers},
+    )
+
+
+def _why(job: Job, queue: Queue, room: Room, admission: Admission) -> Why:
+    gpus = job.gpus
+    if gpus > room.capacity:
+        return Reason.TOO_LARGE, {"needed": gpus, "capacity": room.capacity}
+    refusal = admission.check(job, queue.gpu_type)
+    if refusal is not None:
+        return refusal.reason, refusal.numbers
+    if queue.passed_over is not None and queue.passed_over != job.id:
+        return Reason.TENANT_PASSED_OVER, {"first_job": queue.passed_over, "needed": gpus}
+    return _why_no_room(gpus, queue, room)
+
+
+def _why_no_room(gpus: int, queue: Queue, room: Room) -> Why:
+    """The gang fits its limits, so the room decided: who took it, or was there none?"""
+    left, held = room.reach.total, sum(room.held_back.values())
+    if held and room.would_fit_unheld(gpus):
+        return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}
+    if room.fitted_at_start(gpus):
+        numbers = {"needed": gpus, "own_rho": queue.own_rho, "served_rho": queue.served_rho}
+        return Reason.LEASE_TURN, numbers
+    free = room.start_total
+    if free < gpus:
+        return Reason.NO_FREE_GPUS, {"needed": gpus, "free": free}
+    return Reason.FRAGMENTED, {"needed": gpus, "free": free, "largest_hole": room.start_hole}

@@ -1,0 +1,145 @@
+"""Nodes held back for a gang that is passed over for too long.
+
+A large gang waits for free GPUs that smaller jobs keep filling. When the first job of the
+least-rho tenant was passed over for longer than K leases, nodes are chosen that will be empty
+soonest, and what becomes free on them goes to nobody else. Every lease on them ends within one
+lease length (or its protection), so the gang starts within about K + 1 leases; further gangs of
+the same GPU type queue behind it. It may also start elsewhere, if a place turns up first.
+
+State, in plain JSON: {"passed": {job: first time passed over}, "reserved": {GPU type:
+{"job": id, "holds": [[node, GPUs], ...]}}}. A job that runs or is gone drops out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.placement.consolidated import Room
+
+
+class Reservations:
+    """The reservations of a round, read from memory and written back to it."""
+
+    def __init__(self, snapshot: Snapshot, after_leases: int) -> None:
+        self._snapshot = snapshot
+        self._after_us = after_leases * snapshot.lease_us
+        self._on = after_leases > 0
+        self._passed: dict[int, int] = {}
+        self._reserved: dict[str, tuple[int, Placement]] = {}
+
+    @classmethod
+    def load(cls, snapshot: Snapshot, after_leases: int) -> Reservations:
+        """Read the state of the last round; nothing when reservations are off."""
+        new = cls(snapshot, after_leases)
+        if new._on:
+            memory = snapshot.memory
+            new._passed = {int(job): since for job, since in memory.get("passed", {}).items()}
+            for gpu_type, row in memory.get("reserved", {}).items():
+                holds = tuple((node, gpus) for node, gpus in row["holds"])
+                new._reserved[gpu_type] = (row["job"], holds)
+        return new
+
+    def __bool__(self) -> bool:
+        """Whether any gang was passed over so far."""
+        return bool(self._passed)
+
+    def keep(self, pending: dict[int, str]) -> None:
+        """Drop what belongs to jobs that do not wait; reserve for the longest passed over."""
+        self._passed = {job: since for job, since in self._passed.items() if job in pending}
+        self._reserved = {
+            gpu_type: row for gpu_type, row in self._reserved.items() if row[0] in self._passed
+        }
+        late_us = self._snapshot.at_us - self._after_us
+        for job, since_us in sorted(self._passed.items(), key=lambda row: (row[1], row[0])):
+            if since_us < late_us:
+                self._reserved.setdefault(pending[job], (job, ()))
+
+    def due(self) -> list[tuple[str, int]]:
+        """(GPU type, job) of every reservation, by type."""
+        return [(gpu_type, row[0]) for gpu_type, row in sorted(self._reserved.items())]
+
+    def served(self, gpu_type: str, job: int) -> None:
+        """The gang starts: nothing is held back for it any more."""
+        self._reserved.pop(gpu_type, None)
+        self._passed.pop(job, None)
+
+    def hold(self, gpu_type: str, gpus: int, room: Room) -> None:
+        """Keep the nodes of the reservation from everyone; choose them anew if they are gone."""
+        job, holds = self._reserved[gpu_type]
+        installed = {node.id: node.gpus for node in self._snapshot.nodes}
+        whole = sum(count for _, count in holds) == gpus
+        if not whole or any(installed.get(node, 0) < count for node, count in holds):
+            holds = _soonest(self._snapshot, gpu_type, gpus)
+        self._reserved[gpu_type] = (job, holds)
+        room.hold_back(holds)
+
+    def passed_over(self, job: int) -> None:
+        """The first gang of the least-rho tenant did not fit in this round."""
+        if self._on:
+            self._passed.setdefault(job, self._snapshot.at_us)
+
+    def memory(self, picked: set[int]) -> dict[str, Any]:
+        """The state for the next round, plain JSON; empty when there is nothing to remember."""
+        passed = {str(job): at for job, at in sorted(self._passed.items()) if job not in picked}
+        reserved = {
+            gpu_type: {"job": job, "holds": [list(hold) for hold in holds]}
+            for gpu_type, (job, holds) in sorted(self._reserved.items())
+            if job not in picked
+        }
+        state: dict[str, Any] = {}
+        if passed:
+            state["passed"] = passed
+        if reserved:
+            state["reserved"] = reserved
+        return state
+
+
+def _soonest(snapshot: Snapshot, gpu_type: str, gpus: int) -> Placement:
+    """Nodes and GPUs that will be free for a gang the soonest; ties by node id.
+
+    Empty when the type has too few GPUs.
+    """
+    nodes = [node for node in snapshot.nodes if node.gpu_type == gpu_type and node.gpus > 0]
+    frees = _free_times(snapshot, nodes)
+    size = max((node.gpus for node in nodes), default=0)
+    if gpus <= size:
+        fitting = [node for node in nodes if node.gpus >= gpus]
+        best = min(fitting, key=lambda node: (_when(frees[node.id], gpus), node.id))
+        return ((best.id, gpus),)
+    holds: list[tuple[int, int]] = []
+    left = gpus
+    for node in sorted(nodes, key=lambda n: (_when(frees[n.id], n.gpus), -n.gpus, n.id)):
+        if left <= 0:
+            break
+        holds.append((node.id, min(left, node.gpus)))
+        left -= node.gpus
+    return tuple(sorted(holds)) if left <= 0 else ()
+
+
+def _free_times(snapshot: Snapshot, nodes: Iterable[Node]) -> dict[int, list[tuple[int, int]]]:
+    """Per node: (instant, GPUs) that may be taken from then on, in time order."""
+    left = {node.id: node.gpus for node in nodes}
+    times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}
+    for lease in snapshot.leases:
+        until_us = max(lease.expires_us, lease.protected_until_us, snapshot.at_us)
+        for node_id, gpus in lease.placement:
+            if node_id in left:
+                left[node_id] -= gpus
+                times[node_id].append((until_us, gpus))
+    for node_id, gpus in left.items():
+        times[node_id].append((snapshot.at_us, gpus))
+        times[node_id].sort()
+    return times
+
+
+def _when(frees: list[tuple[int, int]], gpus: int) -> int:
+    """When at least `gpus` are free on a node; it has as many."""
+    total = 0
+    for instant_us, count in frees:
+        total += count
+        if total >= gpus:
+            return instant_us
+    return frees[-1][0]

@@ -1,0 +1,125 @@
+"""Own and borrowed GPUs of the terms that a round grants or renews.
+
+Terms that go on keep theirs. The quota that is left is filled in the order (lease start, lease
+id), new leases after that in pick order; the rest is borrowed at the posted price. This order
+differs from the pick order, so a pick that was within quota at selection may turn out to borrow
+above its limits: it is withdrawn here, and the next round goes on from there.
+
+Source: architecture, "Own and borrowed", "Credit loop".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from evenshare_core.domain.decision import Decision, End, Grant, Renew, Skip
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.shared.admission import Admission, Refusal
+
+_END_REASONS = {
+    Reason.PRICE_ABOVE_MAX: EndReason.PRICE_ABOVE_MAX,
+    Reason.BUDGET: EndReason.BUDGET,
+}
+
+
+def end_reason(reason: Reason) -> EndReason:
+    """Why a lease ends whose renewal was refused for `reason`."""
+    return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
+
+
+def lapsed(
+    snapshot: Snapshot, renewed: Collection[int], refused: Mapping[int, Refusal]
+) -> tuple[End, ...]:
+    """The leases that end by this round and are not in `renewed`, with the reason.
+
+    `refused`: by job, what a limit said to its renewal.
+    """
+    gpus = {node.id: node.gpus for node in snapshot.nodes}
+    ends = []
+    for lease in sorted(snapshot.leases, key=lambda lease: lease.id):
+        if lease.id in renewed or not lease.ends_by(snapshot.at_us):
+            continue
+        reason = EndReason.NOT_RENEWED
+        if any(gpus.get(node, 0) < count for node, count in lease.placement):
+            reason = EndReason.DRAINED
+        elif lease.job in refused:
+            reason = end_reason(refused[lease.job].reason)
+        ends.append(End(lease.id, lease.job, lease.tenant, reason))
+    return tuple(ends)
+
+
+class Terms(NamedTuple):
+    """The terms of a round with own, borrowed and price; and what was withdrawn."""
+
+    grants: tuple[Grant, ...]
+    renewals: tuple[Renew, ...]
+    ends: tuple[End, ...]
+    skips: tuple[Skip, ...]
+
+
+def settle(snapshot: Snapshot, answer: Decision) -> Terms:
+    """Split every new term into own and borrowed GPUs; withdraw what may not be taken."""
+    admission = Admission(snapshot)
+    jobs = {job.id: job for job in snapshot.jobs}
+    leases = {lease.id: lease for lease in snapshot.leases}
+    withdrawn: list[tuple[Job, str, Refusal]] = []
+    ends = list(answer.ends)
+    renewals = []
+    for renewal in sorted(answer.renewals, key=lambda r: (leases[r.lease].started_us, r.lease)):
+        refusal = admission.check(jobs[renewal.job], renewal.gpu_type)
+        if refusal is None:
+            renewals.append(_priced_renewal(renewal, admission))
+            continue
+        withdrawn.append((jobs[renewal.job], renewal.gpu_type, refusal))
+        reason = end_reason(refusal.reason)
+        ends.append(End(renewal.lease, renewal.job, renewal.tenant, reason))
+    grants = []
+    for grant in sorted(answer.grants, key=lambda g: g.order):
+        refusal = admission.check(jobs[grant.job], grant.gpu_type)
+        if refusal is None:
+            grants.append(_priced_grant(grant, jobs[grant.job], admission))
+        else:
+            withdrawn.append((jobs[grant.job], grant.gpu_type, refusal))
+    return Terms(
+        grants=tuple(grants),
+        renewals=tuple(sorted(renewals, key=lambda r: r.order)),
+        ends=tuple(sorted(ends, key=lambda end: end.lease)),
+        skips=(*answer.skips, *_skips(withdrawn)),
+    )
+
+
+def _priced_renewal(renewal: Renew, admission: Admission) -> Renew:
+    own, borrowed = admission.take(renewal.tenant, renewal.gpu_type, renewal.gpus)
+    return Renew(
+        renewal.order, renewal.lease, renewal.job, renewal.tenant, renewal.gpu_type,
+        renewal.gpus, renewal.key, own, borrowed,
+        admission.price_micro(renewal.gpu_type) if borrowed else 0,
+    )  # fmt: skip
+
+
+def _priced_grant(grant: Grant, job: Job, admission: Admission) -> Grant:
+    own, borrowed = admission.take(grant.tenant, grant.gpu_type, job.gpus)
+    return Grant(
+        grant.order, grant.job, grant.tenant, grant.gpu_type, grant.placement, grant.key,
+        own, borrowed, admission.price_micro(grant.gpu_type) if borrowed else 0,
+    )  # fmt: skip
+
+
+def _skips(withdrawn: list[tuple[Job, str, Refusal]]) -> list[Skip]:
+    """One row per (reason, tenant, type); the numbers are of the first job in arrival order."""
+    groups: dict[tuple[str, int, str], list[tuple[Job, Refusal]]] = {}
+    for job, gpu_type, refusal in sorted(withdrawn, key=lambda row: arrival_order(row[0])):
+        groups.setdefault((refusal.reason.value, job.tenant, gpu_type), []).append((job, refusal))
+    return [
+        Skip(
+            reason=Reason(reason),
+            tenant=tenant,
+            jobs=tuple(job.id for job, _ in rows),
+            gpus=sum(job.gpus for job, _ in rows),
+            numbers={**rows[0][1].numbers, "gpu_type": gpu_type, "withdrawn": True},
+        )
+        for (reason, tenant, gpu_type), rows in sorted(groups.items())
+    ]

@@ -1,0 +1,197 @@
+"""One round of a policy that shares GPU types by a program: from fractions to leases.
+
+Not a policy: `oef` and its baselines name the rule, and the rest is the same.
+
+1. Rows and columns of the program (`sharing_rows`); solve it, or use the last answer again.
+2. Whole GPUs per row and type, with the deviations of the past (`placement.rounding`).
+3. Inside a row, the job that has starved longest first, as far as its whole GPUs go beyond what it
+   holds: it takes the fastest type that has room for it. A job whose lease ends stays on its type
+   while its row has GPUs there. Rows that are behind most choose first.
+4. The chosen jobs are placed, larger gangs first, each on one node where it fits one.
+5. What is left, a row's own remainder included, is offered row by row, a job each, the row of
+   largest deviation first; rows without quota come last.
+
+So starvation decides who runs, and size who is placed first. Leases that are not due keep their
+GPUs and count as held. What a row received is what its jobs hold, except for leases from step 5
+beyond its whole GPUs; whole GPUs that none of its jobs fits count as received by it.
+
+All orders end in (tenant, profile) for rows and (submitted, id) for jobs.
+
+Source: OEF (Middleware 2024), 4.2.4 and 4.3.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision, Ideal, Skip
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.formulations.shares import Rule
+from evenshare_core.placement.rounding import Want, round_shares
+from evenshare_core.placement.stability import stay
+from evenshare_core.policies.policy import Options
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.terms import lapsed
+from evenshare_core.policies.sharing.memory import read_deviations, shares_known, write_memory
+from evenshare_core.policies.sharing.picks import Picks, pick_all
+from evenshare_core.policies.sharing.rows import (
+    MICRO,
+    Candidate,
+    Column,
+    Program,
+    Row,
+    Shares,
+    table,
+)
+
+# With that of HiGHS, because an optimum need not be the only one and another version may find
+# another vertex: then the memory, with the last answer in it, is dropped.
+VERSION = f"2 highs {version('highspy')}"
+
+
+class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of every sharing policy.
+
+    `backend`: what solves the program; "fast" is the method made for it, the others write it out
+    for a solver and are there to check it. `job_order`: who comes first inside a job type, the job
+    that has waited longest since it last ran, or the one that was submitted first.
+    `reserve_after_leases`: after how many leases nodes are held back for a job that its job type's
+    whole GPUs have room for and the nodes do not; 0: never. `spread`: a gang that fits one node may
+    also be split over several.
+    """
+
+    backend: Literal["fast", "highs", "ortools", "pyomo"] = "fast"
+    job_order: Literal["starvation", "arrival"] = "starvation"
+    reserve_after_leases: Annotated[int, Meta(ge=0, le=1000)] = 2
+    spread: bool = False
+
+
+def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> Decision:
+    """Answer one round by the rule."""
+    columns, rows = table(snapshot, by_starvation=options.job_order == "starvation")
+    program = Program(rows, columns, rule, options.backend)
+    shares = shares_known(snapshot.memory, program.key) or program.solve()
+    for row in rows:
+        row.ideal = shares.micro.get(row.key, row.ideal)
+    read_deviations(snapshot, rows)
+    _round(rows, columns, snapshot.lease_us)
+    picks = Picks(snapshot, columns, spread=options.spread)
+    reservations = Reservations.load(snapshot, options.reserve_after_leases)
+    extra = _held(snapshot, rows, columns)
+    pick_all(rows, picks, reservations, snapshot.lease_us)
+    grants, renewals = stay(picks.grants, picks.renewals, snapshot.leases)
+    memory = write_memory(
+        snapshot, shares, rows, [_rates(row, picks) for row in rows], extra | picks.extra
+    )
+    return Decision(
+        at_us=snapshot.at_us,
+        grants=tuple(grants),
+        renewals=tuple(renewals),
+        ends=lapsed(snapshot, {renewal.lease for renewal in renewals}, picks.refused),
+        skips=_skips(rows, columns, picks),
+        memory=memory | reservations.memory(picks.picked),
+        ideals=_ideals(rows, columns, shares),
+        solve=shares.solve,
+    )
+
+
+def _round(rows: list[Row], columns: list[Column], lease_us: int) -> None:
+    """4.3: real = round(ideal + dev); a unit is one GPU for one lease."""
+    wants = [
+        Want(
+            tuple(
+                ideal * lease_us + dev for ideal, dev in zip(row.ideal, row.deviation, strict=True)
+            ),
+            row.gangs,
+            row.most,
+        )
+        if row.weight
+        else Want((0,) * len(columns), row.gangs, 0)
+        for row in rows
+    ]
+    real = round_shares(wants, [column.gpus for column in columns], MICRO * lease_us)
+    for row, gpus in zip(rows, real, strict=True):
+        row.real = gpus
+
+
+def _held(snapshot: Snapshot, rows: list[Row], columns: list[Column]) -> set[int]:
+    """Count the GPUs of leases that go on for their rows; return the jobs that hold extra ones."""
+    kinds = {column.name: kind for kind, column in enumerate(columns)}
+    by_key = {row.key: row for row in rows}
+    profiles = {profile.id for profile in snapshot.profiles}
+    jobs = {job.id: job for job in snapshot.jobs}
+    told = set(snapshot.memory.get("extra", ()))
+    extra = set()
+    for lease in snapshot.leases:
+        job = jobs.get(lease.job)
+        if job is None or lease.ends_by(snapshot.at_us):
+            continue
+        if job.id in told:
+            extra.add(job.id)
+        elif lease.gpu_type in kinds:
+            profile = job.profile if job.profile in profiles else 0
+            by_key[job.tenant, profile].held[kinds[lease.gpu_type]] += lease.gpus
+    return extra
+
+
+def _rates(row: Row, picks: Picks) -> list[int]:
+    """How fast each deviation grows until the next round: ideal - held, in micro-GPUs.
+
+    It does not grow where nobody waits, or where what is left of the row's whole GPUs is too few
+    for each of its jobs that wait: then the row was offered what it is due.
+    """
+    waiting = [one.job for one in row.queue if picks.waits(one.id)]
+    rates = []
+    for kind, ideal in enumerate(row.ideal):
+        gang = min((job.gpus for job in waiting if kind in row.kinds(job)), default=None)
+        left = row.real[kind] - row.held[kind]
+        rate = ideal - row.held[kind] * MICRO
+        rates.append(min(0, rate) if gang is None or 0 < left < gang else rate)
+    return rates
+
+
+def _ideals(rows: list[Row], columns: list[Column], shares: Shares) -> tuple[Ideal, ...]:
+    """The shares that are not 0, as GPUs; a row that has none is there with one 0."""
+    told = []
+    for row in rows:
+        if row.key not in shares.micro:
+            continue
+        some = [kind for kind, micro in enumerate(row.ideal) if micro] or [0]
+        told += [
+            Ideal(row.tenant, row.profile, columns[kind].name, row.ideal[kind] / MICRO)
+            for kind in some
+        ]
+    return tuple(told)
+
+
+def _skips(rows: list[Row], columns: list[Column], picks: Picks) -> tuple[Skip, ...]:
+    """Why each job waits, told of the fastest type on which no limit of its own is in its way."""
+    queues: dict[tuple[int, str], explain.Queue] = {}
+    nowhere: dict[int, list[Candidate]] = {}
+    for row in rows:
+        for one in row.queue:
+            if one.id in picks.picked:
+                continue
+            kinds = row.kinds(one.job)
+            if not kinds:
+                nowhere.setdefault(row.tenant, []).append(one)
+                continue
+            open_ = [kind for kind in kinds if picks.admits(one.job, kind)]
+            gpu_type = columns[(open_ or kinds)[0]].name
+            empty = explain.Queue(row.tenant, gpu_type, [], None, None, None)
+            queues.setdefault((row.tenant, gpu_type), empty).jobs.append(one.job)
+    told = explain.skips([queues[key] for key in sorted(queues)], picks.rooms, picks.admission)
+    return (*told, *(_nowhere(tenant, found) for tenant, found in sorted(nowhere.items())))
+
+
+def _nowhere(tenant: int, found: list[Candidate]) -> Skip:
+    """Jobs that no GPU type of the pool can run: by profile, by what they accept, or by size."""
+    found.sort(key=lambda one: (one.submitted_us, one.id))
+    numbers: dict[str, Any] = {"needed": min(one.job.gpus for one in found), "capacity": 0}
+    gpus = sum(one.job.gpus for one in found)
+    return Skip(Reason.TOO_LARGE, tenant, tuple(one.id for one in found), gpus, numbers)

@@ -1,0 +1,314 @@
+"""What `manage.py simulate` is given on its command line, as a scenario and rules.
+
+Whatever is wrong raises `InputError`, with the option or the file that it is about.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.registry import UnknownPolicyError
+from evenshare_core.policies.registry import options as options_parse
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.throughputs import Speeds, read_speeds
+from evenshare_core.simulation.trace_formats import GZIP_MAGIC, HeaderError, trace_lines
+from evenshare_core.simulation.workloads import (
+    ONE_TYPE,
+    NodeChange,
+    Workload,
+    make_nodes,
+    noisy_estimates,
+    read_churn,
+    read_partitions,
+    read_workload,
+    synthetic,
+)
+from evenshare_core.simulation.world import Rules
+
+FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
+GPUS_MAX = 1_000_000
+
+Options = Mapping[str, Any]
+
+
+class InputError(ValueError):
+    """An option or a file that cannot be used; the message says which and why."""
+
+
+def rules_of(options: Options) -> dict[str, Rules]:
+    """Return the rules of every policy that shall run, by its name, in the given order.
+
+    Raises:
+        InputError: a policy or one of its options is unknown, or a time is below 0.
+    """
+    names = [name.strip() for name in options["policy"].split(",")]
+    if not all(names):
+        raise InputError("--policy: a name is empty")
+    if len(set(names)) < len(names):
+        raise InputError("--policy names a policy twice")
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for text in options["option"]:
+        path, _, value = text.partition("=")
+        name, _, key = path.partition(".")
+        if not key:
+            raise InputError(f"--option is POLICY.KEY=VALUE, not {text!r}")
+        if name not in chosen:
+            raise InputError(f"--option {text}: policy {name!r} is not among those that run")
+        chosen[name][key] = _value(value)
+    return {name: _rules(name, chosen[name], options) for name in names}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
+    try:
+        options_parse(policy, chosen)
+    except (UnknownPolicyError, OptionError) as error:
+        raise InputError(str(error)) from error
+    lease_us = _us(options, "lease_s") or FOREVER_S * SECOND_US
+    checkpoint_us = _us(options, "checkpoint_s")
+    if checkpoint_us >= lease_us:  # no job would ever end
+        raise InputError("--checkpoint-s must be shorter than --lease-s")
+    return Rules(
+        policy,
+        chosen,
+        round_us=_us(options, "round_s"),
+        lease_us=lease_us,
+        seed=options["seed"],
+        cold_us=_us(options, "cold_s"),
+        checkpoint_us=checkpoint_us,
+    )
+
+
+def _us(options: Options, name: str) -> int:
+    seconds: float = options[name]
+    if not 0 <= seconds <= FOREVER_S:
+        raise InputError(f"--{name.replace('_', '-')} must be at least 0, and a time")
+    return round(seconds * SECOND_US)
+
+
+def scenario_of(options: Options) -> tuple[Workload, Scenario]:
+    """Return the workload as it may be written to a file, and what of it runs on which nodes.
+
+    Raises:
+        InputError: whatever is wrong with a workload, a cluster, or both together.
+    """
+    try:
+        workload, measured = _workload(options)
+        return workload, _scenario(options, workload, measured)
+    except InputError:
+        raise
+    except (HeaderError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> Scenario:
+    error = options["estimate_error"]
+    if not 0 <= error <= 1:
+        raise InputError("--estimate-error is a share from 0 to 1")
+    drawn = workload
+    if error:
+        drawn = replace(drawn, jobs=noisy_estimates(drawn.jobs, options["seed"], error))
+    partitions: dict[str, int] = {}
+    if options["partitions"]:
+        with _opened(options["partitions"]) as text:
+            partitions = read_partitions(text)
+    nodes, speeds = _nodes(options, measured)
+    scenario = Scenario.make(
+        drawn, nodes, speeds, partitions, options["gpus_per_node"], measured=measured
+    )
+    if options["churn"]:
+        begin = _instant(options["churn_from"]) if options["churn_from"] else None
+        with _opened(options["churn"]) as text:
+            changes = read_churn(text, scenario.cluster.nodes, options["seed"], begin=begin)
+        _check_history(changes, scenario.workload)
+        return replace(scenario, cluster=replace(scenario.cluster, changes=changes))
+    if options["churn_from"]:
+        raise InputError("--churn-from needs --churn")
+    return scenario
+
+
+def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
+    """A history that is over before the first job comes was meant to begin elsewhere."""
+    last_us = max((change.at_us for change in changes), default=0)
+    if 0 < last_us < min(job.submitted_us for job in workload.jobs):
+        raise InputError(
+            "--churn: nodes last come or go before the first job is submitted;"
+            " where the jobs' times are dates, use --churn-from 1970-01-01"
+        )
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"--churn-from {text!r}: is no date or instant") from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _workload(options: Options) -> tuple[Workload, Speeds | None]:
+    """The jobs, and the speeds of their models, if any are given."""
+    if bool(options["synthetic"]) == bool(options["trace"]):
+        raise InputError("needs --trace or --synthetic, one of them")
+    measured = _speeds(options["speeds"]) if options["speeds"] else None
+    if options["synthetic"]:
+        if options["set"]:
+            raise InputError("--set chooses among the sets of a --trace")
+        drawn = _Drawn.parse(options["synthetic"])
+        models = _speeds(drawn.models) if drawn.models else None
+        return drawn.workload(options["seed"], models), measured or models
+    return _trace(options), measured
+
+
+def _trace(options: Options) -> Workload:
+    path = Path(options["trace"])
+    chosen = options["set"] or ""
+    try:
+        with path.open("rb") as file:
+            _, lines = trace_lines(file, chosen=chosen)
+            workload = read_workload(lines)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except HeaderError as error:
+        raise InputError(f"{path}: {error}") from error
+    if not workload.jobs:
+        first = f"; line {workload.bad[0].line} {workload.bad[0].reason}" if workload.bad else ""
+        where = f" in set {chosen!r}" if chosen else ""
+        raise InputError(f"{path}: has no job{where}{first}")
+    return workload
+
+
+def _speeds(name: str) -> Speeds:
+    with _opened(name) as text:
+        return read_speeds(text)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[TextIOWrapper]:
+    """A text file, plain or gzip; whatever is wrong in it is told with its name."""
+    try:
+        with Path(name).open("rb") as file:
+            magic = file.read(2)
+            file.seek(0)
+            plain: Any = gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file
+            yield TextIOWrapper(plain, encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except (EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise InputError(f"{name}: is damaged or no text ({error})") from error
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What `--synthetic` asks for; `models` is a file of throughputs."""
+
+    jobs: int
+    tenants: int
+    hours: int
+    failed: float = 0.0
+    cancelled: float = 0.0
+    models: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> _Drawn:
+        """Read `400,4,6` or `jobs=400,tenants=4,hours=6,failed=0.1,...`."""
+        names = ("jobs", "tenants", "hours")
+        found: dict[str, str] = {}
+        for place, part in enumerate(text.split(",")):
+            name, is_named, value = part.rpartition("=")
+            if not is_named:
+                name = names[place] if place < len(names) else ""
+            if name not in cls.__slots__ or name in found:
+                raise InputError(f"--synthetic: does not know {part!r}, or knows it twice")
+            found[name] = value
+        if missing := [name for name in names if name not in found]:
+            raise InputError(f"--synthetic: needs {', '.join(missing)}")
+        counts = {name: _whole(found[name], f"--synthetic {name}") for name in names}
+        shares = {
+            name: _share(found.get(name, "0"), f"--synthetic {name}")
+            for name in ("failed", "cancelled")
+        }
+        return cls(**counts, **shares, models=found.get("models", ""))  # type: ignore[arg-type]  # by name
+
+    def workload(self, seed: int, models: Speeds | None) -> Workload:
+        """Draw it."""
+        return synthetic(
+            seed=seed,
+            jobs=self.jobs,
+            tenants=self.tenants,
+            hours=self.hours,
+            failed=self.failed,
+            cancelled=self.cancelled,
+            models=models.models if models else (),
+        )
+
+
+def _whole(text: str, what: str, most: int = GPUS_MAX) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
+        raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
+    return int(text)
+
+
+def _share(text: str, what: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InputError(f"{what}: needs a share from 0 to 1, not {text!r}")
+    return share
+
+
+def _nodes(options: Options, measured: Speeds | None) -> tuple[tuple[Node, ...], dict[str, int]]:
+    """The nodes, and the speeds of jobs without a model by GPU type, in thousandths."""
+    given = [name for name in ("nodes", "gpu_types", "partitions") if options[name] is not None]
+    if len(given) != 1:
+        raise InputError("needs --nodes, --gpu-types or --partitions, one of them")
+    gpus = options["gpus_per_node"]
+    _whole(str(gpus), "--gpus-per-node")
+    if measured is not None and not options["gpu_types"]:
+        raise InputError("speeds of models are told by GPU type: needs --gpu-types")
+    if options["partitions"]:
+        return (), {}
+    counts: dict[str, int] = {}
+    speeds: dict[str, int] = {}
+    if options["gpu_types"] is None:
+        counts[ONE_TYPE] = _whole(str(options["nodes"]), "--nodes", GPUS_MAX // gpus)
+        return make_nodes(counts, gpus), {}
+    for text in options["gpu_types"].split(","):
+        name, _, rest = text.partition(":")
+        count, _, speed = rest.partition(":")
+        if not name or name in counts:
+            raise InputError(f"--gpu-types: {text!r} names no type, or one that is there already")
+        counts[name] = _whole(count, f"--gpu-types {name}", GPUS_MAX // gpus)
+        speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
+    return make_nodes(counts, gpus), speeds if set(speeds.values()) != {1000} else {}
+
+
+def _speed_milli(text: str, what: str) -> int:
+    try:
+        milli = round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        milli = 0
+    if not 0 < milli <= GPUS_MAX:
+        raise InputError(f"{what}: needs a speed from 0.001 to 1000, not {text!r}")
+    return milli

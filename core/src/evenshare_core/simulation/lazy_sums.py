@@ -1,0 +1,88 @@
+"""GPU-time sums that catch up with rounds when somebody looks, exactly.
+
+`fairness.gpu_time` floors a class integral once per interval, and each round ends one: so that a
+claim to which nothing happens must still go through every round. Here the instants of rounds are
+remembered, in runs of equal spans, and a claim goes through those that it missed when it changes
+or is asked. Sums without a floor move by the whole stretch at once, and so does the integral of a
+class that deserves its whole demand.
+"""
+
+from __future__ import annotations
+
+from evenshare_core.domain.snapshot import ClaimService
+from evenshare_core.fairness.gpu_time import ClaimSums
+
+
+class Rounds:
+    """The instants of rounds: where the first was, and [span in us, how often] since."""
+
+    __slots__ = ("last_us", "runs")
+
+    def __init__(self, at_us: int) -> None:
+        self.last_us = at_us
+        self.runs: list[list[int]] = [[0, 0]]
+
+    def add(self, at_us: int) -> None:
+        """A round took place."""
+        span_us = at_us - self.last_us
+        if span_us <= 0:
+            return
+        self.last_us = at_us
+        last = self.runs[-1]
+        if last[0] == span_us:
+            last[1] += 1
+        else:
+            self.runs.append([span_us, 1])
+
+
+class LazyClaim(ClaimSums):
+    """A claim that knows up to which round it went."""
+
+    __slots__ = ("_count", "_index", "_round_us", "_rounds")
+
+    def __init__(self, row: ClaimService, rounds: Rounds) -> None:
+        super().__init__(row)
+        self._rounds = rounds
+        self._note()
+
+    def _note(self) -> None:
+        rounds = self._rounds
+        self._round_us = rounds.last_us  # the last round that it went through or began after
+        self._index = len(rounds.runs) - 1
+        self._count = rounds.runs[-1][1]
+
+    def advance(self, at_us: int) -> None:
+        """Add the intervals since the last change, one per round in between."""
+        last_us = self._rounds.last_us
+        if last_us > self._round_us:
+            missed = self._missed()
+            next_us = self._round_us + missed[0][0]
+            super().advance(next_us)
+            missed[0][1] -= 1
+            if last_us > next_us:
+                self._skip(missed, last_us - next_us)
+                self.since_us = last_us
+            self._note()
+        super().advance(at_us)
+
+    def _missed(self) -> list[list[int]]:
+        """Runs of rounds since the last that it went through; not empty, the first is a copy."""
+        runs, index = self._rounds.runs, self._index
+        span_us, count = runs[index]
+        if count > self._count:
+            return [[span_us, count - self._count], *runs[index + 1 :]]
+        return [runs[index + 1][:], *runs[index + 2 :]]
+
+    def _skip(self, runs: list[list[int]], total_us: int) -> None:
+        """What `advance` does at the end of each span; `total_us` is their sum."""
+        share = min(self.demand, self.quota)  # (8)
+        self.alloc += self.held * total_us  # (11)
+        self.fair += share * total_us  # (9)
+        self.entitled += self.quota * total_us  # (16)
+        weights = self.weights
+        for (demand, weight), row in self.classes.items():
+            weighted = share * weight
+            if weighted >= demand * weights:  # (14): its demand, and nothing is rounded
+                row[1] += demand * total_us
+            else:  # (13), floored once per span
+                row[1] += sum([count * (weighted * span // weights) for span, count in runs])

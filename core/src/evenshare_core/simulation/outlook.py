@@ -1,0 +1,283 @@
+"""What the next hours of a pool would be: its present queue under one policy, and the figures.
+
+Figures are those of a trace's run (`evenshare_core.simulation.figures`), told of a cut: the run
+ends at an instant, and some jobs are still open there. They are not left out, which would praise a
+policy for finishing the short ones. Instead:
+
+| figure | of a job that is open at the end |
+|---|---|
+| JCT, queue, slowdown | counts up to the end: the true average is at least what is told |
+| rho, and with it sharing loss | GPU-time received and deserved within the simulated hours alone |
+| late | only where the fair reference, with the work that was left at the start, is over by then |
+| deadline | missed where it lies before the end; one that lies after it is not counted |
+
+Hours, utilisation, waste and preemptions are of the simulated hours alone. JCT, queue and
+slowdown are from the true submission on, so they include what was waited before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.simulation.books import Books, JobRow, LeaseRow
+from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
+from evenshare_core.simulation.present import PresentWorld, Start, Work
+from evenshare_core.simulation.simulator import Outcome, play
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.simulation.world import Rules
+
+POINTS = 48  # of the course of a run
+OPEN = "open"  # the state of a job, and the reason of a lease, that is not over at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One job at the end; times in us.
+
+    `useful_us` is the work that it got within the simulated hours, `left_us` what it wanted.
+    """
+
+    job: SimJob
+    end_us: int | None  # None: it is open
+    held_us: int  # ever, until the end
+    useful_us: int
+    left_us: int
+
+
+@dataclass(slots=True)
+class Outlook:
+    """One run. `row` is what `manage.py simulate` tells, with what became of the jobs."""
+
+    row: dict[str, Any]
+    course: list[dict[str, float]] = field(default_factory=list)
+    tenants: list[dict[str, Any]] = field(default_factory=list)
+
+
+def look_ahead(
+    start: Start,
+    rules: Rules,
+    *,
+    until_us: int,
+    progress: Callable[[int], None] | None = None,
+) -> Outlook:
+    """Let the pool go on under `rules` up to `until_us` of pool time.
+
+    `progress` is told the instant that is reached, after each round; what it raises ends the run.
+
+    Raises:
+        KeyError: a job of the snapshot has no work.
+        InvariantViolation: the policy broke an invariant.
+    """
+    world = PresentWorld(start, rules)
+    outcome = go_on(world, until_us=until_us, progress=progress)
+    seen = _seen(world, start.work, until_us)
+    from_us = start.snapshot.at_us
+    figures = _figures(world, outcome, seen, (from_us, until_us))
+    return Outlook(
+        _row(world, outcome, seen, figures, (from_us, until_us)),
+        _course(world, outcome, (from_us, until_us)),
+        _tenants(seen, (from_us, until_us)),
+    )
+
+
+def go_on(
+    world: PresentWorld, *, until_us: int, progress: Callable[[int], None] | None = None
+) -> Outcome:
+    """Play a world up to `until_us`: what ends by then has ended, no round is decided at it."""
+    outcome = Outcome(world.books, 0, world.at_us)
+
+    def tell(_: int) -> None:
+        if progress is not None:
+            progress(world.at_us)
+
+    play(world, outcome, until_us=until_us - 1, shortcuts=world.is_plain, progress=tell)
+    world.advance(max(until_us, world.at_us))
+    outcome.end_us = until_us
+    outcome.stranded, outcome.open = tuple(world.runs), tuple(world.leases.values())
+    return outcome
+
+
+def _seen(world: PresentWorld, work: Mapping[int, Work], until_us: int) -> list[Seen]:
+    """Every job of the start, in order of their ids."""
+    ends = {row.job: row for row in world.books.jobs}
+    held: dict[int, int] = {job: known.held_us for job, known in work.items()}
+    for row in world.books.leases:
+        held[row.job] += row.end_us - row.start_us
+    for lease in world.leases.values():
+        held[lease.job] += until_us - lease.started_us
+    found = []
+    for job_id, sim in sorted(world.sim_jobs.items()):
+        over, known = ends.get(job_id), work[job_id]
+        useful_us = known.left_us
+        if over is None:
+            useful_us -= sim.duration_us - _done_us(world, job_id, until_us)
+        end_us = over.end_us if over else None
+        found.append(Seen(sim, end_us, held[job_id], useful_us, known.left_us))
+    return found
+
+
+def _done_us(world: PresentWorld, job_id: int, until_us: int) -> int:
+    run = world.runs[job_id]
+    if not run.lease:
+        return run.done_us
+    held_us = until_us - world.leases[run.lease].started_us - run.overhead_us
+    return run.done_us + max(0, held_us) * run.speed_milli // 1000
+
+
+def _figures(
+    world: PresentWorld, outcome: Outcome, seen: list[Seen], span: tuple[int, int]
+) -> Figures:
+    """The figures of the simulated hours: as if everything had begun with them and ended there."""
+    from_us, until_us = span
+    books, jobs = Books(), []
+    for row in outcome.books.leases:
+        books.leases.append(row._replace(start_us=max(row.start_us, from_us)))
+    for lease in outcome.open:
+        books.leases.append(
+            LeaseRow(
+                lease.id, lease.job, world.runs[lease.job].leases, lease.gpu_type,
+                lease.placement, max(lease.started_us, from_us), until_us, OPEN, 0,
+            )
+        )  # fmt: skip
+    for one in seen:
+        # At least a microsecond: a job that got nothing has its rho, near 0, like any other.
+        jobs.append(_told(one.job, from_us, max(1, one.useful_us)))
+        end_us = until_us if one.end_us is None else one.end_us
+        books.jobs.append(JobRow(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
+    figures = figures_of(world.cluster, jobs, books, between_us=span)
+    figures.late = _late(world, seen, span)
+    figures.deadline_miss_rate = _missed(seen, until_us)
+    return figures
+
+
+def _told(job: SimJob, from_us: int, work_us: int) -> SimJob:
+    return SimJob(
+        job.id, job.tenant, job.gpus, from_us, work_us, job.gpu_types, job.weight,
+        deadline_us=job.deadline_us,
+    )  # fmt: skip
+
+
+def _late(world: PresentWorld, seen: list[Seen], span: tuple[int, int]) -> float | None:
+    """Share of jobs that end after they would have on their tenant's quota, from the start on."""
+    from_us, until_us = span
+    jobs = [_told(one.job, from_us, max(1, one.left_us)) for one in seen]
+    reference = fair_reference(world.cluster.quotas, jobs)
+    if not reference:
+        return None
+    late = 0
+    for one in seen:
+        end_us = until_us if one.end_us is None else one.end_us
+        late += end_us / SECOND_US > reference[one.job.id] + 1
+    return late / len(seen)
+
+
+def _missed(seen: list[Seen], until_us: int) -> float | None:
+    due = [
+        one
+        for one in seen
+        if one.job.deadline_us is not None
+        and (one.end_us is not None or one.job.deadline_us <= until_us)
+    ]
+    if not due:
+        return None
+    met = sum(one.end_us is not None and one.end_us <= (one.job.deadline_us or 0) for one in due)
+    return 1 - met / len(due)
+
+
+def _times(one: Seen, until_us: int) -> tuple[float, float, float]:
+    """JCT and queue in seconds, and slowdown; of an open job so far."""
+    end_us = until_us if one.end_us is None else one.end_us
+    jct_us = end_us - one.job.submitted_us
+    return (
+        jct_us / SECOND_US,
+        (jct_us - one.held_us) / SECOND_US,
+        jct_us / max(1, one.job.duration_us),
+    )
+
+
+def _row(
+    world: PresentWorld,
+    outcome: Outcome,
+    seen: list[Seen],
+    figures: Figures,
+    span: tuple[int, int],
+) -> dict[str, Any]:
+    times = [_times(one, span[1]) for one in seen]
+    jct_s, queue_s, slowdown = (
+        fmean(row[index] for row in times) if times else None for index in range(3)
+    )
+    open_jobs = [one for one in seen if one.end_us is None]
+    return {
+        "policy": world.rules.policy,
+        "options": dict(world.rules.options),
+        "jobs": len(seen),
+        "finished": len(seen) - len(open_jobs),
+        "running": len(outcome.open),
+        "waiting": len(open_jobs) - len(outcome.open),
+        "avg_jct_s": jct_s,
+        "avg_queue_s": queue_s,
+        "avg_slowdown": slowdown,
+        "sharing_loss_jobs": figures.sharing_loss,
+        "tenant_unfair_intervals": figures.unfair_intervals,
+        "tenant_deficit": figures.deficit,
+        "late_vs_fair_reference": figures.late,
+        "gpu_utilisation": figures.utilisation,
+        "waste": figures.waste,
+        "preemptions": figures.preemptions,
+        "deadline_miss_rate": figures.deadline_miss_rate,
+        "rounds": outcome.rounds,
+        "sha256": outcome.books.sha256(),
+    }
+
+
+def _course(world: PresentWorld, outcome: Outcome, span: tuple[int, int]) -> list[dict[str, float]]:
+    """Equal steps of the span: GPUs held on average, and jobs that were over at its end."""
+    from_us, until_us = span
+    holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in outcome.books.leases]
+    holds += [(max(row.started_us, from_us), until_us, row.job) for row in outcome.open]
+    held_gpu_us = [0.0] * POINTS
+    step_us = max(1, -(-(until_us - from_us) // POINTS))
+    for start_us, end_us, job in holds:
+        gpus = world.sim_jobs[job].gpus
+        for index in range((start_us - from_us) // step_us, POINTS):
+            left_us, right_us = from_us + index * step_us, from_us + (index + 1) * step_us
+            if left_us >= end_us:
+                break
+            held_gpu_us[index] += gpus * (min(end_us, right_us) - max(start_us, left_us))
+    ends = sorted(row.end_us for row in outcome.books.jobs)
+    course, over = [], 0
+    for index in range(POINTS):
+        right_us = min(until_us, from_us + (index + 1) * step_us)
+        width_us = right_us - from_us - index * step_us
+        if width_us <= 0:
+            break
+        while over < len(ends) and ends[over] <= right_us:
+            over += 1
+        course.append(
+            {
+                "after_s": (right_us - from_us) / SECOND_US,
+                "gpus": held_gpu_us[index] / width_us,
+                "finished": over,
+            }
+        )
+    return course
+
+
+def _tenants(seen: list[Seen], span: tuple[int, int]) -> list[dict[str, Any]]:
+    """Each tenant's jobs: how many, how many are over, their average queue and GPU-time."""
+    by_tenant: dict[int, list[Seen]] = {}
+    for one in seen:
+        by_tenant.setdefault(one.job.tenant, []).append(one)
+    return [
+        {
+            "tenant": tenant,
+            "jobs": len(rows),
+            "finished": sum(one.end_us is not None for one in rows),
+            "avg_queue_s": fmean(_times(one, span[1])[1] for one in rows),
+        }
+        for tenant, rows in sorted(by_tenant.items())
+    ]

@@ -1,0 +1,169 @@
+"""A world that starts where a live pool is: leases go on, jobs wait, sums and prices carry over.
+
+What a snapshot does not say is handed in as `Work`: how much of a job is done and how much is
+left. Nothing else is guessed. Nodes, quotas, price settings and credit limits stay as they are
+at the start; nobody submits or cancels. tests/simulation/test_present.py lets a world go on from
+the middle of a run and finds the same leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.simulation.events import Kind
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.simulation.world import Rules, Run, World, free_gpus
+
+
+class Work(NamedTuple):
+    """One active job at the snapshot's instant; work in us on a GPU type of speed 1.
+
+    `done_us`, `held_us` and `leases` are of leases that are over; `left_us` is from the instant
+    on. `overhead_us`: of the present lease so far, what was no work.
+    """
+
+    left_us: int
+    done_us: int = 0
+    held_us: int = 0
+    leases: int = 0
+    started_us: int | None = None
+    overhead_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a simulation begins. `work` has every job of the snapshot."""
+
+    snapshot: Snapshot
+    work: Mapping[int, Work]
+
+    @property
+    def rules(self) -> Rules:
+        """The pool's own policy, options and lengths."""
+        told = self.snapshot
+        return Rules(told.policy, told.options, told.round_us, told.lease_us, told.seed)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The pool's nodes, quotas, price settings and profiles."""
+        told = self.snapshot
+        prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in told.prices}
+        profiles = {row.id: row for row in told.profiles}
+        return Cluster(told.nodes, told.entitlements, prices, profiles=profiles)
+
+
+class PresentWorld(World):
+    """The world of a pool as its snapshot tells of it, under its own policy or another."""
+
+    def __init__(self, start: Start, rules: Rules | None = None) -> None:
+        """`rules`: instead of the pool's; the memory of another policy is not kept.
+
+        Raises:
+            KeyError: a job of the snapshot has no work.
+        """
+        told = start.snapshot
+        rules = rules or start.rules
+        super().__init__(start.cluster, (), rules, start_us=told.at_us)
+        self.pool, self.tenants = told.pool, told.tenants
+        self.number = told.number
+        self.next_lease = max((lease.id for lease in told.leases), default=0) + 1
+        self._entitle()  # tells the books, before any lease does
+        self._quotas = told.entitlements
+        same = (rules.policy, self.policy.version) == (told.policy, told.policy_version)
+        self.memory = told.memory if same else {}
+        self.service, self.prices, self.profiles = told.service, told.prices, told.profiles
+        self.changes = [*told.changes, *_gone(told)]
+        self.free = free_gpus(_at_least_held(told))
+        self._take_jobs(start)
+
+    def _take_jobs(self, start: Start) -> None:
+        leases = {lease.job: lease for lease in start.snapshot.leases}
+        for job in start.snapshot.jobs:
+            work, lease = start.work[job.id], leases.get(job.id)
+            speed_milli = self.cluster.speed_milli(job.profile, lease.gpu_type) if lease else 1000
+            sofar_us = _so_far_us(lease, work, speed_milli, self.at_us)
+            sim = SimJob(
+                job.id, job.tenant, job.gpus, job.submitted_us,
+                work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
+                job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
+            )  # fmt: skip
+            run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
+            self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
+            self.queue.add(job.id)
+        for lease in start.snapshot.leases:
+            if lease.job in self.runs:  # else it was set aside, and its lease runs out
+                self._hold(self.runs[lease.job], lease, start.work[lease.job])
+
+    def _hold(self, run: Run, lease: Lease, work: Work) -> None:
+        self.queue.discard(lease.job)
+        run.leases, run.lease = work.leases + 1, lease.id
+        run.started_us = lease.started_us if work.started_us is None else work.started_us
+        run.overhead_us = work.overhead_us
+        run.ends_us = self.at_us - (-work.left_us * 1000 // max(1, run.speed_milli))
+        self.leases[lease.id] = lease
+        key = (lease.tenant, lease.gpu_type)
+        self.held[lease.gpu_type] = self.held.get(lease.gpu_type, 0) + lease.gpus
+        self.own_held[key] = self.own_held.get(key, 0) + lease.own
+        self.free[lease.gpu_type].take(lease.placement)
+        self.books.granted(self.at_us, lease)
+        self.events.push(run.ends_us, Kind.END, lease.id)
+        self.events.push(max(lease.expires_us, lease.protected_until_us), Kind.DUE, lease.id)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the simulator's shortcuts hold: no credit limit, no protection, no node off."""
+        held: dict[int, int] = {}
+        for lease in self.leases.values():
+            for node, gpus in lease.placement:
+                held[node] = held.get(node, 0) + gpus
+        return (
+            all(tenant.spendable_micro is None for tenant in self.tenants)
+            and all(not lease.protected_until_us for lease in self.leases.values())
+            and all(gpus <= self.nodes[node].gpus for node, gpus in held.items())
+        )
+
+    def snapshot(self) -> Snapshot:
+        """As `World`'s, of this pool and with its tenants' credit."""
+        return replace(super().snapshot(), pool=self.pool, tenants=self.tenants)
+
+
+def _gone(told: Snapshot) -> list[Change]:
+    """An end for each job that the sums know and the snapshot leaves out.
+
+    Its lease is being taken back; it would count as demand for ever.
+    """
+    here = {job.id for job in told.jobs}
+    active = {row.job: row.tenant for row in told.service.jobs}
+    for change in told.changes:
+        if change.kind is ChangeKind.ACTIVE:
+            active[change.job] = change.tenant
+        elif change.kind is ChangeKind.INACTIVE:
+            active.pop(change.job, None)
+    return [
+        Change(told.at_us, ChangeKind.INACTIVE, tenant, job)
+        for job, tenant in sorted(active.items())
+        if job not in here
+    ]
+
+
+def _at_least_held(told: Snapshot) -> list[Node]:
+    """The nodes, with GPUs that are off but held still counted: so that they can be given back."""
+    held: dict[int, int] = {}
+    for lease in told.leases:
+        for node, gpus in lease.placement:
+            held[node] = held.get(node, 0) + gpus
+    return [replace(node, gpus=max(node.gpus, held.get(node.id, 0))) for node in told.nodes]
+
+
+def _so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) -> int:
+    """What the present lease has done."""
+    if lease is None:
+        return 0
+    return max(0, at_us - lease.started_us - work.overhead_us) * speed_milli // 1000

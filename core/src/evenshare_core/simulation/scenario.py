@@ -1,0 +1,182 @@
+"""A workload on a cluster, in one pool or with each tenant alone on its nodes; run by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.simulation.books import Books, JobRow, LeaseRow
+from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.report import Result
+from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.throughputs import Speeds, make_profiles
+from evenshare_core.simulation.workloads import (
+    ONE_TYPE,
+    Cluster,
+    SimJob,
+    Workload,
+    make_nodes,
+    quotas_by_demand,
+)
+from evenshare_core.simulation.world import Rules
+
+
+class ScenarioError(ValueError):
+    """The workload and the cluster do not go together; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`partitions`: tenant -> its nodes; empty: one pool for all, quotas by demand."""
+
+    workload: Workload
+    cluster: Cluster
+    partitions: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def make(
+        cls,
+        workload: Workload,
+        nodes: tuple[Node, ...],
+        speeds: Mapping[str, int],
+        partitions: Mapping[str, int],
+        gpus_per_node: int,
+        *,
+        measured: Speeds | None = None,
+    ) -> Scenario:
+        """Put a workload on nodes, or on partitions by tenants' names.
+
+        `measured` gives jobs with a model their speeds.
+
+        Raises:
+            ScenarioError: there are no nodes, or a tenant has none.
+            SpeedsError: a model was not measured on these types.
+        """
+        if not partitions:
+            if not nodes:
+                raise ScenarioError("needs --nodes, --gpu-types or --partitions")
+            quotas = quotas_by_demand(workload.jobs, nodes)
+            cluster = Cluster(nodes, quotas, speeds=speeds)
+            if measured is None:
+                return cls(workload, cluster)
+            types = {node.gpu_type for node in nodes}
+            jobs, profiles = make_profiles(workload.jobs, measured, types)
+            return cls(replace(workload, jobs=jobs), replace(cluster, profiles=profiles))
+        missing = sorted(set(workload.tenants.values()) - set(partitions))
+        if missing:
+            raise ScenarioError(f"no nodes for tenants {', '.join(missing)}")
+        empty = sorted(name for name in workload.tenants.values() if not partitions[name])
+        if empty:
+            raise ScenarioError(f"0 nodes for tenants {', '.join(empty)}, which have jobs")
+        counts = {tenant: partitions[name] for tenant, name in sorted(workload.tenants.items())}
+        rest = make_nodes({ONE_TYPE: sum(counts.values())}, gpus_per_node)
+        alone: dict[int, tuple[Node, ...]] = {}
+        first = 0
+        for tenant, count in counts.items():
+            alone[tenant] = rest[first : first + count]
+            first += count
+        quotas = tuple(
+            Entitlement(tenant, ONE_TYPE, count * gpus_per_node) for tenant, count in counts.items()
+        )
+        return cls(workload, Cluster(rest, quotas), alone)
+
+
+def run_policy(
+    scenario: Scenario,
+    rules: Rules,
+    *,
+    timer: Callable[[], float] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run a scenario under one policy; partitions are pools of their own, told of as one."""
+    jobs = scenario.workload.jobs
+    if not scenario.partitions:
+        return simulate(scenario.cluster, jobs, rules, timer=timer, progress=progress)
+    whole = Outcome(Books(), 0, 0)
+    for tenant, nodes in scenario.partitions.items():
+        mine = {node.id for node in nodes}
+        cluster = replace(
+            scenario.cluster,
+            nodes=nodes,
+            quotas=tuple(row for row in scenario.cluster.quotas if row.tenant == tenant),
+            changes=tuple(row for row in scenario.cluster.changes if row.node in mine),
+        )
+        own = tuple(job for job in jobs if job.tenant == tenant)
+        _join(whole, simulate(cluster, own, rules, timer=timer))
+        if progress is not None:
+            progress(len(whole.books.jobs))
+    return whole
+
+
+def _join(whole: Outcome, part: Outcome) -> None:
+    whole.books.jobs += part.books.jobs
+    whole.books.leases += part.books.leases
+    whole.books.terms += part.books.terms
+    _add(whole.books.charged, part.books.charged)
+    for gpu_type, incomes in part.books.incomes.items():
+        _add(whole.books.incomes.setdefault(gpu_type, {}), incomes)
+    whole.rounds += part.rounds
+    whole.end_us = max(whole.end_us, part.end_us)
+    whole.stranded += part.stranded
+    whole.decide_s += part.decide_s
+
+
+def _add(total: dict[int, int], more: Mapping[int, int]) -> None:
+    for tenant, amount in more.items():
+        total[tenant] = total.get(tenant, 0) + amount
+
+
+def infinite(scenario: Scenario, rules: Rules) -> Result:
+    """The floor: every job starts at the first round after it came, and is never disturbed.
+
+    It has the fastest of the types that it can use. What its user takes back ends as it does in a
+    run.
+    """
+    books = Books()
+    for job in scenario.workload.jobs:
+        _alone(books, job, rules.round_us, _fastest_milli(scenario.cluster, job))
+    cluster = replace(scenario.cluster, quotas=tuple(_one_type(scenario.cluster)))
+    figures = figures_of(cluster, scenario.workload.jobs, books)
+    figures.utilisation = figures.waste = None  # of endless GPUs
+    return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
+
+
+def _fastest_milli(cluster: Cluster, job: SimJob) -> int:
+    """Thousandths of the speed that its duration is told for."""
+    types = {node.gpu_type for node in cluster.nodes}
+    usable = types.intersection(job.gpu_types) if job.gpu_types else types
+    return max((cluster.speed_milli(job.profile, one) for one in usable), default=PLAIN_MILLI)
+
+
+def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
+    """Write down a job that nobody disturbs."""
+    start_us = _round_at(job.submitted_us, round_us)
+    end_us = start_us - (-job.duration_us * 1000 // speed_milli)
+    state, reason, useful_us = "succeeded", "finished", job.duration_us
+    if job.cancel_us is not None:
+        asked_us = max(job.cancel_us, job.submitted_us)
+        if asked_us <= start_us:  # it still waits
+            books.jobs.append(JobRow(job.id, "cancelled", None, asked_us, 0, 0))
+            return
+        seen_us = _round_at(asked_us, round_us)
+        if seen_us < end_us:
+            end_us, state, reason = seen_us, "cancelled", "cancelled"
+            useful_us = (end_us - start_us) * speed_milli // 1000
+    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, useful_us))
+    books.leases.append(LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
+
+
+def _round_at(at_us: int, round_us: int) -> int:
+    """The first round at or after an instant; without a grid, the instant."""
+    return -(-at_us // round_us) * round_us if round_us else at_us
+
+
+def _one_type(cluster: Cluster) -> list[Entitlement]:
+    """Quotas summed over GPU types."""
+    gpus: dict[int, int] = {}
+    for row in cluster.quotas:
+        gpus[row.tenant] = gpus.get(row.tenant, 0) + row.gpus
+    return [Entitlement(tenant, ONE_TYPE, count) for tenant, count in sorted(gpus.items())]

@@ -1,0 +1,135 @@
+"""Measured throughputs of models on GPU types, and the profiles that they give jobs.
+
+The file is a CSV as Gavel's: `job_type` (the model), `scale` (GPUs that it was measured on), and
+one column of throughput per GPU type; 0 or empty: it cannot run there. Columns that end in
+`_unc` were measured on GPUs of several nodes and are not read: the simulator knows one speed per
+GPU type, whatever the placement.
+
+A job takes the row of its model with the largest scale up to its gang. Its speed is told over
+the slowest of the cluster's types that can run it, on which its duration is told.
+Source: Gavel (OSDI 2020); OEF 4.1 for speedups.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+
+from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.simulation.workloads import SimJob
+
+UNCONSOLIDATED = "_unc"
+
+
+class SpeedsError(ValueError):
+    """The file or the jobs that should use it do not fit; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Throughputs by model and scale, then by GPU type; types that cannot run it are not there."""
+
+    rows: Mapping[str, Mapping[int, Mapping[str, Decimal]]]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models, by name."""
+        return tuple(sorted(self.rows))
+
+    def scale(self, model: str, gpus: int) -> int:
+        """The measured scale that a gang of this model takes: the largest one up to it.
+
+        Raises:
+            SpeedsError: the model was not measured, or only on more GPUs.
+        """
+        scales = [scale for scale in self.rows.get(model, ()) if scale <= gpus]
+        if not scales:
+            known = "" if model in self.rows else f"; known are {', '.join(self.models[:5])}, ..."
+            raise SpeedsError(f"no speeds of model {model!r} on {gpus} GPUs{known}")
+        return max(scales)
+
+    def speedups(self, model: str, scale: int, types: Iterable[str]) -> tuple[tuple[str, int], ...]:
+        """Thousandths over the slowest of these types, rounded half to even, by type.
+
+        Raises:
+            SpeedsError: none of the types can run it.
+        """
+        measured = self.rows[model][scale]
+        found = {name: measured[name] for name in sorted(types) if name in measured}
+        if not found:
+            raise SpeedsError(f"model {model!r} runs on none of {', '.join(sorted(types))}")
+        slowest = min(found.values())
+        return tuple((name, round(value * PLAIN_MILLI / slowest)) for name, value in found.items())
+
+
+def read_speeds(text: Iterable[str]) -> Speeds:
+    """Read a file of throughputs.
+
+    Raises:
+        SpeedsError: a column lacks, a value is no number from 0 on, or a row is there twice.
+    """
+    reader = csv.DictReader(text)
+    header = reader.fieldnames or []
+    types = [
+        name
+        for name in header
+        if name not in ("job_type", "scale") and not name.endswith(UNCONSOLIDATED)
+    ]
+    if "job_type" not in header or not types:
+        raise SpeedsError("needs a column job_type, and one of throughput per GPU type")
+    rows: dict[str, dict[int, dict[str, Decimal]]] = {}
+    for row in reader:
+        model, scale = row["job_type"], row.get("scale") or "1"
+        if not scale.isdigit() or not int(scale):
+            raise SpeedsError(f"line {reader.line_num}: the scale is no number of GPUs: {scale!r}")
+        if int(scale) in rows.setdefault(model, {}):
+            raise SpeedsError(f"line {reader.line_num}: {model!r} on {scale} is there twice")
+        found = {name: _throughput(row[name], reader.line_num) for name in types}
+        rows[model][int(scale)] = {name: value for name, value in found.items() if value}
+    return Speeds(rows)
+
+
+def _throughput(text: str | None, line: int) -> Decimal:
+    try:
+        value = Decimal(text or "0")
+    except InvalidOperation:
+        value = Decimal(-1)
+    if not value.is_finite() or value < 0:
+        raise SpeedsError(f"line {line}: {text!r} is no throughput")
+    return value
+
+
+def make_profiles(
+    jobs: Sequence[SimJob], speeds: Speeds, types: Iterable[str]
+) -> tuple[tuple[SimJob, ...], dict[int, Profile]]:
+    """Give every job with a model the profile of (tenant, model, scale), numbered from 1.
+
+    One that cannot run everywhere accepts only the types on which it can. Jobs without a model
+    stay as they are.
+
+    Raises:
+        SpeedsError: a model was not measured, or runs on no type that its job accepts.
+    """
+    wanted = frozenset(types)
+    profiles: dict[tuple[int, str, int], Profile] = {}
+    found = []
+    for job in jobs:
+        if job.model:
+            key = (job.tenant, job.model, speeds.scale(job.model, job.gpus))
+            if key not in profiles:
+                speedups = speeds.speedups(job.model, key[2], wanted)
+                profiles[key] = Profile(len(profiles) + 1, job.tenant, speedups)
+            job = _fitted(job, profiles[key], wanted)  # noqa: PLW2901 - the same job, completed
+        found.append(job)
+    return tuple(found), {row.id: row for row in profiles.values()}
+
+
+def _fitted(job: SimJob, profile: Profile, types: frozenset[str]) -> SimJob:
+    able = {name for name, _ in profile.speedups}
+    accepted = able & set(job.gpu_types) if job.gpu_types else able
+    if not accepted:
+        raise SpeedsError(f"job {job.name!r}: its model runs on no type that it accepts")
+    gpu_types = () if accepted == types else tuple(sorted(accepted))
+    return replace(job, profile=profile.id, gpu_types=gpu_types)

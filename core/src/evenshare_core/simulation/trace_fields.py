@@ -1,0 +1,137 @@
+"""Values of a trace's cells: what a text says, or why it cannot be used."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.values import SECOND_US
+
+# A hundred years: longer than any job, and far from what a timestamp can hold.
+SECONDS_MAX = 100 * 366 * 86_400
+NAME_MAX = 120
+LISTED_MAX = 16
+
+_WHOLE = re.compile(r"[0-9]{1,15}(?:\.0{1,9})?", re.ASCII)
+_SECONDS = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))?", re.ASCII)
+_PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
+_TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
+_LIST = re.compile(r"[-;|\s]+")
+
+
+class UnfitError(Exception):
+    """A value that cannot be used, with the field that it stands in."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+        self.reason = reason
+
+
+def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
+    """A whole number from 0 on."""
+    if not _WHOLE.fullmatch(text):
+        raise UnfitError(name, f"is no whole number: {shown(text)}")
+    value = int(text.partition(".")[0])
+    if value > most:
+        raise UnfitError(name, f"is more than {most:,}: {shown(text)}")
+    return value
+
+
+def seconds(text: str, name: str) -> int:
+    """Microseconds of a number of seconds; what is finer is cut off."""
+    found = _SECONDS.fullmatch(text)
+    if not found:
+        raise UnfitError(name, f"is no number of seconds from 0 on: {shown(text)}")
+    before_point = int(found[1])
+    if before_point > SECONDS_MAX:
+        raise UnfitError(name, f"is more than a hundred years: {shown(text)}")
+    return before_point * SECOND_US + int((found[2] or "").ljust(6, "0")[:6])
+
+
+def submission(text: str) -> int:
+    """Microseconds of a submission: seconds, or an instant (UTC unless it says otherwise)."""
+    if _SECONDS.fullmatch(text):
+        return seconds(text, "submit")
+    try:
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        return to_us(instant)
+    except (ValueError, OverflowError):
+        reason = f"is neither seconds nor an instant: {shown(text)}"
+        raise UnfitError("submit", reason) from None
+
+
+def _weight(text: str, name: str) -> int:
+    value = whole(text, name)
+    if value < 1:
+        raise UnfitError(name, "must be at least 1")
+    return value
+
+
+def _exit_code(text: str, name: str) -> int:
+    return whole(text, name, most=255)
+
+
+def _types(text: str, name: str) -> list[str]:
+    types = [part.strip() for part in text.replace("|", " ").replace(";", " ").split()]
+    for one in types:
+        if not _TYPE.fullmatch(one):
+            raise UnfitError(name, f"has no name of a GPU type: {shown(one)}")
+    return types
+
+
+def _price(text: str, name: str) -> str:
+    if not _PRICE.fullmatch(text):
+        raise UnfitError(name, f"is no price with at most 6 decimals: {shown(text)}")
+    return text
+
+
+def _model(text: str, name: str) -> str:
+    if len(text) > NAME_MAX:
+        raise UnfitError(name, f"is longer than {NAME_MAX} characters")
+    return text
+
+
+def _deadlines(text: str, name: str) -> list[int]:
+    """Microseconds after the submission, rising; with `-`, spaces, `;` or `|` between."""
+    found = [seconds(part, name) for part in _listed(text, name)]
+    if found != sorted(set(found)):
+        raise UnfitError(name, f"does not rise: {shown(text)}")
+    return found
+
+
+def _values(text: str, name: str) -> list[int]:
+    found = [whole(part, name) for part in _listed(text, name)]
+    if found != sorted(found, reverse=True) or not found[-1]:
+        raise UnfitError(name, f"does not fall to a value above 0: {shown(text)}")
+    return found
+
+
+def _listed(text: str, name: str) -> list[str]:
+    parts = _LIST.split(text)
+    if len(parts) > LISTED_MAX:
+        raise UnfitError(name, f"lists more than {LISTED_MAX}")
+    return parts
+
+
+OPTIONAL_READERS = {
+    "cpus": whole,
+    "memory_mb": whole,
+    "weight": _weight,
+    "gpu_types": _types,
+    "max_price": _price,
+    "estimate_s": whole,
+    "exit_code": _exit_code,
+    "model": _model,
+    "deadline_s": _deadlines,
+    "values": _values,
+    "cancel_s": seconds,
+}
+
+
+def shown(text: str) -> str:
+    """A value as a report may print it: short, and without control characters."""
+    return ascii(text[:40])

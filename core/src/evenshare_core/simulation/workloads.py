@@ -1,0 +1,334 @@
+"""What a simulation is given: jobs of a trace or of a seed, nodes, quotas, failures of nodes.
+
+Ids of jobs and tenants are numbered here: jobs by (submission, line), tenants by name, both
+from 1, so that equal input gives equal ids.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.money.fixed_point import largest_remainder, to_micro
+from evenshare_core.simulation.trace_formats import BadLine, Read, TraceLine
+
+ONE_TYPE = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class SimJob:
+    """A job with what only the world knows: how long it runs, whether it fails or is cancelled.
+
+    `duration_us` is its work on a GPU type of speed 1. `estimate_us` is what a policy may know
+    of that. `failed`: its work ends in an error, after as long. `deadline_us` is an instant: the
+    first of `values`, which are (instant, what the job is worth until then), falling; a job with
+    one alone has a strict deadline, one with several a soft one. `model` names its job type.
+    """
+
+    id: int
+    tenant: int
+    gpus: int
+    submitted_us: int
+    duration_us: int
+    gpu_types: tuple[str, ...] = ()
+    weight: int = 1
+    max_price_micro: int | None = None
+    deadline_us: int | None = None
+    estimate_us: int | None = None
+    profile: int = 0
+    cancel_us: int | None = None
+    failed: bool = False
+    name: str = ""
+    model: str = ""
+    values: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def job_class(self) -> str:
+        """`best_effort`, `strict_slo` or `soft_slo`."""
+        if self.deadline_us is None:
+            return "best_effort"
+        return "soft_slo" if len(self.values) > 1 else "strict_slo"
+
+    def value_lost(self, end_us: int | None) -> float:
+        """The share of its value that an end at this instant costs; None: it never ends.
+
+        Source: UniSched (15), one minus the reward rate.
+        """
+        if self.deadline_us is None or end_us is None:
+            return float(self.deadline_us is not None)
+        values = self.values or ((self.deadline_us, 1),)
+        left = next((value for until_us, value in values if end_us <= until_us), 0)
+        return 1 - left / values[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """From `at_us` on a node offers `gpus` GPUs (0: it is lost)."""
+
+    at_us: int
+    node: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes, quotas before they are scaled to live capacity, prices and speeds.
+
+    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
+    `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
+    profile; `profiles` by their ids.
+    """
+
+    nodes: tuple[Node, ...]
+    quotas: tuple[Entitlement, ...]
+    prices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    speeds: Mapping[str, int] = field(default_factory=dict)
+    changes: tuple[NodeChange, ...] = ()
+    profiles: Mapping[int, Profile] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> int:
+        """GPUs of all nodes while none is lost."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether GPU types differ in speed for any job."""
+        return bool(self.speeds or self.profiles)
+
+    def speed_milli(self, profile: int, gpu_type: str) -> int:
+        """Thousandths of the speed that a job's duration is told for, on a GPU type."""
+        if profile:
+            return self.profiles[profile].speed_milli(gpu_type)
+        return self.speeds.get(gpu_type, PLAIN_MILLI)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs in order of their ids, and tenants' names by id. `bad`: lines that were no job."""
+
+    jobs: tuple[SimJob, ...]
+    tenants: Mapping[int, str]
+    bad: tuple[BadLine, ...] = ()
+
+
+def read_workload(lines: Iterable[Read]) -> Workload:
+    """Return the jobs of a trace's lines; estimates are true unless the trace gives them."""
+    found, bad = [], []
+    for line in lines:
+        if isinstance(line, TraceLine):
+            found.append(line)
+        elif isinstance(line, BadLine):
+            bad.append(line)
+    found.sort(key=lambda line: (line.submit_us, line.line))
+    names = sorted({line.tenant for line in found})
+    ids = {name: index for index, name in enumerate(names, start=1)}
+    jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(found, start=1))
+    return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
+
+
+def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
+    extra = line.extra
+    types, weight, price = extra.get("gpu_types"), extra.get("weight"), extra.get("max_price")
+    estimate, cancel_us = extra.get("estimate_s"), extra.get("cancel_s")
+    values = _values(line)
+    return SimJob(
+        id=index,
+        tenant=tenant,
+        gpus=line.gpus,
+        submitted_us=line.submit_us,
+        duration_us=line.duration_us,
+        gpu_types=tuple(sorted(types)) if isinstance(types, list) else (),
+        weight=weight if isinstance(weight, int) else 1,
+        max_price_micro=to_micro(Decimal(price)) if isinstance(price, str) else None,
+        estimate_us=estimate * SECOND_US if isinstance(estimate, int) else line.duration_us,
+        deadline_us=values[0][0] if values else None,
+        cancel_us=line.submit_us + cancel_us if isinstance(cancel_us, int) else None,
+        failed=bool(extra.get("exit_code")),
+        name=line.name,
+        model=str(extra.get("model", "")),
+        values=values,
+    )
+
+
+def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:
+    """Deadlines as instants, and what the job is worth until each."""
+    deadlines, values = line.extra.get("deadline_s"), line.extra.get("values")
+    if not isinstance(deadlines, list) or not isinstance(values, list):
+        return ()
+    instants = [line.submit_us + after_us for after_us in deadlines]
+    return tuple(zip(instants, values, strict=True))
+
+
+def make_nodes(counts: Mapping[str, int], gpus_per_node: int) -> tuple[Node, ...]:
+    """Return equal nodes, numbered from 1 through the types in their given order."""
+    types = [gpu_type for gpu_type, count in counts.items() for _ in range(count)]
+    return tuple(Node(index, name, gpus_per_node) for index, name in enumerate(types, start=1))
+
+
+def quotas_by_demand(jobs: Sequence[SimJob], nodes: Sequence[Node]) -> tuple[Entitlement, ...]:
+    """Give each tenant GPUs of every type in proportion to the sum of its jobs' gangs.
+
+    Source: LTGF 6.1.2, the weights of the Philly workload.
+    """
+    asked: dict[int, int] = {}
+    for job in jobs:
+        asked[job.tenant] = asked.get(job.tenant, 0) + job.gpus
+    tenants = sorted(asked)
+    capacity: dict[str, int] = {}
+    for node in nodes:
+        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    rows = []
+    for gpu_type, gpus in sorted(capacity.items()):
+        parts = largest_remainder(gpus, [asked[tenant] for tenant in tenants])
+        rows += [
+            Entitlement(tenant, gpu_type, part) for tenant, part in zip(tenants, parts, strict=True)
+        ]
+    return tuple(sorted(rows, key=lambda row: (row.tenant, row.gpu_type)))
+
+
+def read_partitions(text: Iterable[str]) -> dict[str, int]:
+    """Read a CSV of tenant and nodes with one header line.
+
+    Raises:
+        ValueError: a line is not (name, whole number), or a tenant is there twice.
+    """
+    rows = [row for row in csv.reader(text) if row][1:]
+    found: dict[str, int] = {}
+    for row in rows:
+        if len(row) < 2 or not row[1].strip().isdigit():
+            raise ValueError(f"needs a tenant and a number of nodes: {','.join(row)!r}")
+        if row[0].strip() in found:
+            raise ValueError(f"tenant {row[0].strip()!r} is there twice")
+        found[row[0].strip()] = int(row[1])
+    return found
+
+
+def read_churn(
+    text: Iterable[str], nodes: Sequence[Node], seed: int, *, begin: datetime | None = None
+) -> tuple[NodeChange, ...]:
+    """Read lines of (time, active, total): from each instant on that share of the nodes is up.
+
+    `begin` is the instant of the run's 0; by default the first line's. What is known of before
+    counts from 0 on. The count of nodes that are up is rounded down; which of them go is drawn
+    from the seed, in one order for the whole run, so that the node which was lost last returns
+    first.
+
+    Raises:
+        ValueError: a column lacks, or a line does not say what it should; it is numbered.
+    """
+    order = list(nodes)
+    rng = random.Random(seed)  # noqa: S311 - a history, not a secret
+    rng.shuffle(order)
+    reader = csv.DictReader(text)
+    if not {"time", "active", "total"} <= set(reader.fieldnames or ()):
+        raise ValueError("a history of nodes needs the columns time, active and total")
+    changes: list[NodeChange] = []
+    up = len(order)
+    # Of several lines for one instant, as for all before 0, the last one counts.
+    for at_us, now_up in dict(_counts(reader, len(order), begin)).items():
+        changes += [NodeChange(at_us, node.id, 0) for node in order[now_up:up]]
+        changes += [NodeChange(at_us, node.id, node.gpus) for node in order[up:now_up]]
+        up = now_up
+    return tuple(changes)
+
+
+def _counts(
+    rows: csv.DictReader[str], nodes: int, begin: datetime | None
+) -> Iterator[tuple[int, int]]:
+    """How many of the nodes are up from which instant on."""
+    last: datetime | None = None
+    for row in rows:
+        try:
+            at, active, total = _moment_of(row["time"]), int(row["active"]), int(row["total"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"line {rows.line_num} of the history of nodes: {error}") from None
+        if not 0 <= active <= total or not total:
+            raise ValueError(f"line {rows.line_num}: {active} of {total} nodes are active")
+        if last is not None and at < last:
+            raise ValueError(f"line {rows.line_num}: its time is before the one above it")
+        last, begin = at, begin or at
+        yield max(0, to_us(at) - to_us(begin)), nodes * active // total
+    if last is not None and begin is not None and last < begin:
+        raise ValueError(
+            f"the history of nodes ends at {last:%Y-%m-%d %H:%M}, before the run begins"
+        )
+
+
+def _moment_of(text: str) -> datetime:
+    """An instant, UTC unless it says otherwise; a bare number counts minutes."""
+    if text.isdigit():
+        return from_us(int(text) * 60 * SECOND_US)
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[SimJob, ...]:
+    """Return jobs whose estimate is wrong by up to the share `error`, evenly drawn."""
+    rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    return tuple(
+        replace(job, estimate_us=max(1, int(job.duration_us * (1 + rng.uniform(-error, error)))))
+        for job in jobs
+    )
+
+
+MODELS_PER_TENANT = 3
+
+
+def synthetic(
+    *,
+    seed: int,
+    jobs: int,
+    tenants: int,
+    hours: int,
+    failed: float = 0.0,
+    cancelled: float = 0.0,
+    models: Sequence[str] = (),
+) -> Workload:
+    """Draw a workload: even arrivals, gangs as in the Philly trace, log-normal durations.
+
+    `failed` and `cancelled` are shares of the jobs. Of `models`, each tenant uses a few.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    arrivals = sorted(rng.randrange(hours * 3600) for _ in range(jobs))
+    rows = []
+    for index, second in enumerate(arrivals, start=1):
+        duration_us = max(1, int(rng.lognormvariate(7.0, 1.6))) * SECOND_US
+        taken_back = rng.random() < cancelled
+        rows.append(
+            SimJob(
+                id=index,
+                tenant=rng.randint(1, tenants),
+                gpus=rng.choices((1, 2, 4, 8, 16), (70, 10, 10, 9, 1))[0],
+                submitted_us=second * SECOND_US,
+                duration_us=duration_us,
+                estimate_us=duration_us,
+                cancel_us=second * SECOND_US + rng.randrange(HOUR_US) if taken_back else None,
+                failed=rng.random() < failed,
+                name=f"job-{index}",
+            )
+        )
+    width = len(str(tenants))  # so that names sort as their numbers do
+    names = {index: f"tenant-{index:0{width}}" for index in range(1, tenants + 1)}
+    return Workload(_with_models(rows, seed, tenants, models), names)
+
+
+def _with_models(
+    rows: Sequence[SimJob], seed: int, tenants: int, models: Sequence[str]
+) -> tuple[SimJob, ...]:
+    if not models:
+        return tuple(rows)
+    rng = random.Random(f"{seed} models")  # noqa: S311 - a workload, not a secret
+    names = sorted(set(models))
+    few = min(MODELS_PER_TENANT, len(names))
+    used = {tenant: rng.sample(names, few) for tenant in range(1, tenants + 1)}
+    return tuple(replace(job, model=rng.choice(used[job.tenant])) for job in rows)

@@ -1,0 +1,430 @@
+"""The world of a simulated pool: what is there, what runs, and what a round may look at.
+
+It stands in for the rows of a live pool and its virtual executor, with the same rules: a job
+starts at the instant of the round that grants it, ends exactly when its work is done, and is
+cancelled at the first round after its user took it back. `snapshot` gives what
+`scheduling.engine.snapshots` would read, `apply` does what `scheduling.engine.apply` and the
+executor would do (tests/simulation/test_live_equals_simulated.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision, Grant
+from evenshare_core.domain.entitlements import Entitlement, Tenant, effective_quotas
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.snapshot import (
+    SCHEMA_VERSION,
+    Change,
+    ChangeKind,
+    PoolPrice,
+    Service,
+    Snapshot,
+)
+from evenshare_core.domain.values import SECOND_US
+from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.registry import policy as policy_named
+from evenshare_core.simulation.books import Books, JobRow, LeaseRow
+from evenshare_core.simulation.events import Events, Kind
+from evenshare_core.simulation.workloads import Cluster, SimJob
+
+PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a pool is run. `round_us` 0: a round at every event.
+
+    `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4).
+    """
+
+    policy: str = "ltgf"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    round_us: int = 0
+    lease_us: int = 900 * SECOND_US
+    seed: int = 0
+    cold_us: int = 0
+    checkpoint_us: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A job that has arrived and is not over: its work and its present lease."""
+
+    job: SimJob
+    done_us: int = 0
+    started_us: int | None = None  # of its first lease
+    leases: int = 0
+    lease: int = 0  # 0: it waits
+    ends_us: int = 0
+    overhead_us: int = 0  # of the present lease, so far
+    speed_milli: int = 1000
+
+
+def free_gpus(nodes: Sequence[Node]) -> dict[str, FreeGpus]:
+    """Return empty nodes by GPU type, as placement sees them."""
+    by_type: dict[str, dict[int, int]] = {}
+    for node in nodes:
+        by_type.setdefault(node.gpu_type, {})[node.id] = node.gpus
+    return {name: FreeGpus(free, max(free.values())) for name, free in by_type.items()}
+
+
+def _moment(change: Change) -> tuple[int, int]:
+    return (change.at_us, change.job)
+
+
+class World:
+    """The state of one pool between rounds."""
+
+    def __init__(
+        self, cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, *, start_us: int = 0
+    ) -> None:
+        self.cluster, self.rules = cluster, rules
+        self.policy = policy_named(rules.policy)
+        self.events, self.books = Events(), Books()
+        self.at_us, self.number, self.next_lease = start_us, 1, 1
+        self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
+        self.service = Service(at_us=start_us)
+        self.memory: dict[str, Any] = {}
+        self.prices = self._first_prices()
+        self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
+        self.sim_jobs = {job.id: job for job in jobs}
+        self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
+        self._terms: dict[int, int] = {}  # terms that `jobs` does not count yet
+        self.runs: dict[int, Run] = {}
+        self.leases: dict[int, Lease] = {}  # in order of ids
+        self.changes: list[Change] = []
+        self.queue: set[int] = set()  # jobs that wait
+        self.free = free_gpus(cluster.nodes)  # as if no node was ever lost
+        self.touched: set[int] = set()  # nodes that leases took or left, until someone clears it
+        self.due: list[int] = []  # leases that expired since the last round; some are over
+        self.held: dict[str, int] = {}  # GPUs by type
+        self.own_held: dict[tuple[int, str], int] = {}  # own GPUs by (tenant, type)
+        self.quota_of: dict[tuple[int, str], int] = {}
+        self._cancelled: list[int] = []
+        self._quotas: tuple[Entitlement, ...] | None = None
+        self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
+        for job in sorted(jobs, key=lambda job: job.id):
+            self.events.push(job.submitted_us, Kind.ARRIVE, job.id)
+            if job.cancel_us is not None:
+                self.events.push(max(job.cancel_us, job.submitted_us), Kind.CANCEL, job.id)
+        for index, change in enumerate(self._node_changes):
+            self.events.push(max(change.at_us, start_us), Kind.NODE, index)
+
+    def _first_prices(self) -> tuple[PoolPrice, ...]:
+        types = sorted({node.gpu_type for node in self.cluster.nodes})
+        settings = self.cluster.prices
+        return tuple(
+            PoolPrice(name, 0, 0, 0, *settings.get(name, (PRICE_BASE, THETA_MILLI)))
+            for name in types
+        )
+
+    # What happens between rounds.
+
+    def advance(self, at_us: int) -> None:
+        """Let everything happen that comes up to `at_us`, in its order."""
+        self.at_us = at_us
+        while (event := self.events.pop_until(at_us)) is not None:
+            instant_us, kind, key = event
+            if kind is Kind.ARRIVE:
+                self._arrive(self.sim_jobs[key])
+            elif kind is Kind.END:
+                lease = self.leases.get(key)
+                if lease is not None and self.runs[lease.job].ends_us == instant_us:
+                    self._finish(lease, instant_us)
+            elif kind is Kind.DUE:
+                self.due.append(key)
+            elif kind is Kind.NODE:
+                self._node(key, instant_us)
+            elif kind is Kind.CANCEL:
+                self._cancel_ask(key, instant_us)
+        self.due += self.events.take_due(at_us)
+        for job_id in self._cancelled:
+            if job_id in self.runs:
+                self._cancel(job_id, at_us)
+        self._cancelled.clear()
+
+    def _arrive(self, sim: SimJob) -> None:
+        self.jobs[sim.id] = Job(
+            sim.id, sim.tenant, sim.gpus, sim.submitted_us, sim.gpu_types, sim.weight, 0,
+            sim.max_price_micro, sim.deadline_us, sim.estimate_us, sim.profile,
+        )  # fmt: skip
+        self.runs[sim.id] = Run(sim)
+        self.queue.add(sim.id)
+        self.changes.append(
+            Change(
+                sim.submitted_us,
+                ChangeKind.ACTIVE,
+                sim.tenant,
+                sim.id,
+                sim.gpus,
+                sim.gpu_types,
+                sim.weight,
+            )
+        )
+
+    def _finish(self, lease: Lease, at_us: int) -> None:
+        failed = self.sim_jobs[lease.job].failed
+        reason = EndReason.FAILED if failed else EndReason.FINISHED
+        self._release(lease, at_us, reason)
+        self._gone(lease.job, at_us, "failed" if failed else "succeeded")
+
+    def _cancel_ask(self, job_id: int, at_us: int) -> None:
+        """One that waits is over at once; one that runs ends at the next round."""
+        run = self.runs.get(job_id)
+        if run is None:
+            return
+        if run.lease:
+            self._cancelled.append(job_id)
+        else:
+            self._gone(job_id, at_us, "cancelled")
+
+    def _cancel(self, job_id: int, at_us: int) -> None:
+        run = self.runs[job_id]
+        if run.lease:
+            self._release(self.leases[run.lease], at_us, EndReason.CANCELLED)
+        self._gone(job_id, at_us, "cancelled")
+
+    def _gone(self, job_id: int, at_us: int, state: str) -> None:
+        run = self.runs.pop(job_id)
+        job = self.jobs.pop(job_id)
+        self._terms.pop(job_id, None)
+        self.queue.discard(job_id)
+        self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
+        self.books.jobs.append(
+            JobRow(job_id, state, run.started_us, at_us, run.leases, run.done_us)
+        )
+
+    def _node(self, index: int, at_us: int) -> None:
+        change = self._node_changes[index]
+        self.nodes[change.node] = replace(self.nodes[change.node], gpus=change.gpus)
+        self._quotas = None
+        lost = [
+            lease
+            for lease in self.leases.values()
+            if any(node == change.node and change.gpus < gpus for node, gpus in lease.placement)
+        ]
+        for lease in lost:
+            self._release(lease, at_us, EndReason.NODE_LOST)
+
+    def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
+        """End a lease; its job keeps what it has done and waits, until told otherwise."""
+        run = self.runs[lease.job]
+        held_us = at_us - lease.started_us
+        if reason is EndReason.NODE_LOST:  # what it did since its last checkpoint is lost
+            term_us = lease.expires_us - self.rules.lease_us
+            run.overhead_us += at_us - max(term_us, lease.started_us)
+        overhead_us = min(run.overhead_us, held_us)
+        if reason in (EndReason.FINISHED, EndReason.FAILED):
+            run.done_us = run.job.duration_us
+        else:
+            run.done_us += (held_us - overhead_us) * run.speed_milli // 1000
+        self.books.leases.append(
+            LeaseRow(
+                lease.id,
+                lease.job,
+                run.leases,
+                lease.gpu_type,
+                lease.placement,
+                lease.started_us,
+                at_us,
+                reason.value,
+                overhead_us,
+            )
+        )
+        run.lease = run.overhead_us = 0
+        self.held[lease.gpu_type] -= run.job.gpus
+        self.own_held[lease.tenant, lease.gpu_type] -= lease.own
+        self.free[lease.gpu_type].give(lease.placement)
+        self.touched.update([node for node, _ in lease.placement])
+        del self.leases[lease.id]
+        self.queue.add(lease.job)
+        self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
+        self.books.ended(at_us, lease)
+
+    # What a round looks at, and what it changes.
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self.queue)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
+        if self.changes or self.waiting or self._quotas is None:
+            return False
+        return not self.due_leases()
+
+    def due_leases(self) -> list[Lease]:
+        """Leases that this round may take."""
+        leases, at_us = self.leases, self.at_us
+        return [
+            lease
+            for key in self.due
+            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
+        ]
+
+    def changes_in_order(self) -> list[Change]:
+        """The changes since the last round as a snapshot tells them."""
+        return sorted(self.changes, key=_moment) if len(self.changes) > 1 else self.changes
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
+        quotas = self._entitle()
+        self._count_terms()
+        tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
+        return Snapshot(
+            schema=SCHEMA_VERSION,
+            pool=1,
+            number=self.number,
+            at_us=self.at_us,
+            round_us=self.rules.round_us,
+            lease_us=self.rules.lease_us,
+            policy=self.policy.name,
+            policy_version=self.policy.version,
+            options=dict(self.rules.options),
+            seed=self.rules.seed,
+            nodes=tuple(self.nodes.values()),
+            tenants=tuple(Tenant(tenant) for tenant in sorted(tenants)),
+            entitlements=quotas,
+            jobs=tuple(self.jobs.values()),
+            leases=tuple(self.leases.values()),
+            prices=self.prices,
+            changes=tuple(self.changes_in_order()),
+            service=self.service,
+            memory=self.memory,
+            profiles=self.profiles,
+        )
+
+    def _entitle(self) -> tuple[Entitlement, ...]:
+        """Scale quotas to live capacity; told to the sums and the books when they change."""
+        if self._quotas is not None:
+            return self._quotas
+        capacity: dict[str, int] = {}
+        for node in self.nodes.values():
+            capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+        quotas: list[Entitlement] = []
+        for gpu_type in sorted(capacity):
+            rows = [row for row in self.cluster.quotas if row.gpu_type == gpu_type]
+            gpus = effective_quotas([row.gpus for row in rows], capacity[gpu_type])
+            now = [replace(row, gpus=count) for row, count in zip(rows, gpus, strict=True)]
+            lendable = {
+                row.tenant: (
+                    row.gpus,
+                    limit if (limit := row.lendable(row.gpus)) < row.gpus else None,
+                )
+                for row in now
+            }
+            self.books.entitle(self.at_us, gpu_type, capacity[gpu_type], lendable)
+            quotas += now
+        quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
+        self._tell_quotas(quotas)
+        self._quotas = tuple(quotas)
+        self.quota_of = {(row.tenant, row.gpu_type): row.gpus for row in quotas}
+        return self._quotas
+
+    def _tell_quotas(self, quotas: list[Entitlement]) -> None:
+        known = {(claim.tenant, claim.gpu_type): claim.quota for claim in self.service.claims}
+        # The very first quotas count from the start of accounting, later ones from this round.
+        instant_us = self.at_us if self.service.claims else self.service.at_us
+        self.changes += [
+            Change(
+                instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=(row.gpu_type,)
+            )
+            for row in quotas
+            if known.get((row.tenant, row.gpu_type), 0) != row.gpus
+        ]
+
+    def apply(self, decision: Decision) -> None:
+        """Do what a round decided: renew, end, grant; its grants start at its instant."""
+        self.service, self.memory, self.prices = (
+            decision.service, decision.memory, decision.prices,
+        )  # fmt: skip
+        self.begin_round()
+        for renewal in decision.renewals:
+            lease = self.leases[renewal.lease]
+            self.renew(lease, renewal.own, renewal.borrowed, renewal.price_micro)
+        for end in decision.ends:
+            self.end(self.leases[end.lease], end.reason)
+        for grant in decision.grants:
+            self.grant(grant)
+
+    def begin_round(self) -> None:
+        """Forget what happened before this round; renewals, ends and grants come now."""
+        self.changes.clear()
+        self.due.clear()
+        self.number += 1
+
+    def end(self, lease: Lease, reason: EndReason) -> None:
+        """Take a lease back that expired."""
+        self.runs[lease.job].overhead_us += self.rules.checkpoint_us
+        self._release(lease, self.at_us, reason)
+
+    def renew(self, old: Lease, own: int, borrowed: int, price_micro: int) -> None:
+        """Give a lease one more term."""
+        if own != old.own:
+            self.own_held[old.tenant, old.gpu_type] += own - old.own
+        until_us = self.at_us + self.rules.lease_us
+        new = self.leases[old.id] = Lease(
+            old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
+            old.term + 1, own, borrowed, price_micro,
+        )  # fmt: skip
+        self._one_more_term(old.job)
+        self.books.renewed(self.at_us, old, new)
+        self.events.push_due(until_us, old.id)
+        if self.rules.checkpoint_us:
+            run = self.runs[old.job]
+            run.overhead_us += self.rules.checkpoint_us
+            run.ends_us += self.rules.checkpoint_us
+            self.events.push(run.ends_us, Kind.END, old.id)
+
+    def grant(self, grant: Grant) -> None:
+        """Begin a lease; its job starts at once."""
+        lease_id, self.next_lease = self.next_lease, self.next_lease + 1
+        until_us = self.at_us + self.rules.lease_us
+        lease = self.leases[lease_id] = Lease(
+            lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
+            until_us, 1, grant.own, grant.borrowed, grant.price_micro,
+        )  # fmt: skip
+        self._one_more_term(grant.job)
+        gpus = grant.own + grant.borrowed
+        key = (grant.tenant, grant.gpu_type)
+        self.held[grant.gpu_type] = self.held.get(grant.gpu_type, 0) + gpus
+        self.own_held[key] = self.own_held.get(key, 0) + grant.own
+        self.free[grant.gpu_type].take(grant.placement)
+        self.touched.update([node for node, _ in grant.placement])
+        self.queue.discard(grant.job)
+        self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
+        self.books.granted(self.at_us, lease)
+        self._start(self.runs[grant.job], grant, lease_id)
+        self.events.push_due(until_us, lease_id)
+
+    def _start(self, run: Run, grant: Grant, lease_id: int) -> None:
+        run.overhead_us = self.rules.cold_us if run.leases else 0
+        run.leases += 1
+        run.lease = lease_id
+        run.speed_milli = self.cluster.speed_milli(run.job.profile, grant.gpu_type)
+        if run.started_us is None:
+            run.started_us = self.at_us
+        left_us = run.job.duration_us - run.done_us
+        run.ends_us = self.at_us + run.overhead_us - (-left_us * 1000 // run.speed_milli)
+        self.events.push(run.ends_us, Kind.END, lease_id)
+
+    def _one_more_term(self, job_id: int) -> None:
+        self._terms[job_id] = self._terms.get(job_id, 0) + 1
+
+    def _count_terms(self) -> None:
+        """Let jobs know of their terms; few rounds ask."""
+        for job_id, more in self._terms.items():
+            job = self.jobs[job_id]
+            self.jobs[job_id] = replace(job, terms=job.terms + more)
+        self._terms.clear()

@@ -1,0 +1,13 @@
+"""Addresses of signing in and out."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from portal.account import views
+
+urlpatterns: list[URLPattern] = [
+    path("login/", views.login_page, name="login"),
+    path("logout/", views.logout_page, name="logout"),
+    path("demo/<slug:role>/", views.demo_login, name="demo-login"),
+]

@@ -1,0 +1,150 @@
+"""Small bars: lease, countdown, progress, share against quota, a hash as bars."""
+
+from __future__ import annotations
+
+from portal.charts.figures import duration, thousands
+from portal.charts.svg import Markup, join, path, rect, tag
+from portal.charts.tenants import TenantMark
+
+LEASE_TICKS = 15
+LEASE_WIDTH = 122
+HASH_DIGITS = 64
+
+
+def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: float = 1) -> Markup:
+    """Fifteen ticks: solid = gone, hatch = protected minimum still left, then the minutes.
+
+    All seconds are of pool time; `scale` is pool seconds a wall second, for the ticking in the
+    browser. `protected_s` counts from the start of the lease.
+    """
+    total = max(total_s, 1)
+    gone = min(max(total - left_s, 0), total)
+    inner, unit = LEASE_WIDTH - 2, (LEASE_WIDTH - 2) / total
+    shield = max(min(protected_s, total) - gone, 0)
+    ticks = "".join(
+        f"M{1 + inner * n / LEASE_TICKS:.1f} {3 if n % 5 == 0 else 9}V13"
+        for n in range(1, LEASE_TICKS)
+    )
+    drawing = tag(
+        "svg",
+        rect(0.5, 0.5, LEASE_WIDTH - 1, 13, class_="frame"),
+        rect(1 + gone * unit, 1, shield * unit, 12, class_="shield", fill="url(#p-shield)"),
+        rect(1, 1, gone * unit, 12, class_="gone"),
+        path(ticks, class_="ticks"),
+        viewBox=f"0 0 {LEASE_WIDTH} 14",
+        width=LEASE_WIDTH,
+        height=14,
+        aria_hidden="true",
+    )
+    words = tag("span", lease_words(left_s), class_="left")
+    return tag(
+        "span",
+        drawing,
+        words,
+        class_="lease",
+        data_left=round(left_s),
+        data_total=round(total),
+        data_shield=round(min(protected_s, total)),
+        data_scale=scale,
+    )
+
+
+def lease_words(left_s: float) -> str:
+    """ "9 min left", the same rule as in evenshare.js; under a minute in seconds."""
+    if left_s <= 0:
+        return "ends now"
+    if left_s < 60:
+        return f"{int(left_s)} s left"
+    return f"{int(left_s // 60)} min left" if left_s < 36000 else f"{duration(left_s)} left"
+
+
+def countdown(ticks: int, of: int = 12) -> Markup:
+    """The next round in `of` ticks; the gone ones are solid."""
+    marks = path("".join(f"M{10 * n + 0.5} 1V9" for n in range(1, of)), class_="ticks")
+    return tag(
+        "svg",
+        rect(0.5, 0.5, of * 10 - 1, 9, class_="frame"),
+        rect(0, 0, min(max(ticks, 0), of) * 10, 10, class_="gone"),
+        marks,
+        viewBox=f"0 0 {of * 10} 10",
+        width=of * 10,
+        height=10,
+        class_="tick",
+        aria_hidden="true",
+    )
+
+
+def progress(fraction: float | None) -> Markup:
+    """A thin bar with its per cent; unknown progress is a dash, not an empty bar."""
+    if fraction is None:
+        return tag("span", "\N{EN DASH}", class_="mut")
+    share = min(max(fraction, 0), 1)
+    bar = tag(
+        "svg",
+        rect(0, 0, 70, 6, class_="trough"),
+        rect(0, 0, 70 * share, 6, class_="gone"),
+        viewBox="0 0 70 6",
+        width=70,
+        height=6,
+        aria_hidden="true",
+    )
+    return tag("span", bar, tag("span", f"{int(share * 100)}%", class_="pc"), class_="prog")
+
+
+def share_bar(
+    mark: TenantMark, got: float, quota: float, demand: float, *, most: float, width: int = 220
+) -> Markup:
+    """Got as a bar (what is above quota hatched), quota as an upright, demand as dots.
+
+    `most` is the largest value of the whole table, so that rows compare.
+    """
+    unit = (width - 4) / max(most, got, quota, demand, 1)
+    own = min(got, quota)
+    parts = [rect(0.5, 4.5, own * unit, 11, fill=mark.fill, class_=f"edge {mark.css}")]
+    if got > own:
+        over = (got - own) * unit
+        parts.append(rect(0.5 + own * unit, 4.5, over, 11, class_="bor", fill="url(#p-bor)"))
+    if demand > got:
+        parts.append(path(f"M{got * unit + 3:.1f} 10H{demand * unit:.1f}", class_="asked"))
+    parts.append(rect(quota * unit - 0.5, 1, 3, 18, class_="quota"))
+    label = (
+        f"{mark.name}: got {thousands(got)} of {thousands(quota)} quota, asked {thousands(demand)}"
+    )
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} 20",
+        width=width,
+        height=20,
+        class_="share",
+        role="img",
+        aria_label=label,
+    )
+
+
+def hash_bars(sha256: str) -> Markup:
+    """A hash one can compare by eye: 64 bars by digit, in groups of eight like the hex below."""
+    digits = [int(char, 16) for char in sha256.lower() if char in "0123456789abcdef"][:HASH_DIGITS]
+    bars = join(
+        rect(
+            6 * place,
+            38 - 2.2 * digit,
+            4,
+            2 + 2.2 * digit,
+            class_="even" if place // 8 % 2 == 0 else "odd",
+        )
+        for place, digit in enumerate(digits)
+    )
+    return tag(
+        "svg",
+        bars,
+        viewBox="0 0 382 40",
+        preserveAspectRatio="none",
+        class_="bars",
+        aria_hidden="true",
+    )
+
+
+def hash_groups(sha256: str) -> str:
+    """The hex digits in groups of eight, which is how one reads them out."""
+    return " ".join(sha256[start : start + 8] for start in range(0, len(sha256), 8))

@@ -1,0 +1,44 @@
+"""Where a label may stand: the first place at which no curve runs through its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from portal.charts.scale import text_width
+from portal.charts.svg import Markup, text
+
+Point = tuple[float, float]
+Place = tuple[float, float, str]  # x, baseline, anchor
+ASCENT, DESCENT, AIR = 11, 4, 2
+
+
+def label(
+    words: str, places: Sequence[Place], curves: Iterable[Sequence[Point]], *, css: str
+) -> Markup:
+    """The words at the first of the places that no curve crosses; at the first one if all are."""
+    drawn = [curve for curve in curves if curve]
+    free = (place for place in places if not crossed(words, place, drawn))
+    x, baseline, anchor = next(free, places[0])
+    return text(x, baseline, words, class_=css, anchor=None if anchor == "start" else anchor)
+
+
+def crossed(words: str, place: Place, curves: Iterable[Sequence[Point]]) -> bool:
+    """Whether any curve runs through the words at that place."""
+    x, baseline, anchor = place
+    wide = text_width(words)
+    left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
+    box = (left - AIR, left + wide + AIR, baseline - ASCENT - AIR, baseline + DESCENT + AIR)
+    return any(_meets(start, end, box) for curve in curves for start, end in pairwise(curve))
+
+
+def _meets(start: Point, end: Point, box: tuple[float, float, float, float]) -> bool:
+    """Whether a line from left to right passes through a box."""
+    left, right, top, bottom = box
+    (x0, y0), (x1, y1) = start, end
+    if x1 < left or x0 > right:
+        return False
+    slope = (y1 - y0) / (x1 - x0) if x1 > x0 else 0.0
+    at_left = y0 + slope * (max(left, x0) - x0)
+    at_right = y0 + slope * (min(right, x1) - x0) if x1 > x0 else y1
+    return max(at_left, at_right) >= top and min(at_left, at_right) <= bottom

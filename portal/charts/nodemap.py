@@ -1,0 +1,178 @@
+"""Who is where: a node is a small block of its GPUs, a box in it is a lease.
+
+Slots fill columns of two, top first, so a buddy-aligned gang of 2, 4 or 8 is one block. Each
+node is its own SVG in a CSS grid, so that the map flows on a phone instead of shrinking. Past
+`COMPACT_FROM` nodes the cells shrink and lose their initials; `<title>` still names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from portal.charts.figures import plural
+from portal.charts.svg import Markup, join, path, rect, tag, text
+from portal.charts.tenants import TenantMark
+
+COMPACT_FROM = 200
+ROWS = 2
+# A small node is drawn no larger than one of so many columns: its name has room beside others'.
+LEAST_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MapLease:
+    """GPUs held by one lease on one node. The last `borrowed` slots get the accent corner.
+
+    `words` is what pointing says ("vision-lab, job 123, 4 GPUs"); `href` only for your own.
+    """
+
+    slots: tuple[int, ...]
+    tenant: TenantMark
+    words: str = ""
+    borrowed: int = 0
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """A node and what holds it; `state` is up, drained or down."""
+
+    name: str
+    gpus: int
+    leases: tuple[MapLease, ...] = ()
+    state: str = "up"
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Geometry of one cell; `names` says whether initials and the node's name are written."""
+
+    width: float
+    height: float
+    names: bool
+
+    @property
+    def top(self) -> float:
+        return 13 if self.names else 1
+
+    def at(self, slot: int) -> tuple[float, float]:
+        return 1 + slot // ROWS * self.width, self.top + slot % ROWS * self.height
+
+
+_FULL = _Cells(20, 18, names=True)
+_SMALL = _Cells(6, 6, names=False)
+
+
+def node_map(nodes: Sequence[MapNode], *, label: str = "", compact: bool | None = None) -> Markup:
+    """The nodes in their given order. `compact` None decides by their number."""
+    small = len(nodes) > COMPACT_FROM if compact is None else compact
+    cells = _SMALL if small else _FULL
+    return tag(
+        "ul",
+        *(tag("li", _node(node, cells)) for node in nodes),
+        class_="nodes small" if small else "nodes",
+        aria_label=label or plural(len(nodes), "node"),
+    )
+
+
+def _node(node: MapNode, cells: _Cells) -> Markup:
+    columns = max(-(-node.gpus // ROWS), LEAST_COLUMNS if cells.names else 1)
+    width = columns * cells.width + 2
+    height = cells.top + ROWS * cells.height + 1
+    leases = sorted(node.leases, key=lambda lease: lease.tenant.you)
+    parts: list[object] = [tag("title", _summary(node))]
+    if cells.names:
+        parts.append(_name(node))
+    if node.state != "up" and not leases:
+        parts.append(_blocked(node, cells, width, height))
+    else:
+        parts.extend(_idle(node, cells))
+        parts.extend(_lease(lease, node.gpus, cells) for lease in leases)
+    linked = any(lease.href for lease in leases) or (cells.names and bool(node.href))
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width:g} {height:g}",
+        class_="node" if node.state == "up" else "node off",
+        role="group" if linked else "img",
+        aria_label=_summary(node),
+    )
+
+
+def _name(node: MapNode) -> Markup:
+    words = text(1, 9, node.name, class_="nm")
+    return tag("a", words, href=node.href) if node.href else words
+
+
+def _summary(node: MapNode) -> str:
+    if node.state != "up" and not node.leases:
+        return f"{node.name}: {node.state}, {plural(node.gpus, 'GPU')}"
+    held = [lease.words or f"{lease.tenant.name}, {len(lease.slots)}" for lease in node.leases]
+    idle = node.gpus - sum(len(lease.slots) for lease in node.leases)
+    rest = [f"{idle} idle" if node.state == "up" else f"{idle} {node.state}"] if idle > 0 else []
+    return f"{node.name}: " + "; ".join(held + rest)
+
+
+def _blocked(node: MapNode, cells: _Cells, width: float, height: float) -> Markup:
+    box = rect(1, cells.top, width - 2, height - cells.top - 1, class_="blk", fill="url(#p-blk)")
+    if not cells.names:
+        return box
+    middle = cells.top + cells.height + 4
+    return join((box, text(width / 2, middle, node.state, class_="ini off", anchor="middle")))
+
+
+def _idle(node: MapNode, cells: _Cells) -> Iterable[Markup]:
+    taken = {slot for lease in node.leases for slot in lease.slots}
+    off = node.state != "up"
+    for slot in range(node.gpus):
+        if slot in taken:
+            continue
+        x, y = cells.at(slot)
+        yield rect(
+            x + 0.75,
+            y + 0.75,
+            cells.width - 1.5,
+            cells.height - 1.5,
+            class_="blk" if off else "idle",
+            fill="url(#p-blk)" if off else None,
+        )
+
+
+def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
+    slots = sorted(slot for slot in set(lease.slots) if 0 <= slot < gpus)
+    # A pattern does not read at six pixels: the small map fills with the plain tint.
+    fill = lease.tenant.fill if cells.names else None
+    parts: list[object] = [tag("title", lease.words or lease.tenant.name)]
+    for slot in slots:
+        x, y = cells.at(slot)
+        parts.append(rect(x, y, cells.width, cells.height, fill=fill, class_="gpu"))
+        if cells.names:
+            at_x, at_y = x + cells.width / 2, y + cells.height / 2 + 3.6
+            parts.append(text(at_x, at_y, lease.tenant.initials, class_="ini", anchor="middle"))
+    corners = min(lease.borrowed, len(slots)) if cells.names else 0
+    for slot in slots[len(slots) - corners :]:
+        x, y = cells.at(slot)
+        size = cells.width * 0.3
+        parts.append(path(f"M{x + 1:g} {y + 1:g}h{size:g}l{-size:g} {size:g}z", class_="corner"))
+    parts.append(path(_outline(slots, cells), class_="box me" if lease.tenant.you else "box"))
+    group = tag("g", *parts, class_=f"lease-box {lease.tenant.css}", data_t=lease.tenant.css)
+    return tag("a", group, href=lease.href) if lease.href else group
+
+
+def _outline(slots: Sequence[int], cells: _Cells) -> str:
+    """Edges between the lease's cells and anything else, whatever shape they make."""
+    held = {divmod(slot, ROWS) for slot in slots}
+    edges: list[str] = []
+    for column, row in sorted(held):
+        x, y = 1 + column * cells.width, cells.top + row * cells.height
+        if (column, row - 1) not in held:
+            edges.append(f"M{x:g} {y:g}h{cells.width:g}")
+        if (column, row + 1) not in held:
+            edges.append(f"M{x:g} {y + cells.height:g}h{cells.width:g}")
+        if (column - 1, row) not in held:
+            edges.append(f"M{x:g} {y:g}v{cells.height:g}")
+        if (column + 1, row) not in held:
+            edges.append(f"M{x + cells.width:g} {y:g}v{cells.height:g}")
+    return "".join(edges)

@@ -1,0 +1,189 @@
+"""Values behind a number: notes that open it to its addends, accounts, certificates, times.
+
+Values only; the templates in templates/components draw them. All text here is plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from portal.charts.figures import apportion, clock, credits_text, relative, thousands, utc
+
+
+@dataclass(frozen=True, slots=True)
+class Addend:
+    """One line of a sum: a label and a value that is already written out with its sign."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where to go from here."""
+
+    words: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a dotted number opens: a title, its addends, their sum, a sentence, links."""
+
+    title: str
+    addends: tuple[Addend, ...] = ()
+    total: Addend | None = None
+    words: str = ""
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One account of the stat strip: label, figure, unit, addends, the line that sums them.
+
+    `state` is (kind, words) of the state mark beside the figure, kinds as in glyphs.STATES.
+    """
+
+    label: str
+    figure: str
+    unit: str
+    lines: tuple[Addend, ...] = ()
+    total: Addend | None = None
+    note: Note | None = None
+    state: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One row of a certificate.
+
+    `verdict` is one of holds, note (holds, with a note), violated; and, in grey, unclaimed ("not
+    claimed"), unpromised, moot ("does not apply"), unmeasured.
+    """
+
+    name: str
+    verdict: str
+    words: str = ""
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A round's promises, its hash (64 hex digits) and the command that recomputes it."""
+
+    title: str
+    promises: tuple[Promise, ...]
+    sha256: str
+    command: str
+    words: str = ""
+    issued: str = ""
+
+    @property
+    def ordered(self) -> tuple[Promise, ...]:
+        """Broken promises first, grey ones last, each in their own order."""
+        rank = {"violated": 0, "holds": 1, "note": 1}
+        return tuple(sorted(self.promises, key=lambda promise: rank.get(promise.verdict, 2)))
+
+    @property
+    def broken(self) -> int:
+        """How many promises are violated."""
+        return sum(promise.verdict == "violated" for promise in self.promises)
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """An instant on a pool's clock, seen at `now` (pool time), with the wall time it had.
+
+    `wall` is None where it is not known (an instant of before the pool's clock was anchored).
+    """
+
+    pool: datetime
+    now: datetime
+    wall: datetime | None = None
+    scale: int = 1
+
+    @property
+    def ago_s(self) -> float:
+        """Pool seconds since the instant; negative when it is still to come."""
+        return (self.now - self.pool).total_seconds()
+
+    @property
+    def relative(self) -> str:
+        """ "3 s ago", by pool time."""
+        return relative(self.ago_s)
+
+    @property
+    def iso(self) -> str:
+        """For <time datetime>."""
+        return self.pool.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+    @property
+    def clock(self) -> str:
+        """ "14:06", pool time."""
+        return clock(self.pool)
+
+    @property
+    def seconds(self) -> str:
+        """ "14:06:00", pool time."""
+        return f"{self.pool.astimezone(UTC):%H:%M:%S}"
+
+    @property
+    def title(self) -> str:
+        """Both clocks and the scale, for the hover note."""
+        parts = [f"pool time {utc(self.pool)}"]
+        if self.wall is not None:
+            parts.append(f"wall time {utc(self.wall)}")
+        return (
+            " \N{MIDDLE DOT} ".join(parts)
+            + " \N{MIDDLE DOT} clock \N{MULTIPLICATION SIGN}"
+            + (str(self.scale))
+        )
+
+
+def credit_note(
+    title: str,
+    addends: Iterable[tuple[str, Decimal]],
+    *,
+    places: int = 2,
+    total: str = "net",
+    words: str = "",
+    links: tuple[Link, ...] = (),
+) -> Note:
+    """A note whose sum is computed here, from exact amounts, so that it cannot disagree.
+
+    What is printed sums as well: rounding is shared out among the addends.
+    """
+    rows = tuple(addends)
+    parts = apportion([amount for _, amount in rows], places)
+    return Note(
+        title=title,
+        addends=tuple(
+            Addend(label, credits_text(part, places, True))
+            for (label, _), part in zip(rows, parts, strict=True)
+        ),
+        total=Addend(total, credits_text(sum(parts, Decimal(0)), places, True)),
+        words=words,
+        links=links,
+    )
+
+
+def count_note(
+    title: str,
+    addends: Iterable[tuple[str, int]],
+    *,
+    total: str = "sum",
+    words: str = "",
+    links: tuple[Link, ...] = (),
+) -> Note:
+    """As `credit_note`, for whole numbers: GPUs, jobs, leases."""
+    rows = tuple(addends)
+    return Note(
+        title=title,
+        addends=tuple(Addend(label, thousands(value)) for label, value in rows),
+        total=Addend(total, thousands(sum(value for _, value in rows))),
+        words=words,
+        links=links,
+    )

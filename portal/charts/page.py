@@ -1,0 +1,67 @@
+"""What base.html asks of every page: who looks, the menu, the round line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from portal.charts.notes import Instant
+
+# What the round line says of the pool; "stale" is never said by the server, only about it.
+LIVE, LATE, PAUSED = "live", "late", "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """One entry of the menu; the page says which is current by `nav_key`."""
+
+    key: str
+    words: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks: a name, the tenant (empty for an operator), the role."""
+
+    name: str
+    role: str
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLine:
+    """The line under the masthead. Seconds are of the wall, as the reader's clock ticks.
+
+    `number` is None before the first round. `next_s` may be negative: the round is due.
+    """
+
+    pool: str
+    state: str
+    number: int | None
+    url: str
+    round_url: str = ""
+    age_s: float = 0
+    next_s: float = 0
+    interval_s: float = 60
+    at: Instant | None = None
+    nodes: int = 0
+    gpus: int = 0
+    policy: str = ""
+    policy_url: str = ""
+    pool_url: str = ""
+    scale: int = 1
+    late_s: float = 0
+    unit: str = "GPU"
+
+    @property
+    def etag(self) -> str:
+        """Changes when, and only when, the line says something else."""
+        return f'"{self.pool}-{self.number}-{self.state}-{self.gpus}"'
+
+    @property
+    def ticks(self) -> int:
+        """How many of the 12 ticks of the countdown are gone."""
+        if self.interval_s <= 0:
+            return 0
+        gone = 1 - self.next_s / self.interval_s
+        return max(0, min(12, int(gone * 12)))

@@ -1,0 +1,80 @@
+"""The last rounds as bars of GPUs NOT used: idle dashed over blocked hatched.
+
+The full bar would hide the story: in a busy pool it is the unused few that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from portal.charts.figures import thousands
+from portal.charts.scale import Scale, ticks
+from portal.charts.svg import Markup, path, rect, tag, text
+
+LEFT, TOP, BASE, HEIGHT = 28, 14, 96, 116
+
+
+@dataclass(frozen=True, slots=True)
+class RoundBar:
+    """One round: GPUs idle and blocked (drained or down), where it leads, what it says."""
+
+    number: int
+    idle: int
+    blocked: int = 0
+    href: str = ""
+    words: str = ""
+
+
+def round_strip(
+    bars: Sequence[RoundBar], *, width: int = 1344, first: str = "", last: str = ""
+) -> Markup:
+    """Bars in time order, the last one in accent. `first`, `last` label the two ends."""
+    highest = max((bar.idle + bar.blocked for bar in bars), default=0)
+    levels = ticks(0, max(highest, 4), 3, whole=True)
+    y = Scale(0, levels[-1], BASE, TOP)
+    parts: list[object] = []
+    for level in levels:
+        parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
+        parts.append(text(LEFT - 8, y(level) + 4, thousands(round(level)), anchor="end"))
+    pitch = (width - LEFT - 4) / max(len(bars), 30)
+    for place, bar in enumerate(bars):
+        x = LEFT + 4 + place * pitch
+        parts.append(_bar(bar, x, pitch, y, place == len(bars) - 1))
+    parts.append(path(f"M{LEFT} {BASE}H{width}", class_="axis"))
+    if bars:
+        end = min(LEFT + 4 + len(bars) * pitch, width)
+        start_words = first or f"round {thousands(bars[0].number)}"
+        end_words = last or f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
+        parts.append(text(LEFT + 4, HEIGHT - 4, start_words))
+        far = max(end, LEFT + 180 + 7 * len(end_words))
+        parts.append(text(far, HEIGHT - 4, end_words, class_="ac", anchor="end"))
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} {HEIGHT}",
+        class_="ch strip-rounds",
+        role="group",
+        aria_label="GPUs not used, by round",
+    )
+
+
+def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
+    gap = min(pitch * 0.25, 6)
+    wide, base = pitch - gap, y(0)
+    middle, top = y(bar.blocked), y(bar.blocked + bar.idle)
+    parts: list[object] = [tag("title", bar.words or _words(bar))]
+    parts.append(rect(x - gap / 2, TOP, pitch, BASE - TOP, class_="hit"))
+    if bar.blocked:
+        parts.append(rect(x, middle, wide, base - middle, class_="blk", fill="url(#p-blk)"))
+    if bar.idle:
+        parts.append(rect(x, top, wide, middle - top, class_="idle now" if now else "idle"))
+    elif now:
+        parts.append(rect(x, middle - 2, wide, 2, class_="idle now"))
+    if not bar.href:
+        return tag("g", *parts)
+    return tag("a", *parts, href=bar.href, aria_label=bar.words or _words(bar))
+
+
+def _words(bar: RoundBar) -> str:
+    return f"round {thousands(bar.number)}: {bar.idle} idle, {bar.blocked} blocked"

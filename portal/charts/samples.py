@@ -1,0 +1,313 @@
+"""Samples for the style guide and for tests of the look; nobody should take them for facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.charts.nodemap import MapLease, MapNode, node_map
+from portal.charts.notes import (
+    Addend,
+    Certificate,
+    Instant,
+    Link,
+    Note,
+    Promise,
+    Stat,
+    count_note,
+    credit_note,
+)
+from portal.charts.page import LIVE, NavItem, RoundLine, Viewer
+from portal.charts.roundstrip import RoundBar, round_strip
+from portal.charts.tenants import TenantMark, tenant_marks
+from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
+
+T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+NOW = T0 + timedelta(hours=5, minutes=6)
+NAMES = [
+    f"sample-{word}"
+    for word in (
+        "vision",
+        "speech",
+        "nlp",
+        "robotics",
+        "genomics",
+        "ads",
+        "climate",
+        "edu",
+        "maths",
+        "video",
+        "search",
+        "audio",
+        "physics",
+        "chem",
+        "games",
+        "maps",
+    )
+]
+
+REASONS = [
+    ("fair_turn", "lease turn"),
+    ("price_above_max", "price above your max"),
+    ("gang_needs_nodes", "needs 2 whole nodes"),
+    ("borrow_limit", "borrow limit"),
+    ("budget_spent", "budget spent"),
+    ("held", "held by you"),
+    ("node_down", "its node is down"),
+    ("depends_on", "after another job"),
+    ("profiling", "being profiled"),
+    ("pool_full", "pool is full"),
+]
+STATES = [
+    ("ok", "fair"),
+    ("note", "holds, with a note"),
+    ("warn", "budget at 100 %"),
+    ("bad", "failed round"),
+    ("running", "Running"),
+    ("waiting", "Waiting"),
+    ("preempted", "Preempted"),
+    ("ended", "Ended"),
+    ("unclaimed", "not claimed"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMessage:
+    """What base.html reads of a Django message."""
+
+    words: str
+    level_tag: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def sample_context(many: int = 0) -> dict[str, Any]:
+    """The page's context; `many` draws 1,000 nodes to look at the compact map."""
+    marks = tenant_marks(NAMES, you=NAMES[0])
+    nodes = sample_nodes(list(marks.values()), 1000 if many else 60)
+    return {
+        "nav": [
+            NavItem(word.lower(), word, "#")
+            for word in ("Overview", "Jobs", "Pool", "Rounds", "Ledger")
+        ],
+        "nav_key": "overview",
+        "viewer": Viewer("Sample Person", "manager", NAMES[0]),
+        "round_line": sample_round_line(),
+        "recompute_command": "python manage.py replay_round 4211",
+        "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
+        "marks": list(marks.values()),
+        "stats": sample_stats(),
+        "use_note": count_note(
+            "In use",
+            [("your own", 48), ("borrowed", 13)],
+            total="in 23 jobs",
+            words="Sample figures.",
+            links=(Link("Round 4,211", "#"),),
+        ),
+        "owe_note": credit_note(
+            "Owed, last 24 h",
+            [("earned by lending", Decimal("96.10")), ("paid for borrowing", Decimal("-308.50"))],
+        ),
+        "use_svg": sample_use_chart(),
+        "rho_svg": sample_rho_chart(),
+        "strip_svg": round_strip(sample_rounds()),
+        "map_svg": node_map(nodes, label="Sample nodes"),
+        "timeline_svg": timeline(sample_timeline()),
+        "cert": sample_certificate(),
+        "red_cert": sample_certificate(broken=True),
+        "instant": Instant(pool=NOW - timedelta(minutes=8), now=NOW, wall=NOW, scale=60),
+        "leases": [(540, 900, 300, 1), (840, 900, 300, 1), (120, 900, 300, 1), (900, 900, 300, 60)],
+        "shares": [
+            (marks[NAMES[i]], got, quota, asked)
+            for i, (got, quota, asked) in enumerate(
+                [(61, 48, 113), (48, 64, 48), (108, 96, 140), (35, 48, 35), (40, 40, 52)]
+            )
+        ],
+        "price": Decimal("1.46"),
+        "reasons": REASONS,
+        "states": STATES,
+    }
+
+
+def sample_round_line() -> RoundLine:
+    """A line that does not poll, as nothing is behind it."""
+    return RoundLine(
+        pool="sample",
+        state=LIVE,
+        number=4211,
+        url="",
+        round_url="#",
+        age_s=3,
+        next_s=57,
+        nodes=60,
+        gpus=480,
+        policy="ltgf",
+        policy_url="#",
+        scale=60,
+        at=Instant(pool=NOW, now=NOW, wall=NOW, scale=60),
+    )
+
+
+def sample_stats() -> list[Stat]:
+    """Four accounts whose addends sum."""
+    owe = credit_note(
+        "Owed, last 24 h", [("earned", Decimal("96.10")), ("paid", Decimal("-308.50"))]
+    )
+    use = count_note("In use", [("your own", 48), ("borrowed", 13)], total="in 23 jobs")
+    return [
+        Stat(
+            "You have",
+            "48",
+            "GPUs quota",
+            (Addend("v100", "16"), Addend("p100", "32")),
+            Addend("quota, may lend and borrow", "48"),
+        ),
+        Stat(
+            "You use",
+            "61",
+            "GPUs",
+            (Addend("your own, all of it", "48"), Addend("borrowed: 4 v100, 9 p100", "13")),
+            Addend("in 23 jobs", "61"),
+            use,
+        ),
+        Stat(
+            "You deserve",
+            "1.04",
+            "rho",
+            (Addend("received, 24 h window", "1,061.8 GPU-h"), Addend("deserved", "1,021.0 GPU-h")),
+            Addend("received ÷ deserved", "1.04"),
+            Note("rho", words="GPU-time received over GPU-time deserved."),
+            ("ok", "fair"),
+        ),
+        Stat(
+            "You owe, last 24 h",
+            "\N{MINUS SIGN}212.40",
+            "credits",
+            tuple(Addend(a.label, a.value) for a in owe.addends),
+            owe.total,
+            owe,
+        ),
+    ]
+
+
+def sample_use_chart() -> str:
+    """Use that borrows by day and lends at night."""
+    uses = [38, 36, 32, 30, 26, 26, 32, 37, 36, 41]
+    points = [UsePoint(NOW - timedelta(hours=24 - 2.4 * i), use, 32) for i, use in enumerate(uses)]
+    return use_chart(points, NOW, label="Sample: 41 of 32 GPUs", note="lent 50 GPU-h")
+
+
+def sample_rho_chart() -> str:
+    """A rho that dips under one and recovers."""
+    values = [1.02, 1.06, 1.08, 1.03, 0.99, 0.97, 0.99, 1.01, 1.03, 1.04]
+    points = [RhoPoint(NOW - timedelta(hours=24 - 2.6 * i), rho) for i, rho in enumerate(values)]
+    return rho_chart(points, label="Sample rho, now 1.04")
+
+
+def sample_rounds() -> list[RoundBar]:
+    """Sixty rounds, a node drained for the last forty."""
+    idle = [3, 1, 4, 0, 1, 1, 3, 0, 2, 0, 1, 3, 3, 1, 2, 1, 4, 0, 1, 2]
+    return [
+        RoundBar(4152 + n, idle[n % 20], 8 if n > 20 else 0, href=f"#round-{4152 + n}")
+        for n in range(60)
+    ]
+
+
+def sample_nodes(marks: list[TenantMark], count: int) -> list[MapNode]:
+    """Nodes filled with gangs of 8, 4, 2 and 1; one drained, one partly idle."""
+    shapes: list[list[int]] = [[8], [4, 4], [2, 2, 4], [3, 1, 2], [8], [4, 2, 1, 1], [2, 2, 2, 2]]
+    nodes = []
+    for n in range(count):
+        if n % 31 == 30:
+            nodes.append(MapNode(f"node-{n:03d}", 8, state="drained"))
+            continue
+        slot, leases = 0, []
+        for place, size in enumerate(shapes[(n * 5 + n // 7) % len(shapes)]):
+            mark = marks[(n * 3 + place * 7) % len(marks)]
+            leases.append(
+                MapLease(
+                    tuple(range(slot, slot + size)),
+                    mark,
+                    f"{mark.name}, {size} GPUs",
+                    borrowed=size // 4,
+                )
+            )
+            slot += size
+        nodes.append(MapNode(f"node-{n:03d}", 8, tuple(leases)))
+    return nodes
+
+
+def sample_timeline() -> JobTimeline:
+    """Waits, runs, is preempted, waits for a price, runs again."""
+
+    def at(minutes: int) -> datetime:
+        return T0 + timedelta(minutes=minutes)
+
+    prices = ["1.38", "1.40", "1.46", "1.62", "1.70", "1.71", "1.66", "1.60", "1.52", "1.45"]
+    return JobTimeline(
+        start=T0,
+        end=at(320),
+        now=at(306),
+        segments=(
+            Segment("turn", at(12), at(31), "turn 19 min"),
+            Segment(
+                "run",
+                at(31),
+                at(121),
+                "p100-22, 6 terms",
+                tuple(at(31 + 15 * n) for n in range(1, 6)),
+            ),
+            Segment("turn", at(121), at(136), "turn 15"),
+            Segment("price", at(136), at(165), "price 29 min"),
+            Segment(
+                "run",
+                at(165),
+                at(306),
+                "p100-07, 10 terms so far",
+                tuple(at(165 + 15 * n) for n in range(1, 10)),
+            ),
+            Segment("expected", at(306), at(315)),
+        ),
+        cuts=(Cut(at(121)),),
+        gpus=(
+            GpuSpan(at(31), at(76), 8),
+            GpuSpan(at(76), at(121), 4, 4),
+            GpuSpan(at(165), at(306), 5, 3),
+        ),
+        gpus_of=8,
+        prices=tuple(PricePoint(at(34 * n), Decimal(price)) for n, price in enumerate(prices)),
+        max_price=Decimal("1.65"),
+        label="Sample job: waited 63 minutes, ran 3 h 51 min",
+    )
+
+
+def sample_certificate(broken: bool = False) -> Certificate:
+    """Six promises, one with a note, one not claimed; `broken` violates another."""
+    return Certificate(
+        title="Certificate of round 4,211 (sample)",
+        words="Promises checked on this round's own numbers.",
+        promises=(
+            Promise(
+                "No GPU is given twice",
+                "holds",
+                "469 leased + 3 idle + 8 drained = 480.",
+                count_note("GPUs", [("leased", 469), ("idle", 3), ("drained", 8)]),
+            ),
+            Promise("No job holds a part of its GPUs", "holds", "All 137 leases are whole."),
+            Promise(
+                "Nobody does worse than alone",
+                "violated" if broken else "holds",
+                "sample-speech got 46 of 48 GPUs." if broken else "Smallest margin 0 GPUs.",
+            ),
+            Promise("No GPU is wasted", "note", "3 GPUs stay idle while 31 jobs wait."),
+            Promise("Lying does not pay", "unclaimed", "This policy does not promise it."),
+        ),
+        sha256=sha256(b"sample").hexdigest(),
+        command="python manage.py replay_round 4211",
+        issued="Issued by policy ltgf 1, decided in 38 ms.",
+    )

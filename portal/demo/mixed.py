@@ -1,0 +1,119 @@
+"""The demo's third pool, `mixed`: three generations of GPUs; some jobs gain much from the newest.
+
+GPUs in the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 P100, 12 V100), halved; the
+models' speeds are published ones (core/src/evenshare_core/data/README.md).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from billing.models import Book
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.mixed_trace import HOURS, TEAMS
+from evenshare_core.simulation.speeds import published_speeds
+from portal.demo.pool_creation import open_pool
+from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed
+from tenants.models import Tenant
+from tenants.services.tenants import create_tenant, quotas_from_weights
+
+NAME = "mixed"
+BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
+SCALE = 60
+# The first that exists here.
+PREFERRED = ("oef", "ltgf")
+
+
+class Kind(NamedTuple):
+    """A GPU type of the pool; `rank` 0 is the slowest, `base` the price's (credits)."""
+
+    name: str
+    rank: int
+    nodes: int
+    gpus: int
+    base: Decimal
+
+
+KINDS = (
+    Kind("k80", 0, 8, 4, Decimal("0.25")),
+    Kind("p100", 1, 3, 4, Decimal("0.75")),
+    Kind("v100", 2, 3, 2, Decimal("1.25")),
+)
+
+
+def seed_mixed() -> bool:
+    """Make the pool `mixed`, shared by five tenants of the demo; False where it is not made."""
+    slugs = [f"vc-{team.tenant}" for team in TEAMS]
+    tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=slugs)}
+    if Pool.objects.filter(name=NAME).exists() or len(tenants) != len(slugs):
+        return False
+    Book.objects.get_or_create(
+        slug=NAME, defaults={"currency": "mixed credit", "clock_domain": Book.ClockDomain.SCALED}
+    )
+    pool = Pool.objects.create(
+        name=NAME,
+        book=NAME,
+        policy=next(name for name in PREFERRED if name in POLICIES),
+        round_s=10,
+        lease_s=1800,
+        pause_unwatched_s=3600,
+    )
+    open_pool(pool, BEGIN, scale=SCALE)
+    weights = {}
+    for team in TEAMS:
+        tenant = tenants[f"vc-{team.tenant}"]
+        create_tenant(
+            slug=tenant.slug,
+            name=tenant.name,
+            initials=tenant.initials,
+            swatch=tenant.swatch,
+            book=NAME,
+        )
+        weights[tenant.pk] = team.quota
+        _profiles(pool, tenant, team.models)
+    for kind in KINDS:
+        _gpus(pool, kind, weights)
+    TraceFeed.objects.create(
+        pool=pool, trace="mixed_24h", started_at=BEGIN, length_s=HOURS * 3600, max_pending=60
+    )
+    return True
+
+
+def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
+    types = {kind.name for kind in KINDS}
+    Profile.objects.bulk_create(
+        [
+            Profile(
+                tenant=tenant,
+                pool=pool,
+                name=model,
+                speedups={
+                    name: speed
+                    for name, speed in published_speeds()[model].items()
+                    if name in types
+                },
+                source=Profile.Source.PUBLISHED,
+            )
+            for model in models
+        ]
+    )
+
+
+def _gpus(pool: Pool, kind: Kind, weights: dict[int, int]) -> None:
+    gpu_type, _ = GpuType.objects.get_or_create(name=kind.name, defaults={"rank": kind.rank})
+    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=kind.base)
+    Node.objects.bulk_create(
+        [
+            Node(pool=pool, name=f"{kind.name}-{n:02d}", gpu_type=gpu_type, gpus=kind.gpus)
+            for n in range(1, kind.nodes + 1)
+        ]
+    )
+    quotas_from_weights(
+        pool_id=pool.pk,
+        gpu_type_id=gpu_type.pk,
+        capacity=kind.nodes * kind.gpus,
+        weights=weights,
+        since=BEGIN,
+    )

@@ -1,0 +1,103 @@
+"""The demo: a pool `philly` that replays real jobs for the tenants they came from."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+
+from django.db import transaction
+
+from billing.models import Book
+from evenshare_core.simulation.traces import DATA
+from portal.demo.local import seed_local
+from portal.demo.mixed import seed_mixed
+from portal.demo.pool_creation import open_pool
+from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
+from tenants.models import Membership, Tenant, User
+from tenants.services.tenants import create_demo_user, create_tenant, quotas_from_weights
+
+BOOK = "demo"
+# The slice begins here: its pool time is the trace's own calendar.
+BEGIN = datetime(2017, 10, 20, 12, tzinfo=UTC)
+SLICE_S = 48 * 3600
+NODES, GPUS_PER_NODE, SCALE = 60, 8, 60
+
+
+@transaction.atomic
+def seed_demo() -> bool:
+    """Make the demo's pools, tenants, quotas and people; return False if they exist already."""
+    if Pool.objects.filter(name="philly").exists():
+        return any([seed_local(), seed_mixed()])
+    Book.objects.get_or_create(
+        slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
+    )
+    gpu_type, _ = GpuType.objects.get_or_create(name="gpu")
+    pool = Pool.objects.create(
+        name="philly", book=BOOK, round_s=5, lease_s=900, pause_unwatched_s=3600
+    )
+    open_pool(pool, BEGIN, scale=SCALE)
+    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
+    Node.objects.bulk_create(
+        [
+            Node(pool=pool, name=f"node-{n:02d}", gpu_type=gpu_type, gpus=GPUS_PER_NODE)
+            for n in range(1, NODES + 1)
+        ]
+    )
+    tenants = _tenants()
+    quotas_from_weights(
+        pool_id=pool.pk,
+        gpu_type_id=gpu_type.pk,
+        capacity=NODES * GPUS_PER_NODE,
+        weights={tenant.pk: nodes for tenant, nodes in tenants},
+        since=BEGIN,
+    )
+    TraceFeed.objects.create(
+        pool=pool, trace="philly_2017-10-20", started_at=BEGIN, length_s=SLICE_S
+    )
+    _people({tenant.slug: tenant for tenant, _ in tenants})
+    seed_local()
+    seed_mixed()
+    return True
+
+
+def _tenants() -> list[tuple[Tenant, int]]:
+    """The trace's virtual clusters with their real numbers of nodes, largest first."""
+    with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: (-int(row["nodes"]), row["tenant"]))
+    return [
+        (
+            create_tenant(
+                slug=f"vc-{row['tenant']}",
+                name=f"vc-{row['tenant']}",
+                initials=row["tenant"][:2].upper(),
+                swatch=index,
+                book=BOOK,
+            ),
+            int(row["nodes"]),
+        )
+        for index, row in enumerate(rows)
+    ]
+
+
+def _people(tenants: dict[str, Tenant]) -> None:
+    create_demo_user(
+        username="rosa",
+        first_name="Rosa",
+        last_name="Researcher",
+        tenant=tenants["vc-7f04ca"],
+        role=Membership.Role.MEMBER,
+    )
+    create_demo_user(
+        username="mara",
+        first_name="Mara",
+        last_name="Manager",
+        tenant=tenants["vc-6214e9"],
+        role=Membership.Role.MANAGER,
+    )
+    create_demo_user(
+        username="otto",
+        first_name="Otto",
+        last_name="Operator",
+        tenant=None,
+        site_role=User.SiteRole.OPERATOR,
+    )

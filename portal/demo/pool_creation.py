@@ -1,0 +1,20 @@
+"""What every new pool needs before its first round."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.snapshot import Service
+from evenshare_core.domain.values import canonical_bytes
+from scheduling.engine.clock import start_clock, wall_now
+from scheduling.models import Pool, PoolFence, PoolState
+
+
+def open_pool(pool: Pool, begin: datetime, *, scale: int) -> None:
+    """Give a new pool its clock, its fence and empty sums, from `begin` of pool time."""
+    start_clock(pool, begin, scale=scale)
+    PoolFence.objects.create(pool=pool, until=wall_now())
+    PoolState.objects.create(
+        pool=pool, at=begin, service=canonical_bytes(Service(at_us=to_us(begin)))
+    )

@@ -1,0 +1,273 @@
+"""`manage.py up`: services, web, workers and beat as one process tree.
+
+    supervisor --- watchdog (ends the tree when the supervisor is gone)
+      stage 1: postgres, valkey          (unless DATABASE_URL, REDIS_URL are set)
+      once:    portal.site.prepare            (grants, migrations, demo)
+      stage 0: web, worker-rounds, worker-default, beat
+    shims of local jobs: started by workers, held by a lifeline (docs/executors.md)
+
+A child that dies is started again, later each time. Nothing here imports Django.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from portal.embedded import folders
+from portal.embedded.children import NEVER, Child, Spec
+from portal.embedded.errors import StartError
+from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
+from portal.embedded.pulse import PulseWatch
+from portal.embedded.valkey import Valkey
+from portal.embedded.watchdog import Watchdog
+
+HOST = "127.0.0.1"
+LOGINS_MARK = "logins: "
+WEB_POOL = 8
+START_PATIENCE_S = 60.0
+FIRST_PAGE_PATIENCE_S = 30.0
+PULSE_CHECK_S = 2.0
+# A program by its path: the process tree imports nothing of the scheduling.
+SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
+
+
+def main() -> int:
+    """Run until a signal; the exit status tells whether it could start."""
+    begun = time.monotonic()
+    try:
+        port = chosen_port()
+        place = folders.prepare(folders.locate().data)
+        held = folders.lock(place, f"http://{HOST}:{port}/")
+        listener = listen(port)
+        folders.hold_lifeline(place)
+        with Watchdog([held]) as watchdog:
+            status = asyncio.run(Tree(place, listener, watchdog).run(begun))
+        shutil.rmtree(place.run, ignore_errors=True)
+    except StartError as error:
+        say(str(error))
+        return 1
+    return status
+
+
+class Tree:
+    """The processes in the order of their start; `stop` goes the other way."""
+
+    def __init__(self, place: folders.Folders, listener: socket.socket, watchdog: Watchdog):
+        self._place = place
+        self._listener = listener
+        self._watchdog = watchdog
+        self._verbose = os.environ.get("VERBOSE", "") not in ("", "0")
+        self._children: dict[str, Child] = {}
+        self._ending = asyncio.Event()
+        self._hurried = False
+        self._environment: dict[str, str] = {
+            "DJANGO_SETTINGS_MODULE": "portal.site.settings",
+            "EVENSHARE_DATA_DIR": str(place.data),
+            "EVENSHARE_RUN_DIR": str(place.run),
+            "EVENSHARE_LIFELINE": str(place.lifeline),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    async def run(self, begun: float) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        work = asyncio.create_task(self._start_and_watch(begun))
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            await asyncio.wait({work, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            for task in (work, ending):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, StartError):
+                    await task
+            await self._stop()
+        say("stopped")
+        return 0
+
+    async def _start_and_watch(self, begun: float) -> None:
+        await self._start_services()
+        logins = await self._prepare_database()
+        for spec in self._applications():
+            self._keep(spec)
+            if spec.name == "web":
+                # Alone at first: the first page should not wait for the workers.
+                await self._until(self._page_served, "web", FIRST_PAGE_PATIENCE_S)
+        say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
+        for line in logins:
+            say(f"  {line.replace('{url}', self._url.rstrip('/'))}")
+        say(f"Ctrl-C stops it; data and logs are in {self._place.data}")
+        await self._watch_pulses()
+
+    async def _start_services(self) -> None:
+        waits: list[Awaitable[None]] = []
+        if "REDIS_URL" not in os.environ:
+            valkey = Valkey(self._place)
+            self._environment["REDIS_URL"] = valkey.url
+            self._keep(Spec("valkey", valkey.command, stage=1, alarm=NEVER))
+            waits.append(self._until(valkey.ready, "valkey", START_PATIENCE_S))
+        if "DATABASE_URL" not in os.environ:
+            waits.append(self._start_postgres())
+        await asyncio.gather(*waits)
+
+    async def _start_postgres(self) -> None:
+        postgres = Postgres(self._place)
+        if postgres.identity.user is not None:
+            say(f"root may make no namespace here: the database is in {postgres.identity.home}")
+        await asyncio.to_thread(postgres.prepare)
+        self._environment["DATABASE_URL"] = postgres.url(APP_ROLE)
+        self._environment["OWNER_DATABASE_URL"] = postgres.url(OWNER_ROLE)
+        self._keep(
+            Spec(
+                "postgres",
+                postgres.command,
+                stage=1,
+                stop=signal.SIGINT,  # "fast": ends the sessions, loses nothing
+                stop_s=20.0,
+                popen={**postgres.identity.popen, "cwd": postgres.identity.home},
+                alarm=NEVER,
+            )
+        )
+        await self._until(postgres.ready, "postgres", START_PATIENCE_S)
+        await asyncio.to_thread(postgres.ensure_roles_and_database)
+
+    async def _prepare_database(self) -> list[str]:
+        child = self._child(Spec("prepare", [sys.executable, "-m", "portal.site.prepare"]))
+        if await child.run_once() != 0:
+            raise StartError(f"the database could not be prepared: {child.last_words}")
+        lines = (line.partition(LOGINS_MARK) for line in child.lines)
+        return [text for before, mark, text in lines if mark and not before]
+
+    def _applications(self) -> list[Spec]:
+        number = self._listener.fileno()
+        celery = [sys.executable, "-m", "celery", "-A", "portal.site.celery"]
+        worker = ["worker", "--concurrency=1", "--without-gossip", "--without-mingle"]
+        return [
+            Spec(
+                "web",
+                [sys.executable, "-m", "portal.site.web", str(number)],
+                environment={"DATABASE_POOL_SIZE": str(WEB_POOL)},
+                popen={"pass_fds": (number,)},
+                stop_s=12.0,
+            ),
+            *(
+                Spec(
+                    f"worker-{queue}",
+                    [*celery, *worker, "--queues", queue, "--hostname", f"{queue}@%h"],
+                    # TERM lets the running task end. A round that takes longer than
+                    # this is fenced: killing it loses nothing.
+                    stop_s=8.0,
+                )
+                for queue in ("rounds", "default")
+            ),
+            Spec("beat", [*celery, "beat", "--schedule", str(self._place.run / "beat")]),
+        ]
+
+    async def _watch_pulses(self) -> None:
+        watch = PulseWatch(self._place.run, time.monotonic())
+        while True:
+            await asyncio.sleep(PULSE_CHECK_S)
+            for queue in watch.stalled(time.monotonic()):
+                say(f"no sign of life from the queue {queue}: its worker and beat start anew")
+                await asyncio.gather(
+                    *(self._children[name].restart() for name in (f"worker-{queue}", "beat"))
+                )
+
+    async def _until(self, ready: Callable[[], bool], name: str, patience_s: float) -> None:
+        child = self._children[name]
+        deadline = time.monotonic() + patience_s
+        while not await asyncio.to_thread(ready):
+            if child.starts > 2 or time.monotonic() > deadline:
+                raise StartError(f"{name} does not start: {child.last_words}")
+            await asyncio.sleep(0.05)
+
+    def _page_served(self) -> bool:
+        """Whether the web process answers at all; what it answers is its own affair."""
+        try:
+            with socket.create_connection(self._listener.getsockname(), 2.0) as connection:
+                connection.settimeout(10.0)
+                connection.sendall(b"HEAD / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                return connection.recv(16).startswith(b"HTTP/")
+        except OSError:
+            return False
+
+    async def _stop(self) -> None:
+        """Web and beat first: nothing new comes in. Then workers, jobs and the services."""
+        await self._stop_children("prepare", "web", "beat")
+        await self._stop_children("worker-")
+        await self._end_jobs()
+        await self._stop_children("valkey", "postgres")
+
+    async def _stop_children(self, *names: str) -> None:
+        wave = [child.stop() for name, child in self._children.items() if name.startswith(names)]
+        await asyncio.gather(*wave)
+
+    async def _end_jobs(self) -> None:
+        """Have local jobs checkpoint and end; nobody can start one any more."""
+        active = self._place.jobs / "active"
+        if not active.is_dir() or not any(active.iterdir()):
+            return
+        hurry = ["--now"] if self._hurried else []
+        command = [sys.executable, "-I", "-S", str(SHIM), "--end", str(self._place.jobs), *hurry]
+        # Stage 1: a second Ctrl-C tells it to hurry instead of killing it.
+        await self._child(Spec("jobs", command, stage=1)).run_once()
+
+    def _on_signal(self) -> None:
+        if self._ending.is_set():
+            say("killing what still runs")
+            self._hurried = True
+            if "jobs" in self._children:
+                self._children["jobs"].signal(signal.SIGTERM)
+            for child in self._children.values():
+                if child.spec.stage == 0:
+                    child.kill()
+            return
+        say("stopping")
+        self._ending.set()
+
+    def _keep(self, spec: Spec) -> None:
+        self._child(spec).keep()
+
+    def _child(self, spec: Spec) -> Child:
+        spec = Spec(**{**vars(spec), "environment": {**self._environment, **spec.environment}})
+        child = Child(spec, self._place.logs, self._watchdog, say, verbose=self._verbose)
+        self._children[spec.name] = child
+        return child
+
+    @property
+    def _url(self) -> str:
+        return f"http://{HOST}:{self._listener.getsockname()[1]}/"
+
+
+def chosen_port(environment: Mapping[str, str] = os.environ) -> int:
+    text = environment.get("PORT", "8000")
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise StartError(f"PORT must be a number from 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def listen(port: int) -> socket.socket:
+    """The listening socket, held here so that it outlives a crash of the web process."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        hint = f"choose another: PORT={min(port + 1, 65535)} make run"
+        raise StartError(f"port {port} cannot be used ({error.strerror}); {hint}") from error
+    listener.listen(128)
+    return listener
+
+
+def say(text: str) -> None:
+    with contextlib.suppress(OSError):  # The terminal may be gone.
+        print(f"evenshare: {text}", flush=True)

@@ -1,0 +1,11 @@
+"""Addresses of the front page."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from portal.front import views
+
+urlpatterns: list[URLPattern] = [
+    path("", views.front, name="front"),
+]

@@ -1,0 +1,355 @@
+"""One job in words and marks: the headline, the timeline, the log, the lease, the charge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from billing.selectors.prices import PricePoint as Posted
+from billing.selectors.usage import TermCharge
+from portal.charts.figures import apportion, coarse, credits_text, duration, plural
+from portal.charts.notes import Addend, Instant, Note, count_note, credit_note
+from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
+from portal.site.clocks import Clocks
+from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.jobs import Hold, JobStory
+from scheduling.selectors.reasons import wait_kind
+
+State = Job.State
+STATE_MARKS: dict[str, tuple[str, str]] = {
+    State.PENDING: ("waiting", "Waiting"),
+    State.RUNNING: ("running", "Running"),
+    State.STOPPING: ("preempted", "Giving back"),
+    State.SUCCEEDED: ("ok", "Done"),
+    State.FAILED: ("bad", "Failed"),
+    State.CANCELLED: ("ended", "Cancelled"),
+}
+# Ends of a lease that the job itself did not bring about.
+ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
+
+WORDED_CUTS = 3
+PLACES = 4  # of GPU-hours and charges
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How long a job waited and ran, in seconds of pool time, and how often it was preempted.
+
+    `moved`: how often a round ended its lease and granted it another at once.
+    """
+
+    waited_s: float
+    ran_s: float
+    preempted: int
+    moved: int = 0
+
+
+def job_context(story: JobStory, clocks: Clocks, posted: list[Posted]) -> dict[str, Any]:
+    """Return what the top of templates/jobs/job.html reads."""
+    now = clocks.now.pool_at
+    spent = spent_of(story, now)
+    held = live_hold(story)
+    said = headline(story, held, spent, now)
+    return {
+        "headline": said,
+        "until": clocks.instant(held.lease.expires_at) if held and said[2] == " until" else None,
+        "nodes_note": nodes_note(held) if held else None,
+        "state_mark": STATE_MARKS[story.job.state],
+        "spent": spent,
+        "time_title": time_title(story, spent),
+        "timeline_svg": timeline(job_timeline(story, posted, now)),
+        "held": held,
+        "left_s": (held.lease.expires_at - now).total_seconds() if held else 0,
+        "protected_s": _protected_s(held.lease) if held else 0,
+        "lease_lines": lease_lines(held.lease) if held else (),
+    }
+
+
+def live_hold(story: JobStory) -> Hold | None:
+    """The lease that the job holds now, or is about to hold."""
+    live = [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
+    return live[-1] if live else None
+
+
+def moves_of(story: JobStory) -> dict[int, Hold]:
+    """The lease that took over, by the lease that a round ended to move the job elsewhere.
+
+    A move is an end and a grant of the same job in one round: it waits for nothing in between.
+    """
+    ended_by: dict[int, int] = {}
+    for event in story.events:
+        asked = event.kind in {LeaseEvent.Kind.STOP_ASKED, LeaseEvent.Kind.ENDED}
+        if asked and event.lease_id is not None and event.round is not None:
+            ended_by.setdefault(event.lease_id, event.round)
+    found = {}
+    for hold, then in pairwise(story.holds):
+        lease = hold.lease
+        if lease.end_reason and lease.end_reason not in ASKED_BACK:
+            continue
+        if ended_by.get(lease.pk) == then.lease.granted_round:
+            found[lease.pk] = then
+    return found
+
+
+def spent_of(story: JobStory, now: datetime) -> Spent:
+    """Add up what the leases say; a job waits whenever it does not hold GPUs."""
+    end = story.job.ended_at or now
+    ran = timedelta(0)
+    for hold in story.holds:
+        if hold.lease.started_at is not None:
+            ran += max((hold.lease.ended_at or now) - hold.lease.started_at, timedelta(0))
+    total = max(end - story.job.submitted_at, ran)
+    moves = moves_of(story)
+    cuts = sum(
+        hold.lease.end_reason in ASKED_BACK and hold.lease.pk not in moves for hold in story.holds
+    )
+    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves))
+
+
+Headline = tuple[str, str, str]
+
+
+def headline(story: JobStory, held: Hold | None, spent: Spent, now: datetime) -> Headline:
+    """The sentence in three parts; the middle one opens to where the job is."""
+    job = story.job
+    if job.ended_at is not None:
+        return (_ended_words(job) + f" after {duration(spent.ran_s)} of running.", "", "")
+    if job.state == State.STOPPING:
+        return ("Giving its GPUs back, then waiting for its next turn.", "", "")
+    if held is not None:
+        return _held_words(held, now)
+    last = story.holds[-1].lease.ended_at if story.holds else None
+    waited = duration((now - (last or job.submitted_at)).total_seconds())
+    words = f": {story.waits_for[1].words}" if story.waits_for else ""
+    return (f"{'Waiting again' if last else 'Waiting'} for {waited}{words}.", "", "")
+
+
+def _ended_words(job: Job) -> str:
+    if job.state == State.FAILED:
+        return "Failed" if job.exit_code is None else f"Failed with exit code {job.exit_code}"
+    return STATE_MARKS[job.state][1]
+
+
+def _held_words(held: Hold, now: datetime) -> Headline:
+    if held.lease.state == Lease.State.WAITING:
+        return ("Granted ", where(held), ", and waiting until they are released.")
+    until = held.lease.expires_at
+    if until <= now:
+        return ("Running on ", where(held), ", its lease up for renewal.")
+    return ("Running on ", where(held), " until")  # the page goes on with the instant
+
+
+def where(hold: Hold) -> str:
+    """Its nodes, short."""
+    return hold.places[0][0] if len(hold.places) == 1 else f"{len(hold.places)} nodes"
+
+
+def nodes_note(hold: Hold) -> Note:
+    """Which nodes, and how many GPUs on each."""
+    return count_note("GPUs by node", hold.places, total="the gang")
+
+
+def time_title(story: JobStory, spent: Spent) -> str:
+    """How long it waited and ran, as a finding."""
+    if not spent.ran_s:
+        verb = "waited" if story.job.ended_at else "has waited"
+        return f"It {verb} {duration(spent.waited_s)} and never ran"
+    ran = "ran" if story.job.ended_at else "has run"
+    return f"It waited {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
+
+
+def job_timeline(story: JobStory, posted: list[Posted], now: datetime) -> JobTimeline:
+    """The three tracks, from the submission (or the oldest lease that was read) on."""
+    job, held = story.job, live_hold(story)
+    start = job.submitted_at
+    if story.cut and story.holds:
+        start = story.holds[0].lease.started_at or story.holds[0].lease.granted_at
+    end = job.ended_at or now
+    if held is not None:
+        end = max(end, held.lease.expires_at)
+    return JobTimeline(
+        start=start,
+        end=end,
+        now=now,
+        segments=tuple(_segments(story, start, now)),
+        cuts=tuple(_cuts(story)),
+        gpus=tuple(_gpu_spans(story, now)),
+        gpus_of=job.gpus,
+        prices=tuple(_prices(posted, start)),
+        max_price=job.max_price,
+        label=f"What {job.name} did, over time",
+    )
+
+
+def _prices(posted: list[Posted], start: datetime) -> list[PricePoint]:
+    """Prices from the start on; the last one posted before it holds at first."""
+    before = [point for point in posted if point.posted_at <= start][-1:]
+    after = [point for point in posted if point.posted_at > start]
+    return [PricePoint(max(point.posted_at, start), point.price) for point in before + after]
+
+
+def _cuts(story: JobStory) -> list[Cut]:
+    moves = moves_of(story)
+    ends = [
+        hold.lease.ended_at
+        for hold in story.holds
+        if hold.lease.ended_at
+        and hold.lease.started_at
+        and hold.lease.end_reason in ASKED_BACK
+        and hold.lease.pk not in moves
+    ]
+    # Where there are many, the word would stand in its own way; the log says it of each.
+    label = "preempted" if len(ends) <= WORDED_CUTS else ""
+    return [Cut(at, label) for at in ends]
+
+
+def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
+    segments: list[Segment] = []
+    free_from = start
+    for hold in story.holds:
+        lease = hold.lease
+        if lease.started_at is None:
+            continue
+        if lease.started_at > free_from:
+            reason = story.reasons.get(lease.number)
+            segments.append(_wait(free_from, lease.started_at, reason.code if reason else ""))
+        until = lease.ended_at or now
+        seams = tuple(term.starts_at for term in hold.terms[1:] if term.starts_at < until)
+        label = f"{where(hold)}, {plural(len(hold.terms), 'term')}"
+        segments.append(Segment("run", lease.started_at, until, label, seams))
+        free_from = max(free_from, until)
+        if lease.ended_at is None and lease.expires_at > now:
+            segments.append(Segment("expected", now, lease.expires_at))
+            free_from = lease.expires_at
+    end = story.job.ended_at or now
+    if end > free_from:
+        code = story.waits_for[1].code if story.waits_for else story.job.reason_code
+        segments.append(_wait(free_from, end, code))
+    return segments
+
+
+def _wait(start: datetime, end: datetime, code: str) -> Segment:
+    length = coarse((end - start).total_seconds())
+    words = {"turn": "turn", "price": "price", "blocked": "no room"}
+    kind = wait_kind(code) if code else "turn"
+    return Segment(kind, start, end, f"{words[kind] if code else 'waited'} {length}")
+
+
+def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
+    """Own and borrowed GPUs by term; neighbours that are alike become one."""
+    spans: list[GpuSpan] = []
+    for hold in story.holds:
+        lease = hold.lease
+        if lease.started_at is None:
+            continue
+        end = lease.ended_at or max(now, lease.started_at)
+        starts = [max(term.starts_at, lease.started_at) for term in hold.terms]
+        for term, begin, until in zip(hold.terms, starts, [*starts[1:], end], strict=True):
+            if until <= begin:
+                continue
+            last = spans[-1] if spans else None
+            alike = last and (last.end, last.own, last.borrowed) == (begin, term.own, term.borrowed)
+            if last and alike:
+                spans[-1] = GpuSpan(last.start, until, last.own, last.borrowed)
+            else:
+                spans.append(GpuSpan(begin, until, term.own, term.borrowed))
+    return spans
+
+
+def _protected_s(lease: Lease) -> float:
+    if lease.protected_until is None:
+        return 0.0
+    return (lease.protected_until - (lease.started_at or lease.granted_at)).total_seconds()
+
+
+def lease_lines(lease: Lease) -> tuple[Addend, ...]:
+    """What the present term fixed."""
+    return (
+        Addend("within quota", plural(lease.own, "GPU")),
+        Addend("borrowed", plural(lease.borrowed, "GPU")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeRow:
+    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge.
+
+    Figures are as they are printed, so that a column sums to its foot.
+    """
+
+    terms: str
+    starts: Instant | None
+    ends: Instant | None
+    own_gpu_h: Decimal
+    borrowed_gpu_h: Decimal
+    price: str
+    charge: Decimal
+    note: Note | None
+
+
+def charge_rows(
+    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks
+) -> list[ChargeRow]:
+    """Return closed terms, folded where own and borrowed stayed the same."""
+    groups: list[list[TermCharge]] = []
+    for charge in charges:
+        last = groups[-1][-1] if groups else None
+        if last and _folds(last, charge):
+            groups[-1].append(charge)
+        else:
+            groups.append([charge])
+    rows = [_charge_row(group, names, clocks) for group in groups]
+    own = apportion([row.own_gpu_h for row in rows], PLACES)
+    borrowed = apportion([row.borrowed_gpu_h for row in rows], PLACES)
+    charged = apportion([row.charge for row in rows], PLACES)
+    return [
+        replace(row, own_gpu_h=a, borrowed_gpu_h=b, charge=c)
+        for row, a, b, c in zip(rows, own, borrowed, charged, strict=True)
+    ]
+
+
+def _folds(last: TermCharge, charge: TermCharge) -> bool:
+    return (last.lease_id, last.own_gpus, last.borrowed_gpus) == (
+        charge.lease_id,
+        charge.own_gpus,
+        charge.borrowed_gpus,
+    )
+
+
+def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: Clocks) -> ChargeRow:
+    first, last = group[0], group[-1]
+    number = f"term {first.term}"
+    if first is not last:
+        number = f"terms {first.term}\N{EN DASH}{last.term}"
+    prices = sorted({charge.price for charge in group})
+    price = "own quota"
+    if first.borrowed_gpus:
+        # All its places: with fewer, the product is not what was charged.
+        ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
+        price = "\N{EN DASH}".join(dict.fromkeys(ends))
+    return ChargeRow(
+        terms=f"Lease {first.lease_number}, {number}",
+        starts=clocks.instant(first.starts_at),
+        ends=clocks.instant(last.ends_at),
+        own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
+        borrowed_gpu_h=sum((charge.borrowed_gpu_h for charge in group), Decimal(0)),
+        price=price,
+        charge=sum((charge.charge for charge in group), Decimal(0)),
+        note=_lenders_note(group, names),
+    )
+
+
+def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
+    """Who earned the charge, by the idle quota that each lent."""
+    earned: dict[str, Decimal] = {}
+    for charge in group:
+        for share in charge.lenders:
+            name = names.get(share.tenant_id, "other tenants")
+            earned[name] = earned.get(name, Decimal(0)) + share.amount
+    if not earned:
+        return None
+    rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
+    return credit_note("Who earned it, by the idle quota they lent", rows, places=4)

@@ -1,0 +1,187 @@
+"""What happened to a job, event by event, in words; newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from portal.charts.figures import credits_text, duration, plural
+from portal.charts.notes import Instant
+from portal.jobs.job_context import ASKED_BACK, PLACES, moves_of, where
+from portal.site.clocks import Clocks
+from scheduling.models import LeaseEvent
+from scheduling.selectors.jobs import Hold, JobStory
+from scheduling.selectors.reasons import ENDINGS, Why
+
+Kind = LeaseEvent.Kind
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line: a shape, a bold start, the rest, and the round that did it.
+
+    `times`: how many renewals alike it stands for. `why`: what it had waited for. `hit`: it was
+    taken away from the job.
+    """
+
+    at: Instant | None
+    icon: str
+    bold: str
+    words: str
+    round: int | None
+    times: int = 1
+    why: Why | None = None
+    hit: bool = False
+    key: tuple[object, ...] = ()
+
+
+def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
+    """Return the lines, newest first; renewals with the same figures are one line."""
+    holds = {hold.lease.pk: hold for hold in story.holds}
+    moves = moves_of(story)
+    arrived = {hold.lease.pk for hold in moves.values()}
+    lines: list[LogLine] = []
+    for event in story.events:
+        hold = holds.get(event.lease_id) if event.lease_id else None
+        write = _WRITERS.get(event.kind)
+        if hold is None or write is None:
+            continue
+        why = story.reasons.get(hold.lease.number)
+        key = hold.lease.pk
+        told = _Told(event, hold, clocks.instant(event.at), why, moves.get(key), key in arrived)
+        line = write(told)
+        if line is None:
+            continue
+        last = lines[-1] if lines else None
+        if last and line.key and last.key == line.key:
+            lines[-1] = _again(last, line)
+        else:
+            lines.append(line)
+    if not story.cut:
+        lines.insert(0, _submitted(story, clocks))
+    return lines[::-1]
+
+
+def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
+    job = story.job
+    person = job.submitted_by.get_full_name() if job.submitted_by else ""
+    source = {"trace": "the trace that the demo replays", "web": "this portal"}
+    words = f"by {person} from" if person else "from"
+    at = clocks.instant(job.submitted_at)
+    return LogLine(
+        at, "submitted", "Submitted", f"{words} {source.get(job.source, job.source)}.", None
+    )
+
+
+def _again(last: LogLine, line: LogLine) -> LogLine:
+    times = last.times + line.times
+    return replace(line, bold=f"Renewed {times} times", times=times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One event with its lease, its instant, and why the job had waited before that lease.
+
+    `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
+    """
+
+    event: LeaseEvent
+    hold: Hold
+    at: Instant | None
+    why: Why | None
+    moves_to: Hold | None = None
+    arrives: bool = False
+
+
+def _granted(told: _Told) -> LogLine | None:
+    lease = told.hold.lease
+    if lease.started_at is not None and lease.started_at == told.event.at:
+        return None  # the start says the same
+    words = "and starts once the jobs before it let go."
+    if lease.started_at is not None:
+        waited = duration((lease.started_at - lease.granted_at).total_seconds())
+        words = f"and started {waited} later, when the jobs before it had let go."
+    bold = f"Granted {where(told.hold)}"
+    return LogLine(told.at, "waiting", bold, words, told.event.round, why=told.why)
+
+
+def _started(told: _Told) -> LogLine:
+    lease = told.hold.lease
+    bold = "First lease" if lease.number == 1 else "Started again"
+    if told.arrives:
+        bold = "Moved"
+    why = told.why if lease.granted_at == told.event.at else None  # else its grant has said it
+    words = f"on {where(told.hold)}: {_figures(told.event)}."
+    return LogLine(told.at, "running", bold, words, told.event.round, why=why)
+
+
+def _renewed(told: _Told) -> LogLine:
+    event, hold = told.event, told.hold
+    own, borrowed = int(event.data["own"]), int(event.data["borrowed"])
+    before = next((term for term in hold.terms if term.number == (event.term or 0) - 1), None)
+    change = borrowed - before.borrowed if before else 0
+    if not change:
+        words = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}."
+        key = (hold.lease.pk, own, borrowed)
+        return LogLine(told.at, "running", "Renewed", words, event.round, key=key)
+    bold = f"{plural(abs(change), 'GPU')} became {'borrowed' if change > 0 else 'own again'}"
+    words = f"with the renewal: {_figures(event)}."
+    return LogLine(told.at, "running", bold, words, event.round)
+
+
+def _stop_asked(told: _Told) -> LogLine | None:
+    if told.hold.lease.ended_at is not None:
+        return None  # the end says the same
+    if told.moves_to is not None:
+        words = f"a new lease on {where(told.moves_to)} waits for it. It gives its GPUs back now."
+        return LogLine(told.at, "running", "Moving:", words, told.event.round)
+    words = f"{_ending(told.event)}. It gives its GPUs back now."
+    return LogLine(told.at, "preempted", "Not renewed:", words, told.event.round, hit=True)
+
+
+def _ended(told: _Told) -> LogLine:
+    event, started = told.event, told.hold.lease.started_at
+    reason = str(event.data.get("reason", ""))
+    if reason == "finished":
+        return LogLine(told.at, "ok", "Finished.", "The job is done.", event.round)
+    if reason not in ASKED_BACK:
+        code = event.data.get("exit_code")
+        words = _ending(event) + ("." if code is None else f", with exit code {code}.")
+        icon = "bad" if reason == "failed" else "ended"
+        return LogLine(told.at, icon, "Ended:", words, event.round)
+    if started is None:
+        words = f"{_ending(event)}."
+        return LogLine(told.at, "preempted", "Grant withdrawn:", words, event.round, hit=True)
+    held = duration((event.at - started).total_seconds())
+    if told.moves_to is not None:
+        words = (
+            f"the round placed it on {where(told.moves_to)} instead, without a wait in the queue."
+        )
+        words += f" It had held these GPUs for {held}."
+        return LogLine(told.at, "ended", "Moved away:", words, event.round)
+    words = f"{_ending(event)}. It had held them for {held}."
+    return LogLine(told.at, "preempted", "Preempted:", words, event.round, hit=True)
+
+
+def _ending(event: LeaseEvent) -> str:
+    reason = str(event.data.get("reason", ""))
+    return ENDINGS.get(reason, reason.replace("_", " "))
+
+
+def _figures(event: LeaseEvent) -> str:
+    own, borrowed = int(event.data["own"]), int(event.data["borrowed"])
+    if not borrowed:
+        return f"{own} own"
+    price = credits_text(Decimal(event.data["price"]), PLACES)
+    return f"{own} own, {borrowed} borrowed at {price}"
+
+
+Writer = Callable[[_Told], LogLine | None]
+_WRITERS: dict[str, Writer] = {
+    Kind.GRANTED: _granted,
+    Kind.STARTED: _started,
+    Kind.RENEWED: _renewed,
+    Kind.STOP_ASKED: _stop_asked,
+    Kind.ENDED: _ended,
+}

@@ -1,0 +1,193 @@
+"""What a job says of itself: progress, metrics, and the end of its output, as inert text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any
+
+from django.conf import settings
+
+from portal.charts.figures import thousands
+from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
+from scheduling.engine.executors.local_spec import LOG_BYTES
+from scheduling.models import Job
+from scheduling.services.logs import LOCAL, inert
+
+TAIL_LINES, LINE_CHARACTERS = 200, 4000
+METRICS, LEASES = 12, 20
+
+_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure that the job reports, ready to read."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a job reports: steps done, of how many (None: it does not say), and its metrics."""
+
+    step: int | None
+    total: int | None
+    metrics: tuple[Metric, ...]
+
+    @property
+    def fraction(self) -> float | None:
+        """How much is done, 0 to 1; None where nobody can say."""
+        if self.step is None or not self.total or self.total < 0:
+            return None
+        return min(max(self.step / self.total, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A window of a lease's output. `lease` 0: the job has had none.
+
+    `lines` are text without any control character. `offset`, `next_offset` and `total` count the
+    bytes that the program wrote. `lines_cut`: the window has earlier lines than are shown.
+    """
+
+    lease: int
+    leases: tuple[int, ...]
+    lines: tuple[str, ...]
+    offset: int
+    next_offset: int
+    total: int
+    lines_cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """The lines as one text."""
+        return "\n".join(self.lines)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the middle of it was dropped, for there was more than is kept."""
+        return self.total > kept_bytes()
+
+    @property
+    def earlier(self) -> bool:
+        """Whether something came before what is shown."""
+        return self.offset > 0 or self.lines_cut
+
+
+def kept_bytes() -> int:
+    """How much of a lease's output is kept."""
+    return int(getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES))
+
+
+def writes_output(job: Job) -> bool:
+    """Whether jobs of this pool are programs: simulated ones write nothing."""
+    return job.pool.executor == LOCAL
+
+
+def reported(job: Job) -> Reported | None:
+    """Return what the job reports of itself; whatever is not as agreed is left out."""
+    said = job.progress
+    if not isinstance(said, dict):
+        return None
+    found = Reported(_count(said.get("step")), _count(said.get("total")), tuple(_metrics(said)))
+    return found if found.step is not None or found.metrics else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _metrics(said: dict[str, Any]) -> Iterator[Metric]:
+    given = said.get("metrics")
+    pairs = list(given.items()) if isinstance(given, dict) else []
+    for name, value in pairs[:METRICS]:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield Metric(inert(str(name))[:60], _figure(value))
+
+
+def _figure(value: float) -> str:
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
+        return thousands(int(value))
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}", 1) if value < 0 else f"{value:.4g}"
+
+
+def output_tail(job: Job, lease: int | None = None) -> Output:
+    """Return the last lines of a lease's output, of the newest lease unless one is named."""
+    return _output(job, lease, -WINDOW_BYTES, most_lines=TAIL_LINES)
+
+
+def output_at(job: Job, lease: int | None, offset: int) -> Output:
+    """Return the window of a lease's output that begins at a byte."""
+    return _output(job, lease, max(0, offset), most_lines=WINDOW_BYTES)
+
+
+def _output(job: Job, lease: int | None, offset: int, *, most_lines: int) -> Output:
+    had = job.leases_held or (job.leases.count() if writes_output(job) else 0)
+    numbers = tuple(range(1, had + 1))
+    number = lease if lease in numbers else had
+    window = LogWindow(b"", 0, 0)
+    if number and writes_output(job):
+        window = read_log(job.pk, number, offset)
+    lines = output_lines(window.data, from_start=window.offset == 0)
+    return Output(
+        lease=number,
+        leases=numbers[-LEASES:],
+        lines=tuple(lines[-most_lines:]),
+        offset=window.offset,
+        next_offset=window.next_offset,
+        total=window.total,
+        lines_cut=len(lines) > most_lines,
+    )
+
+
+def output_lines(data: bytes, *, from_start: bool = True) -> list[str]:
+    """Return bytes of a stranger as lines of inert text.
+
+    A carriage return ends a line too: a progress bar that writes over itself is shown as what
+    it wrote. A window from the middle may begin inside a character: up to 3 bytes are skipped.
+    """
+    if not from_start:
+        skip = next((n for n in range(min(4, len(data))) if data[n] & 0xC0 != 0x80), 0)
+        data = data[skip:]
+    lines = _BREAK.split(data.decode("utf-8", "replace"))
+    if lines and not lines[-1]:
+        lines.pop()
+    return [_short(line) for line in lines]
+
+
+def _short(line: str) -> str:
+    more = len(line) - LINE_CHARACTERS
+    if more <= 0:
+        return inert(line)
+    return f"{inert(line[:LINE_CHARACTERS])} [{thousands(more)} more characters of this line]"
+
+
+def output_digest(job: Job, output: Output) -> str:
+    """Return what changes when, and only when, the region would show something else."""
+    facts = (state_digest(job), job.progress, output.lease, output.leases, output.total)
+    return blake2s(repr(facts).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def state_digest(job: Job) -> str:
+    """Return what changes with the job's state."""
+    return f"{job.state}.{job.version}.{job.leases_held}"
+
+
+def output_context(job: Job, lease: int | None) -> dict[str, Any]:
+    """Return what templates/jobs/_log.html reads; empty where jobs write nothing."""
+    if not writes_output(job):
+        return {}
+    output = output_tail(job, lease)
+    return {
+        "output": output,
+        "lease_asked": lease if lease == output.lease else None,
+        "reported": reported(job),
+        "kept_mb": kept_bytes() // 2**20,
+        "digest": output_digest(job, output),
+        "state_digest": state_digest(job),
+        "poll_s": 1 if job.pool.on_demand else 2,
+    }

@@ -1,0 +1,159 @@
+"""The answer to "would it run": a verdict, its numbers, the price, and smaller ways to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
+
+from evenshare_core.domain.reasons import Reason
+from portal.charts.figures import credits_text, duration, plural
+from portal.jobs.submit_context import LABELS, Sheet
+from scheduling.engine.clock import PoolNow
+from scheduling.selectors.offers import Offer
+from scheduling.selectors.reasons import why
+from scheduling.services import DryRun, SpecError, dry_run_job
+from tenants.models import Tenant
+
+HOUR_S = 3600
+WAYS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run it. `term_credits`: what one lease term costs at most; None: nothing."""
+
+    gpus: int
+    run: DryRun
+    term_credits: Decimal | None
+    as_written: bool = False
+
+    @property
+    def own(self) -> int:
+        """GPUs within quota."""
+        return self.gpus - self.run.borrowed
+
+    @property
+    def words(self) -> str:
+        """What binds, short."""
+        return why(self.run.reason_code).words if self.run.reason_code else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the panel says. `kind` is the state's shape; `ways` begins with the one as written."""
+
+    kind: str
+    verdict: str
+    sentence: str
+    words: str = ""
+    price_words: str = ""
+    ways: tuple[Way, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+Now = Callable[[int], PoolNow]
+
+
+def answer(
+    sheet: Sheet,
+    offer: Offer | None,
+    *,
+    tenant: Tenant,
+    now: Now,
+    pools: Sequence[str] = (),
+    free: int = 0,
+) -> Answer:
+    """Return the answer to a sheet; what is wrong with its fields is noted beside them.
+
+    `pools`: the names that the tenant may choose from; `free`: GPUs of one type that nobody holds.
+    """
+    if sheet.spec is None:
+        return Answer("warn", "Not readable yet", "The YAML cannot be read.", sheet.beside[0])
+    run = None
+    try:
+        run = dry_run_job(tenant=tenant, spec=sheet.spec, now=now)
+    except SpecError as error:
+        sheet.refuse(error, pools)
+    if run is None or offer is None:
+        return _unfinished(sheet)
+    # A job larger than the pool is an answer with ways out of it, more than a wrong field.
+    if sheet.wrong and run.reason_code != Reason.TOO_LARGE:
+        return _unfinished(sheet)
+    gpus = sheet.spec["gpus"]
+    assert isinstance(gpus, int)  # noqa: S101 - the dry run took it
+    first = _way(gpus, run, offer, as_written=True)
+    ways = [first]
+    if run.reason_code:
+        sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
+        ways += _smaller(sheet.spec, sizes, offer, tenant=tenant, now=now)
+    return replace(_verdict(first), price_words=_price_words(first, offer), ways=tuple(ways))
+
+
+def _unfinished(sheet: Sheet) -> Answer:
+    count = sheet.wrong
+    things = "One thing is" if count == 1 else f"{count} things are"
+    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if name in sheet.errors)
+    if sheet.beside:
+        fields += (("yaml", "YAML"),)
+    words = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."
+    return Answer("warn", "Not complete", f"{things} missing or wrong.", words, fields=fields)
+
+
+def _verdict(way: Way) -> Answer:
+    run = way.run
+    if not run.feasible:
+        return Answer("bad", "Not feasible", f"It cannot start: {way.words}.", run.detail)
+    if run.reason_code:
+        sentence = f"It can run, but not now: {way.words}."
+        return Answer("note", "Feasible, later", sentence, run.detail)
+    own, borrowed = plural(way.own, "own GPU"), run.borrowed
+    if not borrowed:
+        return Answer("ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge.")
+    if not way.own:
+        sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
+    else:
+        sentence = f"It fits now, on {own} and {borrowed} borrowed."
+    words = "Borrowed GPUs go back at the end of a term when their owners need them."
+    return Answer("ok", "Feasible", sentence, words)
+
+
+def _price_words(way: Way, offer: Offer) -> str:
+    if way.term_credits is None:
+        return ""
+    borrowed = plural(way.run.borrowed, "GPU")
+    return (
+        f"Borrowing {borrowed} costs {credits_text(way.run.price)} credits"
+        f" per GPU-hour as posted now; one lease term of {duration(offer.lease_s)} at most"
+        f" {credits_text(way.term_credits, 4)} credits."
+    )
+
+
+def _way(gpus: int, run: DryRun, offer: Offer, *, as_written: bool = False) -> Way:
+    cost = None
+    if run.borrowed:
+        exact = run.price * run.borrowed * offer.lease_s / HOUR_S
+        cost = exact.quantize(Decimal("0.0001"), ROUND_CEILING)
+    return Way(gpus, run, cost, as_written)
+
+
+def _sizes(gpus: int, free: int, largest: int) -> list[int]:
+    """Fewer GPUs that may be another answer, most first: halves, what is free, what there is."""
+    sizes = {min(gpus // 2, largest), gpus // 4, 1, free if free < gpus else 0}
+    if gpus > largest:
+        sizes.add(largest)
+    return sorted((size for size in sizes if 1 <= size < gpus), reverse=True)
+
+
+def _smaller(
+    spec: Mapping[str, object], sizes: Sequence[int], offer: Offer, *, tenant: Tenant, now: Now
+) -> list[Way]:
+    """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
+    ways = []
+    for size in sizes:
+        run = dry_run_job(tenant=tenant, spec={**spec, "gpus": size}, now=now)
+        if run.reason_code != Reason.TOO_LARGE:
+            ways.append(_way(size, run, offer))
+        if not run.reason_code:
+            break  # still fewer GPUs would only take longer
+    return [*ways[: WAYS - 1], ways[-1]] if len(ways) > WAYS else ways

@@ -1,0 +1,201 @@
+"""A job's specification as YAML: written for people, read as a text of strangers.
+
+Only what a specification needs is read: fields, lists, texts and numbers. Anchors, aliases,
+tags, directives and a field given twice are refused, so a text means what it says on its face
+and takes memory by its length alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 128 * 1024
+MOST_NODES = 2000
+DEPTH = 6
+# As they stand in the text, in the order of reading.
+ORDER = (
+    *("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price", "command"),
+    *("environment", "weight", "duration_s"),
+)
+# Under these a plain 1, true or 2.0 is the text that was typed.
+TEXTS = frozenset({"name", "tenant", "pool", "profile", "gpu_types", "command", "environment"})
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
+_WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
+_PLAIN = re.compile(r"[A-Za-z_][-A-Za-z0-9_./]*")
+_NOT_PLAIN = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# JSON lets them stand as they are, YAML does not, or reads them as line breaks.
+_HIDDEN = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+class YamlError(Exception):
+    """The text cannot be read; `line` counts from 1 (None: nowhere in particular)."""
+
+    def __init__(self, words: str, line: int | None = None) -> None:
+        super().__init__(words)
+        self.words = words
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class YamlSpec:
+    """What a text says: its fields, and the line of each."""
+
+    values: dict[str, object]
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+def read_yaml(text: str) -> YamlSpec:
+    """Return the fields that a text gives.
+
+    Raises:
+        YamlError: it is no YAML, or more than a specification needs.
+    """
+    if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
+        raise YamlError(f"It is longer than {MOST_BYTES // 1024} KiB.")
+    try:
+        return _Reader(text).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = str(error.problem or "it is no YAML")
+        # At the end of an unfinished text the mark is a line below it.
+        line = min(mark.line + 1, len(text.splitlines())) if mark else None
+        raise YamlError(f"{words[:1].upper()}{words[1:]}.", line) from None
+    except (yaml.YAMLError, UnicodeError):
+        raise YamlError("It has a character that YAML does not allow.") from None
+
+
+class _Reader:
+    """Builds values from YAML's events, so that nothing is built that was not looked at."""
+
+    def __init__(self, text: str) -> None:
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_LOADER))
+        self._nodes = 0
+
+    def document(self) -> YamlSpec:
+        next(self._events)  # the stream's start
+        start = next(self._events)
+        if isinstance(start, yaml.StreamEndEvent):
+            return YamlSpec({})
+        if start.version or start.tags:
+            raise _refused(start, "A line that begins with % is not taken here.")
+        opening = self._next()
+        if isinstance(opening, yaml.ScalarEvent) and opening.value in ("", "null", "~"):
+            return YamlSpec({})
+        if not isinstance(opening, yaml.MappingStartEvent):
+            raise _refused(opening, "Write one field a line, such as gpus: 2.")
+        lines: dict[str, int] = {}
+        values = self._mapping(1, lines=lines)
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise _refused(after, "Write one job: a second document begins here.")
+        return YamlSpec(values, lines)
+
+    def _next(self) -> Any:
+        event = next(self._events)
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise _refused(event, f"It has more than {MOST_NODES:,} values.")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _refused(event, "Anchors and aliases (& and *) are not taken: write it out.")
+        if getattr(event, "tag", None):
+            raise _refused(event, "Tags (!) are not taken: write the value alone.")
+        return event
+
+    def _mapping(
+        self, depth: int, *, texts: bool = False, lines: dict[str, int] | None = None
+    ) -> dict[str, object]:
+        found: dict[str, object] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _refused(event, "A field's name must be a text.")
+            key = event.value
+            if key in found:
+                raise _refused(event, f"{key[:80]} is given twice.")
+            literal = texts or (depth == 1 and key in TEXTS)
+            found[key] = self._value(self._next(), depth, texts=literal)
+            if lines is not None:
+                lines[key] = _line(event) or 1
+                if _is_null(found[key]):
+                    found[key] = None  # a field without a value is absent, also among texts
+        return found
+
+    def _value(self, event: Any, depth: int, *, texts: bool) -> object:
+        if isinstance(event, yaml.ScalarEvent):
+            return event.value if texts or not event.implicit[0] else _resolved(event.value)
+        if depth >= DEPTH:
+            raise _refused(event, "It is nested too deep.")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(depth + 1, texts=texts)
+        items: list[object] = []
+        while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+            items.append(self._value(item, depth + 1, texts=texts))
+        return items
+
+
+def _refused(event: Any, words: str) -> YamlError:
+    return YamlError(words, _line(event))
+
+
+def _line(event: Any) -> int | None:
+    mark = getattr(event, "start_mark", None)
+    return mark.line + 1 if mark else None
+
+
+def _is_null(value: object) -> bool:
+    return isinstance(value, str) and value in ("", "~", "null")
+
+
+def _resolved(text: str) -> object:
+    """A plain scalar: no octal, no date, no float; a decimal stays exact."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return Decimal(text) if _DECIMAL.fullmatch(text) else text
+
+
+def write_yaml(spec: Mapping[str, object]) -> tuple[str, dict[str, int]]:
+    """Return a specification as YAML, and the line of each field. Absent fields have no line."""
+    rows: list[str] = []
+    lines: dict[str, int] = {}
+    for name in (*ORDER, *sorted(set(spec) - set(ORDER))):
+        value = spec.get(name)
+        if value is None or (isinstance(value, list | tuple | dict) and not value):
+            continue
+        lines[name] = len(rows) + 1
+        if isinstance(value, Mapping):
+            rows.append(f"{_scalar(name)}:")
+            rows += [f"  {_scalar(key)}: {_quoted(item)}" for key, item in value.items()]
+        else:
+            rows.append(f"{_scalar(name)}: {_shown(value)}")
+    return "\n".join(rows) + "\n", lines
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_quoted(item) for item in value)}]"
+    if isinstance(value, Decimal):
+        return _quoted(format(value, "f"))
+    return _scalar(value) if isinstance(value, str) else _quoted(value)
+
+
+def _scalar(text: str) -> str:
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
+    return text if is_plain else _quoted(text)
+
+
+def _quoted(value: object) -> str:
+    """As JSON writes it, which YAML reads, but for a few characters that only YAML minds."""
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

@@ -1,0 +1,36 @@
+"""What a person does with a job that is there: cancel it. (To clone it is to submit another.)"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.jobs.views.jobs import job_or_404
+from portal.site.access import access, signed_in
+from scheduling.engine.clock import read_clock
+from scheduling.models import Job
+from scheduling.services import cancel_job
+from tenants.permissions import Action, may_in_tenant
+
+
+@signed_in
+@require_POST
+def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """Cancel a job, and say what came of it; a repeated cancel is harmless."""
+    job = job_or_404(request, uid)
+    if not may_in_tenant(access(request), Action.CANCEL, job.tenant_id):
+        raise PermissionDenied
+    was_active = job.is_active
+    job = cancel_job(job=job, now=read_clock(job.pool_id))
+    if job.is_active:
+        messages.success(request, f"{job.name} is asked to stop. It may save its state first.")
+    elif job.state == Job.State.CANCELLED and was_active:
+        messages.success(request, f"{job.name} is cancelled. Nothing of it runs.")
+    else:
+        messages.info(request, f"{job.name} had ended before. Nothing was changed.")
+    return redirect("job", job.uid)

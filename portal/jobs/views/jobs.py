@@ -1,0 +1,174 @@
+"""A tenant's jobs, and one job."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from billing.selectors.prices import price_history
+from billing.selectors.usage import job_charges
+from portal.jobs.job_context import STATE_MARKS, charge_rows, job_context
+from portal.jobs.log_context import job_log
+from portal.jobs.output_context import output_context
+from portal.jobs.submit_context import spec_context, submit_links
+from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
+from portal.site.clocks import clocks
+from scheduling.models import Job
+from scheduling.selectors import jobs as read
+from scheduling.selectors.lines import PoolFacts, pool_facts
+from scheduling.selectors.visibility import read_visibility
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors import pools_of
+
+CHARGE_ROWS, LOG_ROWS = 24, 20
+# The price that held at the submission was posted some rounds before.
+PRICE_LEAD = timedelta(hours=1)
+
+
+@signed_in
+@require_safe
+def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The jobs of a tenant, newest first, narrowed by what the address says."""
+    tenant = tenant_or_404(request, slug)
+    wanted = _filter(request)
+    pool = tenant_pool(request, tenant, wanted.pool)
+    with tenant_scope(tenant.pk):
+        page = read.jobs_page(tenant.pk, wanted)
+        counts = read.active_counts(tenant.pk)
+        pools = read.pool_names(pools_of(tenant.pk))
+    kept = {"state": wanted.state, "q": wanted.text, "pool": wanted.pool}
+    query = urlencode({key: value for key, value in kept.items() if value})
+    clock = clocks(pool) if pool else None
+    return render(
+        request,
+        "jobs/job_list.html",
+        {
+            "tenant": tenant,
+            **submit_links(access(request), tenant, pool.name if pool else ""),
+            "nav_key": "jobs",
+            "live": wanted.before is None,
+            "wanted": wanted,
+            "narrowed": bool(query),
+            "query": query,
+            "counts": counts,
+            "page": page,
+            "pools": pools,
+            "states": {state: _words(state) for state in read.STATES},
+            "rows": [_row(row, clock) for row in page.rows],
+        },
+    )
+
+
+def _filter(request: HttpRequest) -> read.JobFilter:
+    """What the address narrows the list to; what it does not know narrows nothing."""
+    get = request.GET
+    before = get.get("before", "")
+    return read.JobFilter(
+        state=get.get("state", "") if get.get("state") in read.STATES else "",
+        text=get.get("q", "").replace("\x00", "").strip()[: read.TEXT_MAX],
+        pool=get.get("pool", ""),
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+    )
+
+
+def _words(state: str) -> str:
+    return STATE_MARKS[state][1]
+
+
+def _row(row: read.JobRow, clock: Any) -> dict[str, Any]:
+    instant = clock.instant if clock else lambda _at: None
+    end = row.first_started_at or row.ended_at or (clock.now.pool_at if clock else row.submitted_at)
+    return {
+        "job": row,
+        "mark": STATE_MARKS[row.state],
+        "submitted": instant(row.submitted_at),
+        "ended": instant(row.ended_at),
+        "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
+    }
+
+
+@signed_in
+@require_safe
+def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """One job: what it does, what happened to it, what it cost."""
+    job = job_or_404(request, uid)
+    with tenant_scope(job.tenant_id):
+        pool = pool_facts(job.pool_id)
+        if pool is None:
+            raise Http404
+        context = _job_context(request, job, pool)
+    about(request).pool = pool
+    context |= submit_links(access(request), job.tenant)
+    context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
+    context |= output_context(job, number_asked(request, "lease"))
+    return render(request, "jobs/job.html", context)
+
+
+def number_asked(request: HttpRequest, name: str) -> int | None:
+    """Return a whole number of the address; None where there is none."""
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+def job_or_404(request: HttpRequest, uid: UUID) -> Job:
+    """Return a job that the viewer may see.
+
+    Raises:
+        Http404: it does not exist, or not for them.
+    """
+    with site_scope():
+        job = read.find_job(uid)
+    if job is None or not may_in_tenant(access(request), Action.SEE_TENANT, job.tenant_id):
+        raise Http404
+    about(request).tenant = job.tenant
+    return job
+
+
+def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, Any]:
+    story = read.job_story(job)
+    clock = clocks(pool, story.rounds)
+    until = job.ended_at or clock.now.pool_at
+    types = [hold.lease.gpu_type.name for hold in story.holds]
+    since = job.submitted_at - PRICE_LEAD
+    posted = price_history(pool.id, types[-1], since=since, until=until) if types else []
+    charges = job_charges(job.pk)
+    sight = read_visibility(pool.id, access(request))
+    names: dict[int | None, str] = {seen.tenant: seen.name for seen in sight.known.values()}
+    rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
+    shown = rows[-CHARGE_ROWS:]
+    log = job_log(story, clock)
+    context = job_context(story, clock, posted)
+    context |= {
+        "job": job,
+        "pool": pool,
+        "clock": clock,
+        "nav_key": "jobs",
+        "live": job.is_active,
+        "story": story,
+        "log": log[:LOG_ROWS],
+        "older_log": log[LOG_ROWS:],
+        "submitted": clock.instant(job.submitted_at),
+        "charges": shown,
+        "earlier": rows[: -len(shown)] if shown else [],
+        "own_total": sum((row.own_gpu_h for row in rows), Decimal(0)),
+        "borrowed_total": sum((row.borrowed_gpu_h for row in rows), Decimal(0)),
+        "charged": sum((row.charge for row in rows), Decimal(0)),
+        "unsettled": sum((c.charge for c in charges if not c.settled), Decimal(0)),
+        "rounds_url": reverse("round-list", args=[pool.name]),
+    }
+    context["earlier_sum"] = _sum_row(context["earlier"])
+    return context
+
+
+def _sum_row(rows: list[Any]) -> dict[str, Decimal]:
+    keys = ("own_gpu_h", "borrowed_gpu_h", "charge")
+    return {key: sum((getattr(row, key) for row in rows), Decimal(0)) for key in keys}

@@ -1,0 +1,58 @@
+"""A job's output: the region that follows it on the job's page, and a page to read it all."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.jobs.output_context import (
+    kept_bytes,
+    output_at,
+    output_context,
+    output_tail,
+    writes_output,
+)
+from portal.jobs.views.jobs import job_or_404, number_asked
+from portal.site.access import signed_in
+from scheduling.models import Job
+
+
+@signed_in
+@require_safe
+def log_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """The region for htmx, 204 while it would show the same; else a page of its own."""
+    job = job_or_404(request, uid)
+    if not writes_output(job):
+        raise Http404
+    lease = number_asked(request, "lease")
+    if request.headers.get("HX-Request") == "true":
+        return _region(request, job, lease)
+    at = number_asked(request, "at")
+    output = output_tail(job, lease) if at is None else output_at(job, lease, at)
+    context = {
+        "job": job,
+        "nav_key": "jobs",
+        "output": output,
+        "at": at,
+        "kept_mb": kept_bytes() // 2**20,
+    }
+    return _uncached(render(request, "jobs/log.html", context))
+
+
+def _region(request: HttpRequest, job: Job, lease: int | None) -> HttpResponse:
+    context = output_context(job, lease)
+    if request.GET.get("seen") == context["digest"]:
+        return _uncached(HttpResponse(status=204))
+    response = render(request, "jobs/_log.html", {"job": job, **context})
+    if request.GET.get("state") != context["state_digest"]:
+        # The rest of the page is of another state by now: as after a round, it asks anew.
+        response["HX-Trigger"] = "round-changed"
+    return _uncached(response)
+
+
+def _uncached(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,132 @@
+"""A tenant's job types: how fast each runs on which GPU type; declare, change and drop them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from portal.charts.speeds import value_text
+from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.site.forms import Field
+from portal.site.request_id import request_id_of
+from scheduling.selectors.jobs import pool_names
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.profiles import ProfileRow, first_profiled, pool_types, profiles_listed
+from scheduling.services import SpecError
+from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
+from tenants.audit import Actor
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors import pools_of
+
+SPEED = "speed-"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One job type as a row: its speeds in the order of the GPU types, None where it cannot run."""
+
+    row: ProfileRow
+    speeds: tuple[tuple[str, str | None], ...]
+
+
+@signed_in
+@require_http_methods(["GET", "HEAD", "POST"])
+def profiles(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The table, and for those who may submit a form for one more."""
+    tenant = tenant_or_404(request, slug)
+    facts = tenant_pool(request, tenant, _wanted(request, tenant))
+    may = may_in_tenant(access(request), Action.SUBMIT, tenant.pk)
+    errors: list[str] = []
+    if request.method == "POST":
+        if not may:
+            raise PermissionDenied
+        if facts is not None:
+            errors = _change(request, tenant, facts)
+            if not errors:
+                return redirect(f"{reverse('profiles', args=[slug])}?pool={facts.name}")
+    context = _context(request, tenant, facts, errors)
+    status = 422 if request.method == "POST" else 200
+    return render(request, "jobs/profiles.html", {**context, "may_submit": may}, status=status)
+
+
+def _wanted(request: HttpRequest, tenant: Tenant) -> str:
+    """The pool that was asked for, else the first one in which the tenant has job types."""
+    with tenant_scope(tenant.pk):
+        return request.GET.get("pool", "") or first_profiled(tenant.pk)
+
+
+def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]:
+    """Put or drop what the form says; return what is wrong with it."""
+    assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
+    actor = Actor(request.user, request_id_of(request))
+    name = request.POST.get("name", "").strip()[:80]
+    if request.POST.get("act") == "drop":
+        try:
+            if drop_profile(tenant=tenant, actor=actor, pool_id=facts.id, name=name):
+                messages.success(request, f"{name} is dropped.")
+        except InUseError as error:
+            return [f"{name} stays: {error}. Cancel them, or wait for their end."]
+        return []
+    speeds = {
+        key.removeprefix(SPEED): value.strip()[:40]
+        for key, value in list(request.POST.items())[:80]
+        if key.startswith(SPEED) and isinstance(value, str) and value.strip()
+    }
+    raw: dict[str, Any] = {"speeds": speeds}
+    priority = request.POST.get("priority", "").strip()
+    if priority:
+        digits = priority.isascii() and priority.isdecimal() and len(priority) < 10
+        raw["priority"] = int(priority) if digits else priority[:40]
+    try:
+        spec = read_profile_spec(name, raw)
+        put_profile(tenant=tenant, actor=actor, pool_id=facts.id, spec=spec)
+    except SpecError as error:
+        return [f"{one.field} {one.reason}. {one.hint}".strip() for one in error.errors]
+    messages.success(request, f"{name} is declared. The next round uses it.")
+    return []
+
+
+def _context(
+    request: HttpRequest, tenant: Tenant, facts: PoolFacts | None, errors: list[str]
+) -> dict[str, Any]:
+    context: dict[str, Any] = {
+        "tenant": tenant, "pool": facts, "nav_key": "jobs", "errors": errors, "rows": [],
+    }  # fmt: skip
+    if facts is None:
+        return context
+    with site_scope():
+        types = pool_types(facts.id)
+        rows = profiles_listed(facts.id, [tenant.pk])
+        names = pool_names(pools_of(tenant.pk))
+    typed = request.POST if errors else {}
+    return {
+        **context,
+        "types": types,
+        "rows": [_shown(row, types) for row in rows],
+        "pools": names,
+        "fields": [
+            Field("name", "Job type", typed.get("name", ""), required=True),
+            Field("priority", "Priority", typed.get("priority", "1"), kind="number"),
+            *(
+                Field(SPEED + kind, f"Speed on {kind}", typed.get(SPEED + kind, ""))
+                for kind in types
+            ),
+        ],
+    }
+
+
+def _shown(row: ProfileRow, types: list[str]) -> Shown:
+    speeds = ((kind, row.speed_milli(kind)) for kind in types)
+    return Shown(
+        row,
+        tuple((kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds),
+    )

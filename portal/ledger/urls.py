@@ -1,0 +1,13 @@
+"""Addresses of ledgers."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from portal.ledger import views
+
+urlpatterns: list[URLPattern] = [
+    path("ledger/", views.accounts, name="ledger"),
+    path("t/<slug:slug>/ledger/", views.ledger, name="ledger"),
+    path("t/<slug:slug>/ledger/<uuid:transfer>/", views.transfer, name="transfer"),
+]

@@ -1,0 +1,132 @@
+"""What every page of the console asks first, and what its forms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.charts.page import NavItem
+from portal.site.access import about, access, signed_in
+from portal.site.request_id import request_id_of
+from scheduling.models import Pool
+from scheduling.selectors.lines import PoolFacts, pool_facts, pool_id_named
+from tenants.audit import Actor
+from tenants.models import User
+from tenants.operator_transaction import ChangeError
+from tenants.permissions import Action, may_on_site
+from tenants.scopes import site_scope
+
+View = Callable[..., HttpResponseBase]
+POOL_PAGES = (
+    ("quotas", "Quotas", "operate-quotas"),
+    ("nodes", "Nodes", "operate-nodes"),
+    ("settings", "Settings", "operate-pool"),
+    ("health", "Round health", "operate-health"),
+    ("simulations", "What if", "operate-simulations"),
+)
+
+
+def _let_in(view: View) -> View:
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        role = access(request).site_role
+        if not may_on_site(role, Action.SEE_SITE):
+            raise Http404
+        if request.method == "POST" and not may_on_site(role, Action.OPERATE):
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return signed_in(never_cache(guarded))
+
+
+def console(view: View) -> View:
+    """Let operators in, people who may read it only read, and have it not be there for others."""
+    return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))
+
+
+def console_read(view: View) -> View:
+    """As `console`, for a page without forms of its own."""
+    return require_safe(_let_in(view))
+
+
+def console_act(view: View) -> View:
+    """As `console`, for an address that only changes something."""
+    return require_POST(_let_in(view))
+
+
+def may_change(request: HttpRequest) -> bool:
+    """Whether the viewer may change what the page shows."""
+    return may_on_site(access(request).site_role, Action.OPERATE)
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Who changes something, for its audit record."""
+    user = request.user
+    if not isinstance(user, User):
+        raise PermissionDenied
+    return Actor(user, request_id_of(request))
+
+
+def pool_of_console(request: HttpRequest, name: str) -> tuple[PoolFacts, Pool]:
+    """Return the pool of a console page.
+
+    Raises:
+        Http404: there is none of this name.
+    """
+    with site_scope():
+        pool_id = pool_id_named(name)
+        facts = pool_facts(pool_id) if pool_id is not None else None
+        if facts is None:
+            raise Http404
+        about(request).pool = facts
+        return facts, Pool.objects.get(pk=facts.id)
+
+
+def page(
+    request: HttpRequest, template: str, context: dict[str, Any], *, key: str, status: int = 200
+) -> HttpResponse:
+    """Render a page of the console with its own menu; `key` is its entry there."""
+    with site_scope():
+        names = list(Pool.objects.order_by("id").values_list("name", flat=True))
+    pool = context.get("pool")
+    entries = [
+        NavItem("queue", "Queue", reverse("operate")),
+        *(NavItem(f"pool-{name}", name, reverse("operate-quotas", args=[name])) for name in names),
+        NavItem("tenants", "Tenants", reverse("operate-tenants")),
+        NavItem("people", "People", reverse("operate-people")),
+        NavItem("audit", "Audit log", reverse("operate-audit")),
+    ]
+    beneath = []
+    if isinstance(pool, PoolFacts):
+        beneath = [NavItem(k, words, reverse(to, args=[pool.name])) for k, words, to in POOL_PAGES]
+    return render(
+        request,
+        f"portal/operator/{template}",
+        {
+            **context,
+            "nav_key": "operator",
+            "may_change": may_change(request),
+            "console_nav": entries,
+            "console_key": f"pool-{pool.name}" if isinstance(pool, PoolFacts) else key,
+            "pool_nav": beneath,
+            "pool_key": key,
+        },
+        status=status,
+    )
+
+
+def no_such_button(*_: object) -> str:
+    """What a form that the page does not have asks for.
+
+    Raises:
+        ChangeError: always.
+    """
+    raise ChangeError({"do": "This page has no such button."})

@@ -1,0 +1,100 @@
+"""What a drafted change of quotas would do to the next round, as a sentence and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from portal.charts.figures import plural, thousands
+from portal.charts.tenants import TenantMark
+from scheduling.services.quota_impact import Impact, ImpactRow
+
+TOLD = 3
+MOVED_RHO = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One line of the table."""
+
+    mark: TenantMark
+    row: ImpactRow
+    edited: bool
+
+    @property
+    def moves(self) -> int:
+        """GPUs that it gets more (or fewer)."""
+        return self.row.after.got - self.row.before.got
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The estimate as the page shows it; `digest` is of the draft that it was made from."""
+
+    impact: Impact
+    sentence: str
+    rows: tuple[Told, ...]
+    digest: str
+    cells: int
+    unchanged: int
+
+
+def preview(
+    impact: Impact, marks: Mapping[int, TenantMark], types: Mapping[int, str], digest: str
+) -> Preview:
+    """Tell the impact: rows that differ or were edited, largest move first."""
+    edited = {(key[0], types[key[1]]) for key in impact.plan.keys}
+    rows = [
+        Told(marks[row.tenant], row, (row.tenant, row.gpu_type) in edited)
+        for row in impact.rows
+        if row.tenant in marks
+    ]
+    shown = [row for row in rows if row.edited or _matters(row.row)]
+    shown.sort(key=lambda told: (-abs(told.moves), not told.edited, told.mark.name))
+    return Preview(
+        impact,
+        _sentence(impact, shown),
+        tuple(shown),
+        digest,
+        len(impact.plan.keys),
+        len(rows) - len(shown),
+    )
+
+
+def _matters(row: ImpactRow) -> bool:
+    """Whether it differs by more than rounding of rho."""
+    before, after = row.before, row.after
+    if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
+        return True
+    return abs((before.rho or 0) - (after.rho or 0)) >= MOVED_RHO
+
+
+def _sentence(impact: Impact, rows: Sequence[Told]) -> str:
+    if impact.error:
+        return "The next round cannot be estimated."
+    if not impact.plan.after:
+        return "Nothing is changed yet."
+    moved = [row for row in rows if row.moves]
+    if moved:
+        parts = [_moved(row) for row in moved[:TOLD]]
+        if len(moved) > TOLD:
+            parts.append(f"{plural(len(moved) - TOLD, 'other tenant')} move as well")
+        return _joined(parts)
+    deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
+    if deserving:
+        parts = [
+            f"{row.mark.name} deserves {thousands(row.row.after.deserved)} GPUs instead of"
+            f" {thousands(row.row.before.deserved)}"
+            for row in deserving[:TOLD]
+        ]
+        return _joined([*parts, "no GPU moves yet"])
+    return "Nobody gets more or fewer GPUs in the next round."
+
+
+def _moved(row: Told) -> str:
+    words = "more" if row.moves > 0 else "fewer"
+    return f"{row.mark.name} gets {plural(abs(row.moves), 'GPU')} {words}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "; ".join(parts) + "."

@@ -1,0 +1,147 @@
+"""The queue of things that need a person, worst first: what happened, what was kept, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.urls import reverse
+
+from portal.charts.figures import credits_text, duration, plural, thousands
+from portal.site.clocks import LATE_INTERVALS, pool_now
+from scheduling.models import Node
+from scheduling.selectors import operate
+from scheduling.selectors.lines import PoolFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One line of the queue. `kind` is a state (bad, warn, note); `release` a job's address."""
+
+    key: str
+    kind: str
+    label: str
+    title: str
+    words: str
+    href: str
+    button: str = "Look"
+    release: str = ""
+
+
+def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Thing]:
+    """Return everything that waits for a person, failing rounds first. Six queries."""
+    return [
+        *(_failing(row) for row in operate.failures()),
+        *(thing for facts in pools if (thing := _late(facts)) is not None),
+        *(_stuck(row) for row in operate.intents_stuck(list(pools), dict(now))),
+        *(_aside(row) for row in operate.jobs_set_aside()),
+        *(_off(row) for row in sorted(operate.nodes_off(), key=lambda row: row.state == "drained")),
+        *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
+        *(_spent(row) for row in operate.budgets_spent()),
+        *(thing for facts in pools if (thing := _paused(facts)) is not None),
+    ]
+
+
+def _failing(row: operate.Failure) -> Thing:
+    return Thing(
+        f"failing-{row.pool}",
+        "bad",
+        "Rounds fail",
+        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC.",
+        f"{row.error} Leases stay as they are; running jobs go on at their last price.",
+        reverse("operate-health", args=[row.pool]),
+    )
+
+
+def _late(facts: PoolFacts) -> Thing | None:
+    now = pool_now(facts)
+    if now.paused or facts.checked_at is None:
+        return None
+    silent_s = (now.pool_at - facts.checked_at).total_seconds() / now.scale
+    if silent_s <= LATE_INTERVALS * facts.round_s:
+        return None
+    return Thing(
+        f"late-{facts.name}",
+        "bad",
+        "Rounds late",
+        f"Pool {facts.name} had no round for {duration(silent_s)}.",
+        f"One is due every {duration(facts.round_s)}. Leases stay, running jobs go on; look"
+        " whether beat and the round worker run.",
+        reverse("operate-health", args=[facts.name]),
+    )
+
+
+def _stuck(row: operate.Stuck) -> Thing:
+    why = f" The last error: {row.error}" if row.error else ""
+    return Thing(
+        f"stuck-{row.pool}",
+        "bad",
+        "Executor silent",
+        f"{plural(row.count, 'order')} to the executor of {row.pool} did not get through.",
+        f"Each round tries again, {plural(row.attempts, 'time')} so far.{why}",
+        reverse("operate-health", args=[row.pool]),
+    )
+
+
+def _aside(row: operate.SetAside) -> Thing:
+    return Thing(
+        f"aside-{row.uid}",
+        "warn",
+        "Job set aside",
+        f"{row.name} of {row.tenant} makes the policy of {row.pool} fail.",
+        f"{row.why} Rounds go on without it until somebody releases it.",
+        reverse("job", args=[row.uid]),
+        release=reverse("operate-release", args=[row.uid]),
+    )
+
+
+def _off(row: operate.NodeOff) -> Thing:
+    lost = row.state == Node.State.LOST
+    held = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
+    return Thing(
+        f"node-{row.pool}-{row.name}",
+        "bad" if lost else "note",
+        "Node lost" if lost else "Node drained",
+        f"{row.name} of {row.pool} takes no lease: {plural(row.gpus, 'GPU')} out of use.",
+        held,
+        reverse("operate-nodes", args=[row.pool]),
+    )
+
+
+def _excess(row: operate.Excess) -> Thing:
+    return Thing(
+        f"excess-{row.pool}-{row.gpu_type}",
+        "warn",
+        "Quotas too large",
+        f"Quotas of {row.pool} exceed its {row.gpu_type} GPUs by {row.quota - row.capacity}.",
+        f"{thousands(row.quota)} are promised and {thousands(row.capacity)} are up: each quota is"
+        " scaled down in proportion until then.",
+        reverse("operate-quotas", args=[row.pool]),
+        "In the grid",
+    )
+
+
+def _spent(row: operate.Spent) -> Thing:
+    return Thing(
+        f"spent-{row.tenant}-{row.book}",
+        "warn",
+        "Budget at its limit",
+        f"{row.tenant} may promise no more credits of {row.book}.",
+        f"Its limit is {credits_text(row.limit)}. Running jobs go on, nothing more is borrowed.",
+        reverse("operate-tenant", args=[row.tenant]),
+    )
+
+
+def _paused(facts: PoolFacts) -> Thing | None:
+    clock = facts.clock
+    if not clock.paused or clock.pause_reason == "unwatched":
+        return None
+    return Thing(
+        f"paused-{facts.name}",
+        "note",
+        "Pool paused",
+        f"The clock of {facts.name} stands still.",
+        "No round is decided and no lease ends until it is resumed.",
+        reverse("operate-pool", args=[facts.name]),
+    )

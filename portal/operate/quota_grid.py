@@ -1,0 +1,274 @@
+"""The quota grid: tenants by periods, the drafted column's cells as typed, sums and shortfalls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evenshare_core.domain.entitlements import Mode
+from portal.charts.figures import plural, thousands
+from portal.charts.tenants import TenantMark
+from portal.site.forms import day_text, instant, instant_text, text, whole
+from tenants.periods import Period, Terms, period_at
+from tenants.services.quotas import Key, QuotaEdit, field_of
+
+NOW = "now"
+MODES = (
+    (Mode.LEND_AND_BORROW.value, "lend and borrow"),
+    (Mode.LEND.value, "lend"),
+    (Mode.RESERVE.value, "reserve"),
+)
+COLUMNS = 4
+NAMES = ("gpus", "mode", "borrow", "lend", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One period of the pool: from an edge to the next. `value` is its `since` in addresses."""
+
+    at: datetime
+    value: str
+    words: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One field of a drafted row: what is typed, what it was, what is wrong."""
+
+    name: str
+    value: str
+    was: str
+    error: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the draft differs from what holds."""
+        return self.value != self.was
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tenant's line: GPUs by column (None: no quota), and the drafted fields."""
+
+    key: Key
+    mark: TenantMark
+    slug: str
+    gpus: tuple[tuple[int | None, bool], ...]
+    fields: Mapping[str, Input]
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything of the row is drafted."""
+        return any(field.changed for field in self.fields.values())
+
+    @property
+    def errors(self) -> tuple[Input, ...]:
+        """The fields that are wrong."""
+        return tuple(field for field in self.fields.values() if field.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A column's quotas beside the capacity."""
+
+    quota: int
+    capacity: int
+    drafted: bool = False
+
+    @property
+    def words(self) -> str:
+        """What does not fit, or is nobody's; empty where it is even."""
+        left = self.capacity - self.quota
+        if left < 0:
+            return f"{thousands(-left)} too many: scaled down"
+        return f"{thousands(left)} unassigned" if left else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeGrid:
+    """One GPU type: its rows and the sum of every column."""
+
+    id: int
+    name: str
+    capacity: int
+    rows: tuple[Row, ...]
+    sums: tuple[Sum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What the grid is drawn from. `periods` of tenants; `since` is the drafted column."""
+
+    periods: Mapping[Key, Sequence[Period]]
+    types: Mapping[int, tuple[str, int]]
+    tenants: Mapping[int, tuple[str, TenantMark]]
+    now: datetime
+    since: datetime
+
+    @property
+    def starts_now(self) -> bool:
+        """Whether the draft is to hold from now on."""
+        return self.since <= self.now
+
+
+def read_since(typed: str, now: datetime) -> datetime | None:
+    """The instant from which a draft holds; None where it cannot be read."""
+    return now if typed in ("", NOW) else instant(typed)
+
+
+def tomorrow(now: datetime) -> datetime:
+    """The next midnight of pool time."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def columns(sheet: Sheet) -> list[Column]:
+    """Now, the edges that were planned, and the drafted instant; at most `COLUMNS`."""
+    edges = {
+        edge
+        for periods in sheet.periods.values()
+        for period in periods
+        for edge in (period.since, period.until)
+        if edge is not None and edge > sheet.now
+    }
+    later = sorted(edges)[: COLUMNS - 1]
+    if not sheet.starts_now and sheet.since not in later:
+        later = sorted([*later[: COLUMNS - 2], sheet.since])
+    starts = [sheet.now, *later]
+    return [
+        Column(
+            at=at,
+            value=NOW if index == 0 else instant_text(at),
+            words=_column_words(starts, index),
+            chosen=at == sheet.since or (index == 0 and sheet.starts_now),
+        )
+        for index, at in enumerate(starts)
+    ]
+
+
+def _column_words(starts: Sequence[datetime], index: int) -> str:
+    if index == 0:
+        return "now" if len(starts) > 1 else "from now"
+    words = day_text(starts[index])
+    return f"from {words}"
+
+
+def grids(
+    sheet: Sheet, posted: Mapping[str, str], errors: Mapping[str, str], added: Sequence[Key]
+) -> list[TypeGrid]:
+    """The grid of every GPU type, with a draft as typed."""
+    heads = columns(sheet)
+    keys = sorted(set(sheet.periods) | set(added), key=lambda key: (key[1], key[0]))
+    found = []
+    for type_id, (name, capacity) in sheet.types.items():
+        rows = tuple(_row(sheet, key, heads, posted, errors) for key in keys if key[1] == type_id)
+        sums = tuple(_sum(rows, index, head, capacity) for index, head in enumerate(heads))
+        found.append(TypeGrid(type_id, name, capacity, rows, sums))
+    return found
+
+
+def _row(
+    sheet: Sheet,
+    key: Key,
+    heads: Sequence[Column],
+    posted: Mapping[str, str],
+    errors: Mapping[str, str],
+) -> Row:
+    periods = sheet.periods.get(key, ())
+    slug, mark = sheet.tenants[key[0]]
+    gpus: list[tuple[int | None, bool]] = []
+    for head in heads:
+        period = period_at(periods, head.at)
+        count = period.terms.gpus if period else None
+        gpus.append((count, bool(gpus) and gpus[-1][0] == count))
+    was = texts(period_at(periods, sheet.since))
+    fields = {
+        name: Input(
+            field_of(key, name),
+            text(posted, field_of(key, name)) if field_of(key, name) in posted else was[name],
+            was[name],
+            errors.get(field_of(key, name), ""),
+        )
+        for name in NAMES
+    }
+    return Row(key, mark, slug, tuple(gpus), fields)
+
+
+def texts(period: Period | None) -> dict[str, str]:
+    """A period as its fields show it; a tenant without quota has empty ones."""
+    if period is None:
+        return {"gpus": "", "mode": Mode.LEND_AND_BORROW.value, "borrow": "", "lend": "",
+                "until": ""}  # fmt: skip
+    terms = period.terms
+    return {
+        "gpus": str(terms.gpus),
+        "mode": terms.mode,
+        "borrow": "" if terms.borrow_limit is None else str(terms.borrow_limit),
+        "lend": "" if terms.lend_limit is None else str(terms.lend_limit),
+        "until": instant_text(period.until),
+    }
+
+
+def _sum(rows: Sequence[Row], index: int, head: Column, capacity: int) -> Sum:
+    if not head.chosen:
+        return Sum(sum(row.gpus[index][0] or 0 for row in rows), capacity)
+    typed = sum(whole(row.fields["gpus"].value) or 0 for row in rows)
+    return Sum(typed, capacity, any(row.changed for row in rows))
+
+
+def read_edits(sheet: Sheet, posted: Mapping[str, str]) -> tuple[list[QuotaEdit], dict[str, str]]:
+    """The rows that a posted draft changes, and what of them cannot be read, by field."""
+    edits: list[QuotaEdit] = []
+    errors: dict[str, str] = {}
+    keys = [(tenant, type_id) for type_id in sheet.types for tenant in sheet.tenants]
+    for key in keys:
+        if field_of(key, "gpus") not in posted:
+            continue
+        period = period_at(sheet.periods.get(key, ()), sheet.since)
+        was = texts(period)
+        typed = {name: text(posted, field_of(key, name)) for name in NAMES}
+        if typed == was or (period is None and not typed["gpus"]):
+            continue
+        edit, found = _edit(key, typed, period)
+        errors |= {field_of(key, name): words for name, words in found.items()}
+        if edit is not None and not found:
+            edits.append(edit)
+    return edits, errors
+
+
+def _edit(
+    key: Key, typed: Mapping[str, str], period: Period | None
+) -> tuple[QuotaEdit | None, dict[str, str]]:
+    errors = {}
+    numbers: dict[str, int | None] = {}
+    for name in ("gpus", "borrow", "lend"):
+        numbers[name] = whole(typed[name])
+        if typed[name] and numbers[name] is None:
+            errors[name] = "Write a whole number."
+    until = instant(typed["until"])
+    if typed["until"] and until is None:
+        errors["until"] = "Write an instant, such as 2026-12-14 00:00."
+    was_until = texts(period)["until"]
+    if period is not None and typed["until"] == was_until:
+        until = period.until  # exact, whatever the field can show
+    gpus = numbers["gpus"]
+    terms = None if gpus is None else Terms(gpus, typed["mode"], numbers["borrow"], numbers["lend"])
+    return QuotaEdit(key[0], key[1], terms, until), errors
+
+
+def headline(types: Sequence[TypeGrid]) -> str:
+    """What the present sums say, as a sentence."""
+    over = [(grid.sums[0].quota - grid.capacity, grid.name) for grid in types]
+    over = [row for row in over if row[0] > 0]
+    if over:
+        told = " and ".join(f"{thousands(count)} {name}" for count, name in over)
+        return f"Quotas promise {told} {'GPU' if over == [(1, over[0][1])] else 'GPUs'} too many."
+    quota = sum(grid.sums[0].quota for grid in types)
+    gpus = sum(grid.capacity for grid in types)
+    if quota == gpus:
+        return f"All {plural(gpus, 'GPU')} are somebody\N{RIGHT SINGLE QUOTATION MARK}s quota."
+    return (
+        f"{thousands(quota)} of {plural(gpus, 'GPU')} are somebody\N{RIGHT SINGLE QUOTATION MARK}s"
+        f" quota; {thousands(gpus - quota)} are nobody\N{RIGHT SINGLE QUOTATION MARK}s."
+    )

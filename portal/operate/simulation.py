@@ -1,0 +1,368 @@
+"""A simulation's result in words: figures side by side, charts with their tables, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from portal.charts.compare import Course, Move, courses, moves
+from portal.charts.figures import MINUS, duration, percent, plural, thousands
+from portal.charts.svg import Markup
+from portal.charts.tenants import TenantMark
+from scheduling.models import Simulation
+
+NOT_APPLICABLE = "does not apply"
+HOUR_S, DAY_S = 3600, 86_400
+TABLE_ROWS = 12
+
+
+def _count(value: float) -> str:
+    return thousands(round(value))
+
+
+def _ratio(value: float) -> str:
+    return thousands(value, 2)
+
+
+def _share(value: float) -> str:
+    return percent(value, 1)
+
+
+def _time(value: float) -> str:
+    """To the second below a day, to the minute above: what is printed, adds up."""
+    seconds = abs(round(value))
+    if seconds >= DAY_S:
+        seconds = round(seconds / 60) * 60
+    minutes, rest = divmod(seconds, 60)
+    if seconds < HOUR_S:
+        return duration(seconds)
+    days, minutes = divmod(minutes, 24 * 60)
+    units = [(days, "d"), (minutes // 60, "h"), (minutes % 60, "min")]
+    units += [(rest, "s")] if not days else []
+    return " ".join(f"{count} {unit}" for count, unit in units if count)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A figure: its name in `manage.py simulate`, its words, and which way is better.
+
+    `step`: what is printed is a multiple of it, and so is a difference.
+    """
+
+    name: str
+    words: str
+    write: Callable[[float], str]
+    better: int = 0  # 1: more, -1: less, 0: neither
+    step: float = 1
+
+    def change(self, values: Sequence[float]) -> float:
+        """The second less the first, as printed."""
+        step = 60 if self.write is _time and max(values) >= DAY_S else self.step
+        return (round(values[1] / step) - round(values[0] / step)) * step
+
+    def write_change(self, value: float) -> str:
+        """A difference; one of shares is in percentage points, which a percent sign would hide."""
+        return f"{thousands(value * 100, 1)} points" if self.write is _share else self.write(value)
+
+
+KINDS = (
+    Kind("finished", "Jobs that are over then", _count, 1),
+    Kind("running", "Jobs that run then", _count),
+    Kind("waiting", "Jobs that wait then", _count, -1),
+    Kind("avg_jct_s", "From submission to end, average", _time, -1),
+    Kind("avg_queue_s", "Waited, average", _time, -1),
+    Kind("avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01),
+    Kind("sharing_loss_jobs", "Jobs below 95 % of what they deserve", _share, -1, 0.001),
+    Kind(
+        "tenant_unfair_intervals",
+        "Tenants' hours below 99 % of what they deserve",
+        _share,
+        -1,
+        0.001,
+    ),
+    Kind("tenant_deficit", "Deserved GPU-time that was not received", _share, -1, 0.001),
+    Kind("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
+    # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
+    Kind("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
+    Kind("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
+    Kind("preemptions", "Leases not renewed", _count, -1),
+    Kind("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
+    Kind("rounds", "Rounds decided", _count),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of both; `change` is empty where there is one policy, or nothing to compare."""
+
+    kind: Kind
+    values: tuple[str, ...]
+    change: str = ""
+    verdict: str = ""
+
+    @property
+    def name(self) -> str:
+        """As `manage.py simulate` calls it."""
+        return self.kind.name
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """One tenant under both."""
+
+    mark: TenantMark
+    jobs: int
+    over: tuple[int, ...]
+    waits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Everything that the page of a result shows."""
+
+    headline: str
+    names: tuple[str, ...]
+    rows: tuple[Row, ...]
+    charts: tuple[tuple[str, str, Markup], ...]
+    tenants: tuple[TenantRow, ...]
+    tenants_sum: TenantRow
+    course: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
+    options: tuple[tuple[str, str, str], ...]
+    assumptions: tuple[str, ...]
+    hashes: tuple[tuple[str, str], ...]
+    gpus: int
+
+
+def told(row: Simulation, marks: Mapping[int, TenantMark]) -> Told:
+    """Tell a simulation that is done."""
+    result = row.result or {}
+    runs = result["runs"]
+    names = _names([run["row"] for run in runs])
+    tenants = _tenants(runs, marks)
+    return Told(
+        headline=_headline([run["row"] for run in runs], names, row.hours),
+        names=names,
+        rows=tuple(_row(kind, [run["row"] for run in runs]) for kind in KINDS),
+        charts=_charts(result, names, row.hours, marks),
+        tenants=tenants,
+        tenants_sum=_sum(runs),
+        course=_course(runs),
+        options=_options([run["row"] for run in runs]),
+        assumptions=tuple(_assumptions(row, result)),
+        hashes=tuple((name, run["row"]["sha256"]) for name, run in zip(names, runs, strict=True)),
+        gpus=result["gpus"],
+    )
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the columns are called; one policy with other options says so."""
+    first = rows[0]["policy"]
+    if len(rows) == 1:
+        return (first,)
+    other = rows[1]["policy"]
+    return (f"{first}, as now", f"{other}, changed" if other == first else other)
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: int) -> str:
+    """What differs most for those who wait, as a sentence."""
+    own = rows[0]
+    within = f"in the next {hours} h"
+    if len(rows) == 1:
+        return f"{_count(own['finished'])} of {plural(own['jobs'], 'job')} would be over {within}."
+    other = rows[1]
+    name = names[1].replace(", changed", " with these options")
+    if own["sha256"] == other["sha256"]:
+        return f"{_capital(name)} would do exactly the same {within}."
+    kind = next(kind for kind in KINDS if kind.name == "avg_queue_s")
+    change = kind.change([own["avg_queue_s"], other["avg_queue_s"]])
+    waits = f"{_time(change)} {'longer' if change > 0 else 'less'}" if change else "as long"
+    over = other["finished"] - own["finished"]
+    ended = "as many would be over"
+    if over:
+        ended = f"{plural(abs(over), 'job')} {'more' if over > 0 else 'fewer'} would be over"
+    return f"Under {name} jobs would wait {waits}, and {ended} {within}."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _row(kind: Kind, rows: Sequence[Mapping[str, Any]]) -> Row:
+    raw = [row[kind.name] for row in rows]
+    values = tuple(NOT_APPLICABLE if value is None else kind.write(value) for value in raw)
+    if len(raw) < 2 or None in raw:
+        return Row(kind, values)
+    change = kind.change(raw)
+    if not change:
+        return Row(kind, values, "the same")
+    shown = kind.write_change(abs(change))
+    verdict = ""
+    if kind.better:
+        verdict = "better" if change * kind.better > 0 else "worse"
+    return Row(kind, values, ("+" if change > 0 else MINUS) + shown, verdict)
+
+
+def _charts(
+    result: Mapping[str, Any], names: Sequence[str], hours: int, marks: Mapping[int, TenantMark]
+) -> tuple[tuple[str, str, Markup], ...]:
+    runs = result["runs"]
+    styles = ("ln", "la")
+
+    def lines(key: str) -> list[Course]:
+        return [
+            Course(
+                name,
+                [(point["after_s"] / HOUR_S, point[key]) for point in run["course"]],
+                styles[index],
+            )
+            for index, (name, run) in enumerate(zip(names, runs, strict=True))
+        ]
+
+    gpus = plural(result["gpus"], "GPU")
+    waits = _waits(runs, marks)
+    return (
+        (
+            "GPUs that are held",
+            "average of each step; dashed: all of them",
+            courses(
+                lines("gpus"), hours, label=f"GPUs held over {hours} h, of {gpus}",
+                top=result["gpus"], top_words=gpus,
+            ),
+        ),
+        (
+            "Jobs that are over",
+            "since the start",
+            courses(lines("finished"), hours, label=f"Jobs that are over, within {hours} h"),
+        ),
+        (
+            "Average wait, hours",
+            "ring: as now; arrow: instead" if len(runs) > 1 else "by tenant",
+            moves(waits, label="Average wait of each tenant's jobs, in hours", unit="h"),
+        ),
+    )  # fmt: skip
+
+
+def _waits(runs: Sequence[Mapping[str, Any]], marks: Mapping[int, TenantMark]) -> list[Move]:
+    after = {row["tenant"]: row["avg_queue_s"] / HOUR_S for row in runs[-1]["tenants"]}
+    both = len(runs) > 1
+    return [
+        Move(
+            _mark(marks, row["tenant"]).name,
+            row["avg_queue_s"] / HOUR_S,
+            after.get(row["tenant"]) if both else None,
+        )
+        for row in runs[0]["tenants"]
+    ]
+
+
+def _mark(marks: Mapping[int, TenantMark], tenant: int) -> TenantMark:
+    return marks.get(tenant) or TenantMark(f"tenant {tenant}", 0, "??")
+
+
+def _tenants(
+    runs: Sequence[Mapping[str, Any]], marks: Mapping[int, TenantMark]
+) -> tuple[TenantRow, ...]:
+    by_run = [{row["tenant"]: row for row in run["tenants"]} for run in runs]
+    return tuple(
+        TenantRow(
+            _mark(marks, row["tenant"]),
+            row["jobs"],
+            tuple(rows[row["tenant"]]["finished"] for rows in by_run),
+            tuple(_time(rows[row["tenant"]]["avg_queue_s"]) for rows in by_run),
+        )
+        for row in runs[0]["tenants"]
+    )
+
+
+def _sum(runs: Sequence[Mapping[str, Any]]) -> TenantRow:
+    rows = [run["row"] for run in runs]
+    waits = [row["avg_queue_s"] for row in rows]
+    return TenantRow(
+        TenantMark("Pool", 0, ""),
+        rows[0]["jobs"],
+        tuple(row["finished"] for row in rows),
+        tuple(NOT_APPLICABLE if value is None else _time(value) for value in waits),
+    )
+
+
+def _course(
+    runs: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+    """The two courses as rows: after, GPUs held on average since the row before, jobs over."""
+    steps = len(runs[0]["course"])
+    each = max(1, steps // TABLE_ROWS)
+    rows = []
+    for end in range(each - 1, steps, each):
+        parts = [run["course"][end - each + 1 : end + 1] for run in runs]
+        held = tuple(thousands(sum(p["gpus"] for p in part) / each, 1) for part in parts)
+        over = tuple(_count(part[-1]["finished"]) for part in parts)
+        rows.append((duration(parts[0][-1]["after_s"]), held, over))
+    return tuple(rows)
+
+
+def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], ...]:
+    """Options of the other policy: name, as now (empty for another policy), instead."""
+    if len(rows) == 1:
+        return ()
+    own, other = rows
+    same = own["policy"] == other["policy"]
+    return tuple(
+        (name, _shown(own["options"].get(name, "its default")) if same else "", _shown(value))
+        for name, value in other["options"].items()
+        if not same or own["options"].get(name) != value
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
+    """What the simulation takes for granted; numbers where there are some."""
+    known = result["assumed"]
+    jobs = result["runs"][0]["row"]["jobs"]
+    return [
+        (
+            f"Nobody submits and nobody cancels: these are the {plural(jobs, 'job')} that were"
+            " open at the start."
+        ),
+        _work_words(known),
+        (
+            f"A job that is open after {row.hours} h counts up to then, so true times are at least"
+            " as long. Times are from the submission on and include what was waited before; shares,"
+            " leases and GPUs are of the simulated hours alone."
+        ),
+        (
+            "Nodes, quotas, price settings and credit limits stay as they are now. Planned changes"
+            " and maintenance are left out, and so is the time that starting and stopping takes."
+        ),
+    ]
+
+
+def _work_words(known: Mapping[str, Any]) -> str:
+    median = f" ({duration(known['pool_s'])})" if known["pool_s"] is not None else ""
+    parts = [
+        (known["estimate"], "{} with an estimate of its own", "{} with estimates of their own"),
+        *(
+            (known[key], "{} without one taken for " + words, "{} without one taken for " + words)
+            for key, words in (
+                ("tenant", "the median job of the tenant that ended here"),
+                ("pool", f"the median job of the pool{median}"),
+                ("unknown", f"{duration(known['unknown_s'])}, as no job has ended here yet"),
+            )
+        ),
+    ]
+    told = [
+        (one if count == 1 else many).format(plural(count, "job"))
+        for count, one, many in parts
+        if count
+    ]
+    words = f"Work that is left is known of no job for sure: {', '.join(told)}; less what its"
+    words += " leases did so far."
+    if known["past"]:
+        words += f" {_capital(plural(known['past'], 'job'))} did all of that already and"
+        words += f" {'goes' if known['past'] == 1 else 'go'} on for as long again."
+    return words

@@ -1,0 +1,40 @@
+"""Addresses of the operator's console."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from portal.operate.views import (
+    audit,
+    health,
+    home,
+    nodes,
+    people,
+    pools,
+    quotas,
+    simulations,
+    tenants,
+)
+
+urlpatterns: list[URLPattern] = [
+    path("", home.home, name="operate"),
+    path("jobs/<uuid:uid>/release/", home.release, name="operate-release"),
+    path("tenants/", tenants.tenant_list, name="operate-tenants"),
+    path("tenants/<slug:slug>/", tenants.members, name="operate-tenant"),
+    path("people/", people.people, name="operate-people"),
+    path("audit/", audit.log, name="operate-audit"),
+    path("pools/<slug:name>/quotas/", quotas.grid, name="operate-quotas"),
+    path("pools/<slug:name>/quotas/undo/", quotas.undo, name="operate-quotas-undo"),
+    path("pools/<slug:name>/nodes/", nodes.nodes, name="operate-nodes"),
+    path("pools/<slug:name>/settings/", pools.settings, name="operate-pool"),
+    path("pools/<slug:name>/health/", health.health, name="operate-health"),
+    path("pools/<slug:name>/what-if/", simulations.simulations, name="operate-simulations"),
+    path(
+        "pools/<slug:name>/what-if/<int:number>/", simulations.simulation, name="operate-simulation"
+    ),
+    path(
+        "pools/<slug:name>/what-if/<int:number>/cancel/",
+        simulations.cancel,
+        name="operate-simulation-cancel",
+    ),
+]

@@ -1,0 +1,66 @@
+"""The audit log: who changed what, from what to what. It only grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.http import urlencode
+
+from portal.operate.console import console_read, page
+from portal.operate.text import Difference, action_words, differences
+from portal.site.forms import text, whole
+from tenants.audit import AuditFilter, audit_page
+from tenants.models import AuditRecord
+from tenants.scopes import site_scope
+
+# First parts of the actions -> words of the filter.
+KINDS = {
+    "quota.": "quotas",
+    "tenant.": "tenants",
+    "member.": "members",
+    "person.": "people",
+    "pool.": "pool settings",
+    "clock.": "clocks",
+    "price.": "prices",
+    "node.": "nodes",
+    "maintenance.": "maintenance",
+    "job.": "jobs",
+    "simulation.": "simulations",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record as the page tells it."""
+
+    record: AuditRecord
+    words: str
+    differences: tuple[Difference, ...]
+
+
+@console_read
+def log(request: HttpRequest) -> HttpResponse:
+    """The newest records first, by key."""
+    asked = {name: text(request.GET, name) for name in ("action", "subject", "actor")}
+    if asked["action"] not in KINDS:
+        asked["action"] = ""
+    before = whole(request.GET.get("before"))
+    with site_scope():
+        records, more = audit_page(AuditFilter(**asked), before_id=before)
+    rows = [
+        Row(row, action_words(row.action), tuple(differences(row.before, row.after)))
+        for row in records
+    ]
+    query = urlencode({name: value for name, value in asked.items() if value})
+    context: dict[str, Any] = {
+        "rows": rows,
+        "asked": asked,
+        "kinds": KINDS,
+        "before": before,
+        "more": more,
+        "query": query,
+        "narrowed": bool(query),
+    }
+    return page(request, "audit.html", context, key="audit")

@@ -1,0 +1,79 @@
+"""How a pool's rounds fare: the age of the last one, failures, fallbacks, durations."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+
+from portal.charts.figures import duration, plural, thousands
+from portal.charts.notes import Addend, Stat
+from portal.charts.page import LATE, PAUSED
+from portal.operate.console import console_read, page, pool_of_console
+from portal.site.clocks import clocks, pool_now
+from portal.site.context import line_of
+from scheduling.selectors import operate
+from scheduling.selectors.lines import PoolFacts
+from tenants.scopes import site_scope
+
+
+@console_read
+def health(request: HttpRequest, name: str) -> HttpResponse:
+    """The last rounds of one pool, and what goes wrong."""
+    facts, _ = pool_of_console(request, name)
+    now = pool_now(facts).pool_at
+    with site_scope():
+        rounds = operate.last_rounds(facts.id)
+        failure = next((row for row in operate.failures() if row.pool == name), None)
+        stuck = operate.intents_stuck([facts], {facts.id: now})
+        aside = operate.jobs_set_aside(facts.id)
+    told = clocks(facts)
+    line = line_of(facts)
+    context = {
+        "pool": facts,
+        "line": line,
+        "late": line.state == LATE,
+        "paused": line.state == PAUSED,
+        "failure": failure,
+        "stuck": stuck,
+        "aside": aside,
+        "rounds": [(row, told.instant(row.at)) for row in rounds],
+        "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
+        "fallbacks": sum(bool(row.fallback) for row in rounds),
+        "stats": _stats(facts, rounds, failure),
+        "live": True,
+    }
+    return page(request, "health.html", context, key="health")
+
+
+def _stats(
+    facts: PoolFacts, rounds: list[operate.RoundTold], failure: operate.Failure | None
+) -> list[Stat]:
+    times = sorted(row.snapshot_ms + row.decide_ms for row in rounds)
+    middle = times[len(times) // 2] if times else 0
+    age_s = (facts.wall - facts.wall_at).total_seconds() if facts.wall_at else None
+    fallbacks = [row for row in rounds if row.fallback]
+    return [
+        Stat(
+            "Last round",
+            duration(age_s),
+            "ago",
+            (Addend("one is due every", duration(facts.round_s)),),
+        ),
+        Stat(
+            "Failed in a row",
+            thousands(failure.count if failure else 0),
+            "rounds",
+            (Addend("last at", f"{failure.at:%H:%M:%S} UTC" if failure else "never"),),
+        ),
+        Stat(
+            "Fell back",
+            thousands(len(fallbacks)),
+            f"of {plural(len(rounds), 'round')}",
+            (Addend("to", fallbacks[0].fallback if fallbacks else "nothing"),),
+        ),
+        Stat(
+            "Median time",
+            thousands(middle),
+            "ms",
+            (Addend("slowest", f"{thousands(times[-1] if times else 0)} ms"),),
+        ),
+    ]

@@ -1,0 +1,57 @@
+"""The console's first page: what needs a person, then pools and tenants."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.db.models import Count
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from portal.operate.console import actor_of, console_act, console_read, page
+from portal.operate.queue import queue
+from portal.site.clocks import pool_now
+from portal.site.context import line_of
+from scheduling.models import Job
+from scheduling.selectors.operate import all_pools
+from scheduling.services.operate import release_job
+from tenants.models import Tenant
+from tenants.scopes import site_scope
+
+NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+@console_read
+def home(request: HttpRequest) -> HttpResponse:
+    """The queue, worst first; below it every pool and every tenant."""
+    with site_scope():
+        pools = all_pools()
+        now = {facts.id: pool_now(facts).pool_at for facts in pools}
+        things = queue(pools, now)
+        tenants = list(
+            Tenant.objects.annotate(
+                people=Count("memberships", distinct=True),
+            ).order_by("slug")
+        )
+    count = len(things)
+    context = {
+        "things": things,
+        "count_words": NUMBERS[count] if count < len(NUMBERS) else str(count),
+        "pools": [(facts, line_of(facts)) for facts in pools],
+        "tenants": tenants,
+        "live": True,
+    }
+    return page(request, "home.html", context, key="queue")
+
+
+@console_act
+def release(request: HttpRequest, uid: UUID) -> HttpResponse:
+    """Let a job that was set aside take part in rounds again."""
+    with site_scope():
+        job = Job.objects.filter(uid=uid).first()
+    if job is None:
+        raise Http404
+    release_job(actor=actor_of(request), job=job)
+    messages.success(request, f"Released {job.name}: the next round looks at it again.")
+    return redirect("operate")

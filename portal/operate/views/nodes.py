@@ -1,0 +1,174 @@
+"""A pool's nodes: drain, resume, add, remove, and maintenance windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from portal.charts.figures import duration, plural
+from portal.operate.console import (
+    actor_of,
+    console,
+    no_such_button,
+    page,
+    pool_of_console,
+)
+from portal.site.clocks import Clocks, clocks, pool_now
+from portal.site.forms import Field, instant, instant_text, text, whole
+from scheduling.models import MaintenanceWindow, Node, Pool
+from scheduling.selectors import operate
+from scheduling.selectors.lines import PoolFacts
+from scheduling.services import operate_nodes as change
+from tenants.operator_transaction import ChangeError
+from tenants.scopes import site_scope
+
+HOUR = timedelta(hours=1)
+
+
+@console
+def nodes(request: HttpRequest, name: str) -> HttpResponse:
+    """All nodes of a pool with what holds them, and its maintenance."""
+    facts, pool = pool_of_console(request, name)
+    errors: dict[str, str] = {}
+    do = text(request.POST, "do")
+    if request.method == "POST":
+        try:
+            messages.success(request, ACTS.get(do, no_such_button)(request, pool, facts))
+        except ChangeError as error:
+            errors = error.errors
+        else:
+            return redirect("operate-nodes", name)
+    now = pool_now(facts).pool_at
+    with site_scope():
+        rows = operate.nodes_told(facts.id, now)
+        windows = operate.windows_ahead(facts.id, now)
+        into = {window.pk: operate.leases_into(window) for window in windows}
+    told = clocks(facts)
+    forms = {"add", "window"}
+    context = {
+        "pool": facts,
+        "now": now,
+        "nodes": [(row, told.instant(row.last_expiry)) for row in rows],
+        "up": sum(row.state == Node.State.UP for row in rows),
+        "gpus": sum(row.gpus for row in rows),
+        "gpus_up": sum(row.gpus for row in rows if row.state == Node.State.UP),
+        "held_off": sum(row.held for row in rows if row.state != Node.State.UP),
+        "windows": [_window(window, into[window.pk], told) for window in windows],
+        "trouble": "" if do in forms else " ".join(errors.values()),
+        "add_fields": _add_fields(request, errors if do == "add" else {}),
+        "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
+        "chosen": request.POST.getlist("nodes") if do == "window" else [],
+        "nodes_error": errors.get("nodes", ""),
+        "lease_words": duration(facts.lease_s),
+    }
+    return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
+
+
+def _window(window: MaintenanceWindow, into: int, told: Clocks) -> dict[str, object]:
+    return {
+        "row": window,
+        "starts": told.instant(window.starts_at),
+        "ends": told.instant(window.ends_at),
+        "runs": window.starts_at <= told.now.pool_at,
+        "into": into,
+    }
+
+
+def _add_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
+    typed = request.POST if errors else {}
+    return [
+        Field("name", "Name", text(typed, "name"), error=errors.get("name", ""), required=True),
+        Field(
+            "gpu_type",
+            "GPU type",
+            text(typed, "gpu_type"),
+            hint="A new type gets the default price setting.",
+            error=errors.get("gpu_type", ""),
+            required=True,
+        ),
+        Field(
+            "gpus", "GPUs", text(typed, "gpus"), "number", error=errors.get("gpus", ""),
+            required=True,
+        ),
+    ]  # fmt: skip
+
+
+def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFacts) -> list[Field]:
+    typed = request.POST if errors else {}
+    begin = pool_now(facts).pool_at.replace(minute=0, second=0, microsecond=0) + 2 * HOUR
+    rows = (
+        ("starts_at", "From, pool time", instant_text(begin)),
+        ("ends_at", "Until", instant_text(begin + 4 * HOUR)),
+        ("reason", "Reason", ""),
+    )
+    return [
+        Field(name, label, text(typed, name) or value, error=errors.get(name, ""))
+        for name, label, value in rows
+    ]
+
+
+# ---- the buttons ----
+
+
+def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
+    node = text(request.POST, "node")
+    change.drain_node(actor=actor_of(request), pool=pool, name=node)
+    return f"{node} takes no new lease. Those there end within {duration(facts.lease_s)}."
+
+
+def _resume(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+    node = text(request.POST, "node")
+    change.resume_node(actor=actor_of(request), pool=pool, name=node)
+    return f"{node} takes leases again, from the next round on."
+
+
+def _remove(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+    node = text(request.POST, "node")
+    change.remove_node(actor=actor_of(request), pool=pool, name=node)
+    return f"{node} is no part of {pool.name} any more."
+
+
+def _add(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+    node = change.add_node(
+        actor=actor_of(request),
+        pool=pool,
+        name=text(request.POST, "name"),
+        gpu_type=text(request.POST, "gpu_type"),
+        gpus=whole(request.POST.get("gpus")),
+    )
+    return f"Added {node.name} with {plural(node.gpus, 'GPU')}: the next round counts them."
+
+
+def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
+    windows = change.add_window(
+        actor=actor_of(request),
+        pool=pool,
+        nodes=request.POST.getlist("nodes"),
+        starts_at=instant(request.POST.get("starts_at")),
+        ends_at=instant(request.POST.get("ends_at")),
+        now=pool_now(facts).pool_at,
+        reason=text(request.POST, "reason"),
+    )
+    return f"Planned maintenance of {plural(len(windows), 'node')}: no new lease overlaps it."
+
+
+def _end(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
+    window_id = whole(request.POST.get("window")) or 0
+    change.end_window(
+        actor=actor_of(request), pool=pool, window_id=window_id, now=pool_now(facts).pool_at
+    )
+    return "Maintenance is over: the node takes leases from the next round on."
+
+
+ACTS: dict[str, Callable[[HttpRequest, Pool, PoolFacts], str]] = {
+    "drain": _drain,
+    "resume": _resume,
+    "remove": _remove,
+    "add": _add,
+    "window": _plan,
+    "end": _end,
+}

@@ -1,0 +1,184 @@
+"""A pool's settings: policy with its options, lengths, clock, and prices with their preview."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.policies.registry import POLICIES
+from portal.charts.figures import duration
+from portal.operate.console import (
+    actor_of,
+    console,
+    no_such_button,
+    page,
+    pool_of_console,
+)
+from portal.operate.settings_form import (
+    lengths_typed,
+    option_fields,
+    options_typed,
+    setting_fields,
+)
+from portal.site.clocks import pool_now
+from portal.site.forms import Field, amount, text, whole
+from scheduling.models import GpuType, Pool, PriceSetting
+from scheduling.services import operate as change
+from tenants.operator_transaction import ChangeError
+from tenants.scopes import site_scope
+
+# Use of the pool at which the preview tells the price, in per cent.
+USES = (0, 50, 100)
+
+
+@console
+def settings(request: HttpRequest, name: str) -> HttpResponse:
+    """Everything that an operator may set for a pool as a whole."""
+    facts, pool = pool_of_console(request, name)
+    errors: dict[str, str] = {}
+    do = text(request.POST, "do")
+    if request.method == "POST":
+        try:
+            messages.success(request, ACTS.get(do, no_such_button)(request, pool))
+        except ChangeError as error:
+            errors = error.errors
+        else:
+            return redirect("operate-pool", name)
+    typed = request.POST if do == "settings" else {}
+    policy = text(typed, "policy") or text(request.GET, "policy") or pool.policy
+    policy = policy if policy in POLICIES else pool.policy
+    stored = pool.options if policy == pool.policy else {}
+    now = pool_now(facts)
+    step_s = pool.round_s * now.scale
+    context = {
+        "pool": facts,
+        "row": pool,
+        "now": now,
+        "policy": policy,
+        "policies": tuple((one, one) for one in sorted(POLICIES)),
+        "setting_fields": setting_fields(pool, typed, errors if do == "settings" else {}),
+        "option_fields": option_fields(policy, stored, typed, errors if do == "settings" else {}),
+        "prices": _prices(request, pool, errors if do == "price" else {}),
+        "uses": USES,
+        "scale_field": Field(
+            "scale",
+            "Scale",
+            text(request.POST, "scale") if do == "scale" else str(now.scale),
+            "number",
+            "Seconds of pool time per second of the wall. Leases, prices and waits are pool time.",
+            error=errors.get("scale", ""),
+        ),
+        "trouble": errors.get("do", "") or errors.get("policy", ""),
+        "lease_words": duration(pool.lease_s),
+        "lease_wall_words": duration(pool.lease_s / now.scale),
+        "round_words": duration(pool.round_s),
+        "round_pool_words": duration(step_s),
+    }
+    return page(request, "pool.html", context, key="settings", status=422 if errors else 200)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """One GPU type's setting with the price at each of `USES`."""
+
+    gpu_type: str
+    base: Field
+    theta: Field
+    at_use: tuple[Decimal | None, ...]
+    error: str = ""
+
+
+def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceRow]:
+    with site_scope():
+        types = GpuType.objects.filter(node__pool=pool).distinct().order_by("rank", "name")
+        rows = PriceSetting.objects.filter(pool=pool).select_related("gpu_type")
+        settings_of = {row.gpu_type.name: row for row in rows}
+        names = [kind.name for kind in types]
+    found = []
+    for name in names:
+        row = settings_of.get(name) or PriceSetting(gpu_type=GpuType(name=name))
+        typed = request.POST if errors and text(request.POST, "gpu_type") == name else {}
+        base = text(typed, "base") or f"{row.base:f}"
+        theta = text(typed, "theta") or f"{row.theta:f}"
+        found.append(
+            PriceRow(
+                name,
+                Field("base", "Base", base, error=errors.get("base", "") if typed else ""),
+                Field("theta", "Theta", theta, error=errors.get("theta", "") if typed else ""),
+                tuple(_price(amount(base), amount(theta), use) for use in USES),
+            )
+        )
+    return found
+
+
+def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | None:
+    """The posted price at a use in per cent; None where there is none."""
+    if base is None or theta is None or base < 0 or base != round(base, 6):
+        return None
+    theta_milli = int(theta * 1000)
+    if theta_milli <= 1000:
+        return None
+    return to_credits(posted_price_micro(to_micro(base), theta_milli, use, 100))
+
+
+# ---- the buttons ----
+
+
+def _settings(request: HttpRequest, pool: Pool) -> str:
+    policy = text(request.POST, "policy")
+    change.change_pool(
+        actor=actor_of(request),
+        pool_id=pool.pk,
+        policy=policy,
+        options=options_typed(policy, request.POST) if policy in POLICIES else {},
+        lengths=lengths_typed(request.POST),
+        visibility=text(request.POST, "visibility"),
+        reason=text(request.POST, "reason"),
+    )
+    return f"Saved: the next round of {pool.name} uses it."
+
+
+def _pause(request: HttpRequest, pool: Pool) -> str:
+    change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=True)
+    return f"{pool.name} is paused: no round is decided, no lease ends."
+
+
+def _resume(request: HttpRequest, pool: Pool) -> str:
+    change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=False)
+    return f"{pool.name} goes on from where its clock stood."
+
+
+def _scale(request: HttpRequest, pool: Pool) -> str:
+    scale = whole(request.POST.get("scale"))
+    if scale is None:
+        raise ChangeError({"scale": f"Write 1 to {change.SCALE_MAX:,}."})
+    change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, scale=scale)
+    return f"The clock of {pool.name} goes {scale} times as fast as the wall's."
+
+
+def _price_set(request: HttpRequest, pool: Pool) -> str:
+    name = text(request.POST, "gpu_type")
+    change.set_price(
+        actor=actor_of(request),
+        pool_id=pool.pk,
+        gpu_type=name,
+        base=amount(request.POST.get("base")),
+        theta=amount(request.POST.get("theta")),
+    )
+    return f"Saved: the next round of {pool.name} posts the price of {name} by it."
+
+
+ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
+    "settings": _settings,
+    "pause": _pause,
+    "resume": _resume,
+    "scale": _scale,
+    "price": _price_set,
+}

@@ -1,0 +1,252 @@
+"""The quota grid: a draft, its preview, the save, and the undo until the next round."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+
+from django.contrib import messages
+from django.db.models import Sum
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from portal.charts.tenants import TenantMark
+from portal.operate.console import actor_of, console, console_act, page, pool_of_console
+from portal.operate.impact import Preview, preview
+from portal.operate.quota_grid import (
+    MODES,
+    NAMES,
+    NOW,
+    Sheet,
+    columns,
+    grids,
+    headline,
+    read_edits,
+    read_since,
+    tomorrow,
+)
+from portal.site.clocks import pool_now
+from portal.site.forms import instant_text, text, whole
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.snapshots import next_number
+from scheduling.models import GpuType, Node
+from scheduling.selectors.lines import PoolFacts
+from scheduling.services.quota_impact import quota_impact
+from tenants.models import AuditRecord, Tenant
+from tenants.operator_transaction import ChangeError
+from tenants.scopes import site_scope
+from tenants.services.quotas import (
+    SAVED,
+    UNDONE,
+    Key,
+    QuotaEdit,
+    basis_of,
+    field_of,
+    quota_periods,
+    save_quotas,
+    undo_quotas,
+)
+
+
+@dataclass
+class Desk:
+    """One request to the grid: what it asks for, and what is wrong with it."""
+
+    facts: PoolFacts
+    now: PoolNow
+    sheet: Sheet
+    since_text: str
+    basis: str
+    added: list[Key]
+    errors: dict[str, str]
+    preview: Preview | None = None
+
+
+@console
+def grid(request: HttpRequest, name: str) -> HttpResponse:
+    """Who may have what, and when; with a posted draft also what it would do."""
+    facts, _ = pool_of_console(request, name)
+    desk = _desk(request, facts)
+    if request.method == "POST" and not desk.errors:
+        try:
+            saved = _posted(request, desk)
+        except ChangeError as error:
+            desk.errors = error.errors
+        else:
+            if saved:
+                query = urlencode({"since": desk.since_text})
+                return redirect(f"{reverse('operate-quotas', args=[name])}?{query}")
+    return _show(request, desk)
+
+
+def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
+    now = pool_now(facts)
+    typed = text(request.POST if request.method == "POST" else request.GET, "since") or NOW
+    since = read_since(typed, now.pool_at)
+    errors = {}
+    if since is None:
+        errors["since"] = "Write an instant of pool time, such as 2026-12-01 00:00."
+    elif since < now.pool_at:
+        errors["since"] = "This is past: what was is not changed."
+    if errors or since is None:
+        typed, since = NOW, now.pool_at
+    with site_scope():
+        sheet = Sheet(
+            periods=quota_periods(facts.id, now.pool_at),
+            types=_types(facts.id),
+            tenants=_tenants(),
+            now=now.pool_at,
+            since=since,
+        )
+        basis = basis_of(facts.id, now.pool_at)
+    return Desk(facts, now, sheet, typed, basis, _added(request, sheet), errors)
+
+
+def _types(pool_id: int) -> dict[int, tuple[str, int]]:
+    """GPU types of the pool with the GPUs of nodes that are up."""
+    up = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
+    capacity = dict(up.values_list("gpu_type").annotate(Sum("gpus")))
+    kinds = GpuType.objects.filter(node__pool_id=pool_id).distinct().order_by("rank", "name")
+    return {kind.pk: (kind.name, capacity.get(kind.pk, 0)) for kind in kinds}
+
+
+def _tenants() -> dict[int, tuple[str, TenantMark]]:
+    rows = Tenant.objects.order_by("id")
+    return {row.pk: (row.slug, TenantMark(row.name, row.swatch % 16, row.initials)) for row in rows}
+
+
+def _added(request: HttpRequest, sheet: Sheet) -> list[Key]:
+    """Rows without quota so far: asked for by `tenant`, or part of the posted draft."""
+    wanted = text(request.GET, "tenant")
+    return [
+        (tenant, type_id)
+        for tenant, (slug, _) in sheet.tenants.items()
+        for type_id in sheet.types
+        if slug == wanted or field_of((tenant, type_id), "gpus") in request.POST
+    ]
+
+
+def _posted(request: HttpRequest, desk: Desk) -> bool:
+    """Save the draft if it is what was previewed; else estimate it. Return whether it was saved.
+
+    Raises:
+        ChangeError: by field.
+    """
+    edits, errors = read_edits(desk.sheet, request.POST)
+    if errors:
+        raise ChangeError(errors)
+    if not edits:
+        raise ChangeError({"draft": "Nothing is drafted: type in a cell first."})
+    digest = _digest(request, desk)
+    saving = text(request.POST, "do") == "save"
+    if saving and text(request.POST, "previewed") == digest:
+        _save(request, desk, edits)
+        return True
+    desk.preview = _estimate(desk, edits, digest)
+    if saving:
+        words = "The draft is not the one that was estimated: look at the new estimate first."
+        desk.errors = {"previewed": words}
+    return False
+
+
+def _digest(request: HttpRequest, desk: Desk) -> str:
+    """Of everything that the estimate was made from: the draft, its start, what holds now."""
+    names = sorted(name for name in request.POST if name.split("-")[0] in NAMES)
+    drafted = [(name, text(request.POST, name)) for name in names]
+    told = json.dumps([drafted, desk.since_text, desk.basis])
+    return sha256(told.encode()).hexdigest()[:16]
+
+
+def _estimate(desk: Desk, edits: list[QuotaEdit], digest: str) -> Preview:
+    impact = quota_impact(pool_id=desk.facts.id, edits=edits, since=desk.sheet.since, now=desk.now)
+    marks = {tenant: mark for tenant, (_, mark) in desk.sheet.tenants.items()}
+    types = {type_id: name for type_id, (name, _) in desk.sheet.types.items()}
+    return preview(impact, marks, types, digest)
+
+
+def _save(request: HttpRequest, desk: Desk, edits: list[QuotaEdit]) -> None:
+    with site_scope():
+        number = next_number(desk.facts.id)
+    record = save_quotas(
+        actor=actor_of(request),
+        pool_id=desk.facts.id,
+        pool_name=desk.facts.name,
+        book=desk.facts.book,
+        edits=edits,
+        since=desk.sheet.since,
+        now=desk.now.pool_at,
+        basis=text(request.POST, "basis"),
+        next_round=number,
+        reason=text(request.POST, "reason"),
+    )
+    if record is None:
+        messages.info(request, "Nothing differed: nothing was saved.")
+
+
+def _show(request: HttpRequest, desk: Desk) -> HttpResponse:
+    posted = request.POST if request.method == "POST" else {}
+    types = grids(desk.sheet, posted, desk.errors, desk.added)
+    heads = columns(desk.sheet)
+    shown = {row.key[0] for kind in types for row in kind.rows}
+    context = {
+        "pool": desk.facts,
+        "types": types,
+        "columns": heads,
+        "headline": headline(types),
+        "modes": MODES,
+        "since": desk.since_text,
+        "since_at": desk.sheet.since,
+        "starts_now": desk.sheet.starts_now,
+        "pool_at": desk.now.pool_at,
+        "tomorrow": instant_text(tomorrow(desk.now.pool_at)),
+        "basis": desk.basis,
+        "others": [slug for key, (slug, _) in desk.sheet.tenants.items() if key not in shown],
+        "errors": desk.errors,
+        "field_errors": [field for kind in types for row in kind.rows for field in row.errors],
+        "preview": desk.preview,
+        "undo": _undoable(desk.facts),
+    }
+    # htmx shows an answer of success alone.
+    failed = desk.errors and request.method == "POST" and "HX-Request" not in request.headers
+    return page(request, "quotas.html", context, key="quotas", status=422 if failed else 200)
+
+
+def _undoable(facts: PoolFacts) -> AuditRecord | None:
+    """The last saved change, as long as no round has passed since."""
+    with site_scope():
+        last = (
+            AuditRecord.objects.filter(subject=f"pool {facts.name}", action__in=(SAVED, UNDONE))
+            .order_by("-id")
+            .first()
+        )
+        if last is None or last.action != SAVED:
+            return None
+        return last if last.after["next_round"] == next_number(facts.id) else None
+
+
+@console_act
+def undo(request: HttpRequest, name: str) -> HttpResponse:
+    """Take the last saved change back."""
+    facts, _ = pool_of_console(request, name)
+    with site_scope():
+        number = next_number(facts.id)
+    try:
+        undo_quotas(
+            actor=actor_of(request),
+            pool_id=facts.id,
+            record_id=whole(request.POST.get("record")) or _last(facts),
+            next_round=number,
+        )
+    except ChangeError as error:
+        messages.error(request, " ".join(error.errors.values()))
+    else:
+        messages.success(request, "Undone: the quotas are as they were.")
+    return redirect("operate-quotas", name)
+
+
+def _last(facts: PoolFacts) -> int:
+    record = _undoable(facts)
+    return record.pk if record else 0

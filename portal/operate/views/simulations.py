@@ -1,0 +1,128 @@
+"""What a pool's next hours would be: asked for, watched, read, cancelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from evenshare_core.policies.registry import POLICIES
+from portal.charts.compare import bar
+from portal.charts.tenants import TenantMark
+from portal.operate.console import (
+    actor_of,
+    console,
+    console_act,
+    console_read,
+    page,
+    pool_of_console,
+)
+from portal.operate.settings_form import option_fields, options_typed
+from portal.operate.simulation import told
+from portal.site.clocks import clocks
+from portal.site.forms import text, whole
+from scheduling.models import Pool, Simulation
+from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
+from scheduling.services.simulations import HOURS, cancel_simulation, request_simulation
+from tenants.models import Tenant
+from tenants.operator_transaction import ChangeError
+from tenants.scopes import site_scope
+
+KEY = "simulations"
+# State -> kind of its mark, its word in lists.
+STATES = {
+    "queued": ("waiting", "queued"),
+    "running": ("running", "running"),
+    "done": ("ok", "done"),
+    "failed": ("bad", "failed"),
+    "cancelled": ("ended", "cancelled"),
+}
+DEFAULT_HOURS = 24
+
+
+@console
+def simulations(request: HttpRequest, name: str) -> HttpResponse:
+    """The form that asks for one, and those that there are."""
+    facts, pool = pool_of_console(request, name)
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            row = _ask(request, pool)
+        except ChangeError as error:
+            errors = error.errors
+        else:
+            return redirect("operate-simulation", name, row.pk)
+    typed = request.POST if request.method == "POST" else {}
+    asked = text(typed, "policy") or text(request.GET, "policy")
+    policy = asked if asked in POLICIES else pool.policy
+    stored = pool.options if policy == pool.policy else {}
+    with site_scope():
+        past = simulations_of(pool.pk)
+        jobs = open_jobs(pool.pk)
+    context: dict[str, Any] = {
+        "pool": facts,
+        "row": pool,
+        "policy": policy,
+        "policies": tuple((one, one) for one in sorted(POLICIES)),
+        "option_fields": option_fields(policy, stored, typed, errors),
+        "hours": HOURS,
+        "chosen_hours": whole(typed.get("hours") or request.GET.get("hours")) or DEFAULT_HOURS,
+        "errors": errors,
+        "trouble": errors.get("do", "") or errors.get("policy", ""),
+        "jobs": jobs,
+        "past": [(one, *STATES[one.state]) for one in past],
+    }
+    return page(request, "simulations.html", context, key=KEY, status=422 if errors else 200)
+
+
+def _ask(request: HttpRequest, pool: Pool) -> Simulation:
+    policy = text(request.POST, "policy")
+    return request_simulation(
+        actor=actor_of(request),
+        pool_id=pool.pk,
+        policy=policy,
+        options=options_typed(policy, request.POST) if policy in POLICIES else {},
+        hours=whole(request.POST.get("hours")) or 0,
+    )
+
+
+@console_read
+def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """One simulation: how far it is, or what came of it."""
+    facts, pool = pool_of_console(request, name)
+    with site_scope():
+        row = simulation_of(pool.pk, number)
+        rows = Tenant.objects.all()
+        marks = {one.pk: TenantMark(one.name, one.swatch % 16, one.initials) for one in rows}
+    if row is None:
+        raise Http404
+    found = told(row, marks) if row.state == Simulation.State.DONE else None
+    both = found is not None and len(found.names) > 1
+    context: dict[str, Any] = {
+        "pool": facts,
+        "one": row,
+        "state": STATES[row.state],
+        "at": clocks(facts).instant(row.at),
+        "bar": bar(row.progress_milli / 1000),
+        "percent": row.progress_milli // 10,
+        "told": found,
+        "figures_title": "The figures of both" if both else "Its figures",
+    }
+    return page(request, "simulation.html", context, key=KEY)
+
+
+@console_act
+def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """End one that waits or runs."""
+    _, pool = pool_of_console(request, name)
+    with site_scope():
+        row = simulation_of(pool.pk, number)
+    if row is None:
+        raise Http404
+    if cancel_simulation(actor=actor_of(request), simulation_id=row.pk):
+        messages.success(request, "Cancelled: it ends without a result.")
+    else:
+        messages.info(request, "It was over already.")
+    return redirect("operate-simulation", name, number)

@@ -1,0 +1,132 @@
+"""Tenants and their members: list, create, add, change a role, remove."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from portal.operate.console import actor_of, console, page
+from portal.site.forms import Field, text
+from scheduling.models import Pool
+from tenants.models import Membership, Tenant
+from tenants.operator_transaction import ChangeError
+from tenants.scopes import site_scope
+from tenants.selectors import find_tenant
+from tenants.services.people import add_member, open_tenant, remove_member, set_member_role
+
+Role = Membership.Role
+ROLES = tuple((role.value, role.label) for role in Role)
+
+
+@console
+def tenant_list(request: HttpRequest) -> HttpResponse:
+    """All tenants, and a form for a new one."""
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        with site_scope():
+            books = list(Pool.objects.values_list("book", flat=True).distinct())
+        try:
+            tenant = open_tenant(
+                actor=actor_of(request),
+                slug=text(request.POST, "slug"),
+                name=text(request.POST, "name"),
+                initials=text(request.POST, "initials").upper(),
+                books=books,
+            )
+        except ChangeError as error:
+            errors = error.errors
+        else:
+            messages.success(request, f"Created {tenant.name}. Now add its people and its quota.")
+            return redirect("operate-tenant", tenant.slug)
+    with site_scope():
+        tenants = list(
+            Tenant.objects.annotate(
+                people=Count("memberships"),
+                managers=Count("memberships", filter=Q(memberships__role=Role.MANAGER)),
+            ).order_by("slug")
+        )
+    posted = request.POST
+    fields = [
+        Field(name, label, text(posted, name), hint=hint, error=errors.get(name, ""), required=True)
+        for name, label, hint in (
+            ("slug", "Short name", "In addresses and commands; it never changes."),
+            ("name", "Name", "As people say it."),
+            ("initials", "Initials", "One or two letters, on the node map."),
+        )
+    ]
+    context = {
+        "tenants": tenants,
+        "fields": fields,
+        "lonely": sum(not tenant.managers for tenant in tenants),
+    }
+    status = 422 if errors else 200
+    return page(request, "tenants.html", context, key="tenants", status=status)
+
+
+@console
+def members(request: HttpRequest, slug: str) -> HttpResponse:
+    """One tenant's people, with their roles."""
+    with site_scope():
+        tenant = find_tenant(slug)
+    if tenant is None:
+        raise Http404
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            messages.success(request, _change(request, tenant))
+        except ChangeError as error:
+            errors = error.errors
+        else:
+            return redirect("operate-tenant", slug)
+    with site_scope():
+        seats = list(
+            Membership.objects.filter(tenant=tenant)
+            .select_related("user")
+            .order_by("user__username")
+        )
+    adding = request.POST.get("do") == "add"
+    typed = request.POST if adding else {}
+    context = {
+        "tenant": tenant,
+        "seats": seats,
+        "roles": ROLES,
+        "managers": sum(seat.role == Role.MANAGER for seat in seats),
+        "trouble": "" if adding else " ".join(errors.values()),
+        "fields": [
+            Field(
+                "username",
+                "Login name",
+                text(typed, "username"),
+                error=errors.get("username", "") if adding else "",
+                required=True,
+            ),
+            Field(
+                "role",
+                "Role",
+                text(typed, "role") or Role.MEMBER,
+                kind="select",
+                choices=ROLES,
+                error=errors.get("role", "") if adding else "",
+            ),
+        ],
+    }
+    status = 422 if errors else 200
+    return page(request, "members.html", context, key="tenants", status=status)
+
+
+def _change(request: HttpRequest, tenant: Tenant) -> str:
+    """Make the change that a form of the page asks for; return what was done."""
+    actor, username = actor_of(request), text(request.POST, "username")
+    role, do = text(request.POST, "role"), text(request.POST, "do")
+    if do == "add":
+        add_member(actor=actor, tenant=tenant, username=username, role=role)
+        return f"{username} is a {role} of {tenant.name} now."
+    if do == "role":
+        set_member_role(actor=actor, tenant=tenant, username=username, role=role)
+        return f"{username} is a {role} of {tenant.name} now."
+    if do == "remove":
+        remove_member(actor=actor, tenant=tenant, username=username)
+        return f"{username} is no member of {tenant.name} any more."
+    raise ChangeError({"do": "This page has no such button."})

@@ -1,0 +1,373 @@
+"""The tenant dashboard in words and marks: have, use, deserve, owe; the last day; what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from billing.selectors.accounts import AccountSummary
+from evenshare_core.domain.entitlements import Mode
+from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.charts.figures import (
+    apportion,
+    coarse,
+    credits_text,
+    gpu_hours,
+    plural,
+    ratio,
+    telling_places,
+    thousands,
+)
+from portal.charts.notes import Addend, Link, Note, Stat, count_note, credit_note
+from portal.charts.speeds import moments_chart, value_text
+from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
+from scheduling.selectors.throughput import Moment
+from scheduling.selectors.visibility import Sight
+
+SHOWN = 10
+NAMED = 3
+CHART_WIDTH = 340
+MODES = {
+    Mode.RESERVE: "It is kept, not lent.",
+    Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
+    Mode.LEND_AND_BORROW: "What is free of it is lent, and more may be borrowed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything that was read for one dashboard. `number` and `round_url` are the last round's."""
+
+    name: str
+    you: bool
+    now: datetime
+    sight: Sight
+    last: LastRound | None
+    quotas: Sequence[QuotaNow]
+    runs: Sequence[Run]
+    waits: Sequence[Wait]
+    days: Sequence[Day]
+    money: AccountSummary
+    round_url: str
+    ledger_url: str
+    moments: Sequence[Moment] = ()
+
+    @property
+    def has(self) -> int:
+        """GPUs of effective quota; before the first round, of quota."""
+        claims = self.last.claims if self.last else ()
+        return sum(row.quota for row in claims) if claims else sum(q.gpus for q in self.quotas)
+
+    @property
+    def own(self) -> int:
+        """GPUs in use within quota."""
+        return sum(run.own for run in self.runs)
+
+    @property
+    def borrowed(self) -> int:
+        """GPUs in use above quota."""
+        return sum(run.borrowed for run in self.runs)
+
+    @property
+    def uses(self) -> int:
+        """GPUs in use."""
+        return self.own + self.borrowed
+
+    @property
+    def hourly(self) -> Decimal:
+        """Credits an hour at the present prices of the running terms."""
+        return sum((run.hourly for run in self.runs), Decimal(0))
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Where the figures of the last round come from."""
+        if self.last is None:
+            return ()
+        return (Link(f"Round {thousands(self.last.number)}", self.round_url),)
+
+
+def board_context(board: Board) -> dict[str, Any]:
+    """Return what templates/overview/dashboard.html reads."""
+    shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
+    hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
+    costs = apportion(hourly)  # so that the column sums to its foot as printed
+    return {
+        "subject": "You" if board.you else board.name,
+        "have_word": "have" if board.you else "has",
+        "use_word": "use" if board.you else "uses",
+        "have_note": have_note(board),
+        "use_note": use_note(board),
+        "lenders": lenders_words(board),
+        "hourly_note": hourly_note(board),
+        "stats": stats(board),
+        "day_title": day_title(board.days, board.now),
+        "figures": figures(board),
+        "wait_title": wait_title(board.waits),
+        "runs_title": f"{plural(len(board.runs), 'job runs', 'jobs run')} on"
+        f" {plural(board.uses, 'GPU')}",
+        "several_types": len({run.gpu_type for run in board.runs}) > 1,
+        "shown": [
+            (run, where(run), (run.expires_at - board.now).total_seconds(), cost)
+            for run, cost in zip(shown, costs, strict=False)
+        ],
+        "rest": rest,
+        "rest_gpus": sum(run.gpus for run in rest),
+        "rest_own": sum(run.own for run in rest),
+        "rest_borrowed": sum(run.borrowed for run in rest),
+        "rest_hourly": costs[-1],
+        "idle": max(0, board.has - board.uses),
+    }
+
+
+def stats(board: Board) -> list[Stat]:
+    """The four accounts."""
+    who = "You" if board.you else "It"
+    verbs = ("have", "use", "deserve") if board.you else ("has", "uses", "deserves")
+    have, use, deserve = (f"{who} {verb}" for verb in verbs)
+    return [
+        Stat(have, thousands(board.has), "GPUs quota", *_have_lines(board), have_note(board)),
+        Stat(
+            use,
+            thousands(board.uses),
+            "GPUs",
+            (
+                Addend("within quota", thousands(board.own)),
+                Addend("borrowed", thousands(board.borrowed)),
+            ),
+            Addend(f"in {plural(len(board.runs), 'job')}", thousands(board.uses)),
+            use_note(board),
+        ),
+        _deserve(board, deserve),
+        _owe(board, who),
+    ]
+
+
+def _have_lines(board: Board) -> tuple[tuple[Addend, ...], Addend]:
+    total = Addend("quota", thousands(board.has))
+    claims = board.last.claims if board.last else ()
+    if len(claims) > 1:
+        return tuple(Addend(row.gpu_type, thousands(row.quota)) for row in claims), total
+    within = min(board.own, board.has)
+    return (
+        Addend("in use", thousands(within)),
+        Addend("free for others", thousands(board.has - within)),
+    ), total
+
+
+def have_note(board: Board) -> Note:
+    """Where the quota comes from, and whether capacity cut it."""
+    nominal = sum(quota.gpus for quota in board.quotas)
+    words = "GPUs that are guaranteed while jobs ask for them."
+    if nominal > board.has:
+        words = (
+            f"The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
+            " are scaled down alike."
+        )
+    modes = {quota.mode for quota in board.quotas}
+    if len(modes) == 1:
+        words += f" {MODES[modes.pop()]}"
+    types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
+    if len(types) < 2:
+        return Note("Quota", words=words, links=board.links)
+    return count_note("Quota", types, words=words, links=board.links)
+
+
+def use_note(board: Board) -> Note:
+    """Own and borrowed GPUs."""
+    return count_note(
+        "GPUs in use",
+        [("within quota", board.own), ("borrowed", board.borrowed)],
+        total=f"in {plural(len(board.runs), 'job')}",
+        words="Own quota is filled first, in the order in which leases began; the rest is"
+        " borrowed at the price of its term.",
+        links=board.links,
+    )
+
+
+def _deserve(board: Board, label: str) -> Stat:
+    claims = board.last.claims if board.last else ()
+    received = sum(row.received_gpu_s for row in claims)
+    deserved = sum(row.deserved_gpu_s for row in claims)
+    rho = received / deserved if deserved else None
+    lines: tuple[Addend, ...] = (
+        Addend("received", f"{gpu_hours(received)} GPU-h"),
+        Addend("deserved", f"{gpu_hours(deserved)} GPU-h"),
+    )
+    if len(claims) > 1:
+        lines = (*lines, *(Addend(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
+    note = Note(
+        "rho: received over deserved",
+        lines,
+        Addend("received \N{DIVISION SIGN} deserved", ratio(rho)),
+        "Deserved is the smaller of demand and quota, added up over time since the pool began."
+        " At 1.00 or above nobody was short-changed; whoever has the least goes first.",
+        board.links,
+    )
+    total = Addend("received \N{DIVISION SIGN} deserved", ratio(rho))
+    return Stat(label, ratio(rho), "rho", lines, total, note, _fair(rho))
+
+
+def _fair(rho: float | None) -> tuple[str, str]:
+    if rho is None:
+        return ("unclaimed", "nothing asked yet")
+    if rho >= 0.995:
+        return ("ok", "fair") if rho < 1.005 else ("ok", "at least fair")
+    return ("note", "behind")
+
+
+def _owe(board: Board, who: str) -> Stat:
+    """What the last day comes to, as a figure without a sign: the words say who owes."""
+    money = board.money
+    owes = money.net < 0
+    borrowed = (f"for borrowing {thousands(money.borrowed_gpu_h, 2)} GPU-h", money.paid)
+    lent = (f"by lending {thousands(money.lent_gpu_h, 2)} GPU-h", money.earned)
+    first, second = (borrowed, lent) if owes else (lent, borrowed)
+    parts = apportion([first[1], -second[1]])
+    lines = (
+        Addend(first[0], credits_text(parts[0])),
+        Addend(second[0], credits_text(parts[1])),
+    )
+    sign = -1 if owes else 1
+    verb = "owed" if owes else "earned"
+    note = credit_note(
+        f"{verb.capitalize()} for the last 24 h of pool time, by whole hours",
+        [
+            ("settled", sign * (money.net - money.open_net)),
+            ("not settled yet", sign * money.open_net),
+        ],
+        total=verb,
+        words="This is of one day. What is owed in all is the balance in the ledger, which counts"
+        " settled hours only.",
+        links=(Link("Ledger", board.ledger_url),),
+    )
+    figure = credits_text(abs(money.net))
+    total = Addend(f"{verb}, settled or not", figure)
+    verb = ("owe" if who == "You" else "owes") if owes else "earned"
+    return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
+
+
+def lenders_words(board: Board) -> str:
+    """Whom the borrowed GPUs come from, as far as the viewer may know."""
+    lenders = board.last.lenders if board.last else ()
+    seen = [board.sight.of(lender.tenant) for lender in lenders]
+    names = [row.name for row in seen if row is not None][:NAMED]
+    if not names or len(seen) != len([row for row in seen if row]):
+        return "tenants that do not use all of theirs"
+    if len(lenders) > len(names):
+        return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def hourly_note(board: Board) -> Note | None:
+    """Borrowed GPUs x price, by price."""
+    by_price: dict[Decimal, int] = {}
+    for run in board.runs:
+        if run.borrowed:
+            by_price[run.price] = by_price.get(run.price, 0) + run.borrowed
+    if not by_price:
+        return None
+    return credit_note(
+        "Credits an hour, at the price of each term",
+        [
+            (
+                f"{plural(gpus, 'GPU')} \N{MULTIPLICATION SIGN} {credits_text(price, 4)}",
+                gpus * price,
+            )
+            for price, gpus in sorted(by_price.items())
+        ],
+        total="an hour",
+        links=board.links,
+    )
+
+
+def day_title(days: Sequence[Day], now: datetime) -> str:
+    """The finding of the use chart."""
+    if not days:
+        return "No round has counted this tenant yet"
+    above: dict[datetime, bool] = {}
+    for day in days:
+        above[day.at] = above.get(day.at, False) or day.use > day.quota
+    over, under = timedelta(0), timedelta(0)
+    for at, until in pairwise([*sorted(above), now]):
+        if above[at]:
+            over += until - at
+        else:
+            under += until - at
+    length = coarse((over + under).total_seconds())
+    if not over:
+        return f"Within quota for all of the last {length}"
+    if not under:
+        return f"Above quota for all of the last {length}"
+    if over < under:
+        return f"Above quota for {coarse(over.total_seconds())} of the last {length}"
+    return f"Above quota for all but {coarse(under.total_seconds())} of the last {length}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A small chart with its finding."""
+
+    title: str
+    words: str
+    svg: str
+    wide: bool = False
+
+
+def figures(board: Board) -> list[Figure]:
+    """Use against quota, and rho; per GPU type where there are several. First what it all does."""
+    types = list(dict.fromkeys(day.gpu_type for day in board.days))
+    found = [_throughput_figure(board)] if board.moments else []
+    for gpu_type in types:
+        days = [day for day in board.days if day.gpu_type == gpu_type]
+        prefix = f"{gpu_type}: " if len(types) > 1 else ""
+        found += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
+    return found
+
+
+def _throughput_figure(board: Board) -> Figure:
+    title = f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}"
+    label = f"{title}; over the last day"
+    svg = moments_chart(board.moments, board.now, label=label, width=2 * CHART_WIDTH)
+    words = "In GPUs of each job's slowest type. Dashed: another policy from here on"
+    return Figure(title, words, svg, wide=True)
+
+
+def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:
+    last = days[-1]
+    points = [UsePoint(day.at, day.use, day.quota) for day in days]
+    title = f"{prefix}{thousands(last.use)} in use, quota {thousands(last.quota)}"
+    svg = use_chart(points, board.now, label=f"{title}; over the last day", width=CHART_WIDTH)
+    return Figure(title, "GPUs. Hatched: borrowed", svg)
+
+
+def _rho_figure(days: Sequence[Day], prefix: str) -> Figure:
+    known = [day.rho for day in days if day.rho is not None]
+    if not known:
+        return Figure(f"{prefix}no rho yet", "Nothing was deserved so far", "")
+    low, high = min(known), max(known)
+    places = telling_places([low, high, 1.0])
+    title = f"{prefix}rho {ratio(known[-1], places)}"
+    if low < high:
+        title += f", between {ratio(low, places)} and {ratio(high, places)}"
+    points = [RhoPoint(day.at, day.rho) for day in days]
+    svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
+    return Figure(title, "Dotted zone: less than deserved", svg)
+
+
+def wait_title(waits: Sequence[Wait]) -> str:
+    """How many wait, as a finding."""
+    jobs = sum(wait.jobs for wait in waits)
+    if not jobs:
+        return "Nothing waits"
+    return f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}, and why"
+
+
+def where(run: Run) -> str:
+    """The nodes of a lease, short."""
+    if len(run.nodes) <= 2:
+        return ", ".join(run.nodes)
+    return f"{run.nodes[0]} and {len(run.nodes) - 1} more"

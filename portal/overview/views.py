@@ -1,0 +1,68 @@
+"""A tenant's dashboard: have, use, deserve, owe; what waits and why; what runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from billing.selectors.accounts import account_summary
+from portal.jobs.submit_context import submit_links
+from portal.overview.context import Board, board_context
+from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.site.clocks import clocks
+from scheduling.selectors import dashboard as read
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.throughput import tenant_throughput
+from scheduling.selectors.visibility import read_visibility
+from tenants.models import Tenant
+from tenants.scopes import tenant_scope
+
+DAY = timedelta(hours=24)
+
+
+@signed_in
+@require_safe
+def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """Four questions in one glance."""
+    tenant = tenant_or_404(request, slug)
+    pool = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    context: dict[str, Any] = {"tenant": tenant, "pool": pool, "nav_key": "overview", "live": True}
+    if pool is not None:
+        with tenant_scope(tenant.pk):
+            board = _read(request, tenant, pool)
+            context["counts"] = read.job_counts(pool.id, tenant.pk)
+        context |= board_context(board)
+        context |= submit_links(access(request), tenant, pool.name)
+        context |= {
+            "board": board,
+            "clock": clocks(pool),
+            "lease_words": f"A lease lasts {pool.lease_s // 60} minutes of pool time; then a round"
+            " renews it, or others who are further behind get the GPUs.",
+        }
+    return render(request, "overview/dashboard.html", context)
+
+
+def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
+    now = clocks(pool).now.pool_at
+    last = read.last_round(pool.id, tenant.pk)
+    round_url = reverse("round", args=[pool.name, last.number]) if last else ""
+    return Board(
+        name=tenant.name,
+        you=any(seat.tenant_id == tenant.pk for seat in access(request).seats),
+        now=now,
+        sight=read_visibility(pool.id, access(request)),
+        last=last,
+        quotas=read.quotas_now(pool.id, tenant.pk, now),
+        runs=read.runs(pool.id, tenant.pk),
+        waits=read.waits(pool.id, last.number, tenant.pk) if last else [],
+        days=read.history(pool.id, tenant.pk, since=now - DAY),
+        money=account_summary(tenant.pk, pool.book, since=now - DAY),
+        round_url=round_url,
+        ledger_url=reverse("ledger"),
+        moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
+    )

@@ -1,0 +1,88 @@
+"""Throughput of a mixed pool in words and marks: now, over time, and by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from portal.charts.figures import plural
+from portal.charts.notes import Note
+from portal.charts.speeds import moments_chart, value_text
+from portal.charts.tenants import TenantMark
+from portal.site.tenant_marks import HIDDEN
+from scheduling.selectors.throughput import Reign, TenantSpeed, Throughput
+
+SHOWN = 5
+MEANING = (
+    "Throughput adds up, over all leases, GPUs \N{MULTIPLICATION SIGN} the speed of their job on"
+    " that GPU type, where 1 is its speed on its slowest type."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReignRow:
+    """One policy's rounds in a row; `gain_percent` against those before (None: the first)."""
+
+    reign: Reign
+    mean: str
+    gain_percent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRow:
+    """One tenant's part."""
+
+    mark: TenantMark
+    speed: TenantSpeed
+    value: str
+    each: str
+
+
+def throughput_context(
+    told: Throughput | None, marks: dict[int, TenantMark], name: str, now: datetime
+) -> dict[str, Any]:
+    """Return what templates/pools/_throughput.html reads; `throughput` None: nothing to tell."""
+    if told is None:
+        return {"throughput": None}
+    gpus = sum(row.gpus for row in told.tenants)
+    title = f"{plural(gpus, 'GPU does', 'GPUs do')} the work of {value_text(told.last.milli)}"
+    return {
+        "throughput": told,
+        "throughput_title": f"{title} of the slowest type",
+        "throughput_note": Note("Throughput", words=MEANING),
+        "throughput_gpus": gpus,
+        "throughput_total": value_text(told.last.milli),
+        "throughput_each": value_text(told.last.milli // gpus, 2) if gpus else "",
+        "throughput_round": reverse("round", args=[name, told.last.number]),
+        "throughput_chart": moments_chart(
+            told.moments, now, label=f"{title} of the slowest type; over the last day", width=820
+        ),
+        "reigns": reign_rows(told.reigns),
+        "speeds": [_speed_row(row, marks) for row in told.tenants],
+    }
+
+
+def reign_rows(reigns: Sequence[Reign]) -> list[ReignRow]:
+    """The last policies, the present one first, each against the one before it."""
+    befores = [None, *reigns[:-1]]
+    rows = [
+        ReignRow(reign, value_text(reign.mean_milli), _gain(reign, before))
+        for reign, before in zip(reigns, befores, strict=True)
+    ]
+    return rows[-SHOWN:][::-1]
+
+
+def _gain(reign: Reign, before: Reign | None) -> float | None:
+    if before is None or not before.mean_milli:
+        return None
+    return 100 * (reign.mean_milli - before.mean_milli) / before.mean_milli
+
+
+def _speed_row(row: TenantSpeed, marks: dict[int, TenantMark]) -> SpeedRow:
+    mark = HIDDEN if row.seen is None else marks.get(row.seen.tenant, HIDDEN)
+    each = row.each_milli
+    return SpeedRow(mark, row, value_text(row.milli), "" if each is None else value_text(each, 2))

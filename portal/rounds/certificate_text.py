@@ -1,0 +1,355 @@
+"""A round's certificate in words: one plain sentence per line, made from its numbers.
+
+Lines of fairness are what was measured when the round was decided, and stored with it. The rest
+are the engine's invariants, checked again on the stored bytes while the page is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evenshare_core.fairness.certificate import Basis, Property, Verdict
+from portal.charts.figures import percent, plural, thousands
+from portal.charts.notes import Addend, Certificate, Note, Promise, count_note
+from portal.site.tenant_marks import mark_of
+from scheduling.selectors.certificates import CertificateSeen, FindingSeen
+from scheduling.selectors.promises import Checked
+from scheduling.selectors.rounds import RoundView
+from scheduling.selectors.visibility import Seen
+
+P = Property
+NAMES = {
+    P.CAPACITY: "No GPU is given twice",
+    P.GANG: "No job holds a part of its GPUs",
+    P.SINGLE_HOLD: "No job holds two leases",
+    P.LONG_TERM_ORDER: "Who received least for its due goes first",
+    P.ENVY_FREE: "Nobody would rather have another's share",
+    P.SHARING_INCENTIVE: "Nobody does worse than alone",
+    P.EQUAL_THROUGHPUT: "All progress equally, by weight",
+    P.PARETO: "Nobody could do better at nobody's cost",
+    P.OVERSTATING: "Overstating speeds does not pay",
+    P.UNDERSTATING: "Understating speeds does not pay",
+}
+SAID = {
+    Verdict.HOLDS: "holds",
+    Verdict.NOTED: "note",
+    Verdict.VIOLATED: "violated",
+    Verdict.NOT_PROMISED: "unpromised",
+    Verdict.NOT_APPLICABLE: "moot",
+    Verdict.UNKNOWN: "unmeasured",
+}
+HIDDEN = "This pool shows you your own rows; the number is another tenant's."
+SAME = 1e-4  # what two figures on the page may differ by and be the same
+UNIT = "Throughput is counted in GPUs of the slowest type."
+
+
+def sheet(view: RoundView, seen: CertificateSeen | None) -> Certificate:
+    """The framed certificate of a round."""
+    checked = view.decision.checked if view.decision else None
+    promises: list[Promise] = []
+    if seen is None or seen.failure:
+        promises += _first(checked) if checked else []
+        promises += [
+            Promise(NAMES[name], "unclaimed", "It was not measured on this round.")
+            for name in (P.ENVY_FREE, P.SHARING_INCENTIVE, P.PARETO, P.OVERSTATING)
+        ]
+    else:
+        promises += [_line(row, checked) for row in seen.findings]
+    promises += _rest(checked) if checked else []
+    return Certificate(
+        title=f"Certificate of round {thousands(view.round.number)}",
+        promises=tuple(promises),
+        # Both hashes and the command stand on the page themselves.
+        sha256="",
+        command="",
+        words=_words(view, seen),
+        issued=f"Issued by policy {view.round.policy} {view.round.policy_version}.",
+    )
+
+
+def _words(view: RoundView, seen: CertificateSeen | None) -> str:
+    """What the sheet says of itself."""
+    if view.decision is None:
+        return (
+            "What was measured when the round was decided. Its bytes are gone, so this page"
+            " cannot measure it again."
+        )
+    if seen is None:
+        return "Checked on this round's stored bytes while you opened the page."
+    if seen.failure:
+        return f"This round could not be certified: {seen.failure}."
+    words = "Measured apart from the policy when the round was decided"
+    again = {
+        True: ", and again while you opened this page: the same.",
+        False: ". Measured again while you opened this page, it is NOT the same: look at the code.",
+        None: ".",
+    }
+    return words + again[view.decision.again]
+
+
+# ---- lines of fairness ----
+
+
+def _line(row: FindingSeen, checked: Checked | None) -> Promise:
+    verdict = SAID[row.verdict]
+    broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
+    if broken:  # the bytes say so, whatever was stored
+        verdict = "violated"
+        return Promise(
+            NAMES[row.name], verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
+        )
+    words = _sentence(row)
+    if row.name is P.CAPACITY and checked and verdict == "holds":
+        given, there = checked.fullest
+        words = (
+            f"{thousands(checked.leased)} leased + {thousands(checked.capacity - checked.leased)}"
+            f" free = {thousands(checked.capacity)}; the fullest node gives {given} of {there}."
+        )
+    return Promise(NAMES[row.name], verdict, words, _note(row))
+
+
+RULES: dict[Property, tuple[str, ...]] = {
+    P.CAPACITY: ("node_capacity",),
+    P.GANG: ("gang", "jobs"),
+    P.SINGLE_HOLD: ("once",),
+}
+
+
+def _sentence(row: FindingSeen) -> str:
+    if row.why:
+        return row.why[0].upper() + row.why[1:] + "."
+    if row.hidden:
+        return HIDDEN
+    return SENTENCES[row.name](row)
+
+
+def _capacity(row: FindingSeen) -> str:
+    if row.count:
+        nodes = plural(row.count, "node gives", "nodes give")
+        return f"{nodes} more GPUs than there are."
+    if row.verdict is Verdict.VIOLATED:
+        return f"Shares before rounding exceed a type by {_gpus(row.worst)} GPUs."
+    return (
+        f"{plural(int(row.total or 0), 'GPU is', 'GPUs are')} leased, on no node more than it has."
+    )
+
+
+def _gang(row: FindingSeen) -> str:
+    if row.count:
+        return f"{plural(row.count, 'job holds', 'jobs hold')} another number than it needs."
+    return f"All {plural(row.checked, 'lease')} {'is' if row.checked == 1 else 'are'} whole."
+
+
+def _single(row: FindingSeen) -> str:
+    if row.count:
+        return f"{plural(row.count, 'job holds', 'jobs hold')} more than one."
+    return f"{plural(row.checked, 'job holds', 'jobs hold')} one each."
+
+
+def _order(row: FindingSeen) -> str:
+    if row.verdict is Verdict.NOT_PROMISED:
+        return "This policy serves in another order."
+    if row.count:
+        who = _named(row) or plural(row.count, "tenant")
+        return f"{who} {_was(row.count)} served while one with less for its due waited."
+    return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
+
+
+def _envy(row: FindingSeen) -> str:
+    if row.worst is None:
+        return ""
+    who, other = _name(row.seen), _name(row.other, "another")
+    if row.verdict is Verdict.NOTED:
+        gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
+        return f"For all that no limit of jobs concerns. One that it does: {gain}."
+    if row.count:
+        pairs = "" if row.count == 1 else f" {plural(row.count, 'pair')} of {row.checked} do so."
+        return (
+            f"By weight, {who} would do {_gpus(row.worst)} more with the share of {other}.{pairs}"
+        )
+    whose = f"{other}'s" if other != who else "that of another of its job types"
+    if row.worst > -0.005:
+        return f"Closest of {plural(row.checked, 'pair')}: {who} would do the same with {whose}."
+    less = _gpus(-row.worst)
+    return f"Closest of {plural(row.checked, 'pair')}: {who} would do {less} less with {whose}."
+
+
+def _alone(row: FindingSeen) -> str:
+    if row.worst is None:
+        return ""
+    who = _name(row.seen)
+    if row.count:
+        rest = "" if row.count == 1 else f" {plural(row.count, 'row is', 'rows are')} below 1."
+        return f"{who} does {_gpus(row.worst)} times what its part of every type would do.{rest}"
+    return f"The least is {who}: {_gpus(row.worst)} times what its part of every type would do."
+
+
+def _equal(row: FindingSeen) -> str:
+    if row.worst is None:
+        return ""
+    if not row.count:
+        return f"{plural(row.checked, 'row does', 'rows do')} the same per unit of weight."
+    return f"Per unit of weight, the least is {percent(row.worst, 1)} below the most."
+
+
+def _pareto(row: FindingSeen) -> str:
+    if row.worst is None or row.total is None:
+        return ""
+    total = f"throughput {_gpus(row.total)}"
+    if not row.count:
+        return f"No other division raises the {total} without a loss to somebody."
+    return f"{_gpus(row.worst)} more than the {total} could be had at nobody's cost."
+
+
+def _probed(row: FindingSeen) -> str:
+    if row.worst is None:
+        return ""
+    who = _name(row.seen)
+    tried = f"{plural(row.checked, 'misreport')} of {who} tried"
+    if row.count:
+        return f"{tried}: {who} would gain {_gpus(row.worst)} over {_gpus(row.total)}."
+    if row.worst > -0.005:
+        return f"{tried}: nothing gained over {_gpus(row.total)}."
+    which = "it" if row.checked == 1 else "the best of them"
+    return f"{tried}: {which} loses {_gpus(-row.worst)} of {_gpus(row.total)}."
+
+
+SENTENCES: dict[Property, Callable[[FindingSeen], str]] = {
+    P.CAPACITY: _capacity,
+    P.GANG: _gang,
+    P.SINGLE_HOLD: _single,
+    P.LONG_TERM_ORDER: _order,
+    P.ENVY_FREE: _envy,
+    P.SHARING_INCENTIVE: _alone,
+    P.EQUAL_THROUGHPUT: _equal,
+    P.PARETO: _pareto,
+    P.OVERSTATING: _probed,
+    P.UNDERSTATING: _probed,
+}
+BASES = {
+    Basis.LEASES: "GPUs held after the round",
+    Basis.IDEALS: "shares before rounding to whole GPUs",
+    Basis.SUMS: "GPU-time received and due at each pick",
+    Basis.PROBES: "the policy, asked again with other speeds",
+}
+
+
+def _note(row: FindingSeen) -> Note | None:
+    """What was measured on what, with the same on whole GPUs beside it."""
+    addends = [
+        Addend("looked at", thousands(row.checked)),
+        Addend("break it", thousands(row.count)),
+    ]
+    if row.worst is not None:
+        addends.append(Addend("the number that decides", thousands(row.worst, 4)))
+    if row.in_gpus is not None:
+        addends.append(Addend("the same in whole GPUs", thousands(row.in_gpus, 4)))
+    if row.why:
+        return None
+    words = f"Measured on {BASES[row.basis]}. "
+    return Note(NAMES[row.name], tuple(addends), words=words + UNIT)
+
+
+def _gpus(value: float | None) -> str:
+    return thousands(value, 2)
+
+
+def _name(seen: Seen | None, nobody: str = "a tenant") -> str:
+    return seen.name if seen else nobody
+
+
+def _named(row: FindingSeen) -> str:
+    names = [seen.name for seen in row.named]
+    if len(names) < row.count or len(names) > 3:
+        return ""
+    return " and ".join(names) if len(names) < 3 else f"{names[0]}, {names[1]} and {names[2]}"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+# ---- rows ----
+
+
+def worth_context(seen: CertificateSeen | None) -> dict[str, Any]:
+    """What each does with its share, where the policy has shares before rounding."""
+    rows = [row for row in seen.rows if row.ideal is not None] if seen else []
+    if seen is None or not rows:
+        return {"worth": []}
+    less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
+    title = "Everybody does at least as well as alone"
+    if less:
+        verb = "does less than alone" if less == 1 else "do less than alone"
+        title = f"{less} of {plural(len(rows), 'job type')} {verb}"
+    elif seen.rows_hidden:
+        title = "You do at least as well as alone"
+    return {
+        "worth": [{"row": row, "mark": mark_of(row.seen)} for row in rows],
+        "worth_title": title,
+        "worth_hidden": seen.rows_hidden,
+    }
+
+
+# ---- what is checked again on the stored bytes ----
+
+
+def _first(c: Checked) -> list[Promise]:
+    """Lines that the certificate has itself, for rounds without one."""
+    given, there = c.fullest
+    return [
+        _promise(
+            NAMES[P.CAPACITY],
+            c.breaks("node_capacity", "once"),
+            f"{thousands(c.leased)} leased + {thousands(c.capacity - c.leased)} free"
+            f" = {thousands(c.capacity)}; the fullest node gives {given} of {there}.",
+            count_note("GPUs", [("leased", c.leased), ("free", c.capacity - c.leased)]),
+        ),
+        _promise(
+            NAMES[P.GANG],
+            c.breaks("gang", "jobs"),
+            f"All {plural(c.leases, 'lease')} {'is' if c.leases == 1 else 'are'} whole.",
+            count_note(
+                "Leases after the round",
+                [("went on", c.kept), ("renewed", c.renewed), ("granted", c.granted)],
+            ),
+        ),
+    ]
+
+
+def _rest(c: Checked) -> list[Promise]:
+    return [
+        _promise(
+            "Own GPUs stay within quota",
+            c.breaks("own_and_borrowed"),
+            f"{thousands(c.own)} own + {thousands(c.borrowed)} borrowed = {thousands(c.leased)}.",
+            count_note("GPUs leased", [("own", c.own), ("borrowed", c.borrowed)]),
+        ),
+        _promise(
+            "Leases end when they are due, not before",
+            c.breaks("known_leases", "running_leases", "instants"),
+            f"{plural(c.due, 'lease was', 'leases were')} due:"
+            f" {thousands(c.renewed)} renewed, {thousands(c.ended)} ended.",
+            count_note("Leases due", [("renewed", c.renewed), ("ended", c.ended)]),
+        ),
+        _promise(
+            "Borrowed GPUs cost the posted price, within limits",
+            c.breaks("limits", "prices"),
+            f"{plural(c.borrowing, 'new term borrows', 'new terms borrow')}."
+            f" {plural(c.capped, 'job has', 'jobs have')} a maximum price,"
+            f" {plural(c.budgeted, 'tenant has', 'tenants have')} a credit limit.",
+        ),
+        _promise(
+            "Who waits is told one reason",
+            c.breaks("reasons"),
+            f"{plural(c.waiting, 'job waits', 'jobs wait')},"
+            f" {plural(c.told, 'reason is', 'reasons are')} given.",
+        ),
+    ]
+
+
+def _promise(name: str, broken: int, words: str, note: Note | None = None) -> Promise:
+    if broken:
+        return Promise(name, "violated", f"{plural(broken, 'row breaks', 'rows break')} it.", note)
+    return Promise(name, "holds", words, note)

@@ -1,0 +1,177 @@
+"""A round in words: its sentence, why GPUs idle, the notes behind its numbers."""
+
+from __future__ import annotations
+
+from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
+from portal.charts.notes import Addend, Note
+from portal.site.context import PYTHON
+from scheduling.models import Round
+from scheduling.selectors.reasons import ENDINGS, why
+from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
+
+FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
+NOTES = {
+    "reserved": "Its gang had waited so long that GPUs were kept for it.",
+    "share": "Its tenant's whole GPUs of this round had room for it.",
+    "leftover": "Others could not use these GPUs; it is next in line for what is left.",
+}
+
+# What a policy picks by, where it is not the deviation of shares.
+ORDERS = {
+    "ltgf": "The tenant with the least rho is served first, then its job with the least.",
+    "fifo": "Whoever was submitted first goes first.",
+    "sjf": "The job with the least work by estimate goes first.",
+    "srtf": "The job with the least work left by estimate goes first.",
+    "yarn_cs": "Whoever was submitted first goes first, within the quota of its tenant.",
+}
+BY_SHARES = (
+    "Each job type up to its whole GPUs, larger gangs first; then what is left,"
+    " to the one that is owed most."
+)
+
+
+def order_words(policy: str) -> str:
+    """Who goes first under a policy."""
+    return ORDERS.get(policy, BY_SHARES)
+
+
+def trades_types(policy: str) -> bool:
+    """Whether a policy gives less of one GPU type for more of another."""
+    return policy not in ORDERS
+
+
+def replay_command(pool: str, number: int) -> str:
+    """The command that decides a round again and compares bytes."""
+    return f"{PYTHON} manage.py replay_round {number} --pool {pool}"
+
+
+# ---- the sentence ----
+
+
+def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | None:
+    """Decided less superseded: what the headline counts; None where the bytes are gone."""
+    if view.decision is None:
+        return None
+    lost = sum(row["item"] == item for row in view.round.superseded)
+    decided = view.decision.counts[key]
+    gpus = {
+        "grants": view.decision.granted.gpus,
+        "renewals": view.decision.renewed.gpus,
+        "ends": view.decision.ended_gpus,
+    }[key]
+    if not lost:
+        return Note(
+            f"Leases {words}",
+            (
+                Addend("leases", thousands(decided)),
+                Addend("GPUs of them", thousands(gpus)),
+            ),
+            words="Decided and applied are the same.",
+        )
+    return Note(
+        f"Leases {words}",
+        (
+            Addend("decided", thousands(decided)),
+            Addend("superseded", thousands(-lost)),
+        ),
+        Addend("applied", thousands(decided - lost)),
+        words="What changed between snapshot and apply was left out; it is listed below.",
+    )
+
+
+def waiting_words(round_: Round) -> str:
+    """ "16 jobs wait for 65 GPUs: 9 lease turn, 7 no node with enough room." """
+    summary = round_.summary
+    if not summary["waiting"]:
+        return "No job waits."
+    jobs = plural(summary["waiting"], "job waits", "jobs wait")
+    text = f"{jobs} for {plural(summary['waiting_gpus'], 'GPU')}"
+    reasons = sorted(summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
+    if len(reasons) == 1:
+        return f"{text}: {why(reasons[0][0]).words}."
+    parts = [f"{thousands(count)} {why(code).words}" for code, count in reasons]
+    return f"{text}: {', '.join(parts)}."
+
+
+def idle_words(round_: Round, decision: RoundDecision | None) -> str:
+    """Why GPUs stay idle, as far as the stored numbers say."""
+    idle = round_.summary["idle"]
+    if idle == 0:
+        return "No GPU is idle."
+    verb = "is" if idle == 1 else "are"
+    text = f"{plural(idle, 'GPU')} {verb} idle"
+    if decision is None:
+        return f"{text}."
+    if decision.smallest_gang is None:
+        return f"{text}, for no job waits."
+    if decision.largest_hole < decision.smallest_gang:
+        hole, gang = decision.largest_hole, decision.smallest_gang
+        return f"{text}: at most {hole} on one node, and no waiting job needs fewer than {gang}."
+    return f"{text}; at most {decision.largest_hole} on one node."
+
+
+# ---- notes ----
+
+
+def share_note(row: ShareRow) -> Note:
+    """What a tenant held before and after."""
+    name = row.seen.name if row.seen else "other tenants"
+    return Note(
+        f"{name}, GPUs held after the round",
+        (
+            Addend("held before the round", thousands(row.held_before)),
+            Addend("ended less granted", thousands(row.holds - row.held_before, signed=True)),
+        ),
+        Addend("holds now", thousands(row.holds)),
+        words=f"Of these, {thousands(row.got)} were granted or renewed in this round;"
+        f" {thousands(row.own)} own, {thousands(row.borrowed)} borrowed.",
+    )
+
+
+def rho_note(row: ShareRow) -> Note:
+    """Received over deserved: rho at the round's instant."""
+    return Note(
+        "rho before the round",
+        (
+            Addend("received, GPU-h", gpu_hours(row.alloc_gpu_s)),
+            Addend("deserved, GPU-h", gpu_hours(row.fair_gpu_s)),
+        ),
+        Addend("received ÷ deserved", ratio(row.rho_before, 3)),
+        words="After: rho at the end of one lease length, if all leases of this round last so long"
+        f" ({ratio(row.rho_after, 3)}, expected).",
+    )
+
+
+def key_note(row: PickRow, policy: str) -> Note:
+    """The numbers that a pick was made by: rho, where the policy looks at it."""
+    by_rho = (
+        Addend("its tenant's rho then", ratio(row.tenant_rho, 4)),
+        Addend("its job's rho then", ratio(row.job_rho, 4)),
+    )
+    return Note(
+        f"Pick {thousands(row.order)} of the round",
+        by_rho if policy == "ltgf" else (),
+        words=NOTES.get(row.note, row.note.replace("_", " ")) or order_words(policy),
+    )
+
+
+def price_row_note(row: PriceRow) -> Note:
+    """The formula of a posted price with its numbers."""
+    return Note(
+        f"Price of {row.gpu_type} for the next round",
+        (
+            Addend("base price", credits_text(row.base, 6)),
+            Addend("theta", f"{row.theta:.3f}"),
+            Addend("use", f"{thousands(row.used)} of {thousands(row.capacity)}"),
+        ),
+        Addend(FORMULA, credits_text(row.posted, 6)),
+    )
+
+
+MOVED = "Moved: the same round granted it other GPUs"
+
+
+def ended_words(code: str) -> str:
+    """Why a lease ended, as a sentence."""
+    words = ENDINGS.get(code, code.replace("_", " "))
+    return words[0].upper() + words[1:]

@@ -1,0 +1,1 @@
+"""The site: settings, addresses, guards, errors, and who may see what."""

@@ -1,0 +1,144 @@
+"""What every view asks first: who looks, and whether the thing is there for them.
+
+What somebody may not see is not there: 404, the same as for what does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponseBase
+
+from scheduling.selectors.lines import PoolFacts, first_pool_id, pool_facts, pool_id_named
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_in_pool, may_in_tenant
+from tenants.scopes import site_scope
+from tenants.selectors import Access, access_of, find_tenant, pool_tenants, pools_of
+
+View = Callable[..., HttpResponseBase]
+
+
+@dataclass
+class About:
+    """What this request's page is about, so that the frame around it says the same."""
+
+    access: Access | None = None
+    tenant: Tenant | None = None
+    pool: PoolFacts | None = None
+
+
+def about(request: HttpRequest) -> About:
+    """Return the request's own note of what it is about."""
+    note: About = request.__dict__.setdefault("_evenshare_about", About())
+    return note
+
+
+def access(request: HttpRequest) -> Access:
+    """Return who looks; read once per request."""
+    note = about(request)
+    if note.access is None:
+        user = getattr(request, "user", None)
+        if isinstance(user, User) or (user is not None and user.is_authenticated):
+            with site_scope():
+                note.access = access_of(user) if user.is_authenticated else Access()
+        else:
+            note.access = Access()
+    return note.access
+
+
+def signed_in(view: View) -> View:
+    """Send visitors without a session to the login page, and back afterwards."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if access(request).user_id is None:
+            return redirect_to_login(request.get_full_path())
+        return view(request, *args, **kwargs)
+
+    return guarded
+
+
+def demo_only(view: View) -> View:
+    """Let a view exist in the demo alone."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if settings.PRODUCTION:
+            raise Http404
+        return view(request, *args, **kwargs)
+
+    return guarded
+
+
+def tenant_or_404(request: HttpRequest, slug: str) -> Tenant:
+    """Return a tenant that the viewer may see.
+
+    Raises:
+        Http404: it does not exist, or not for them.
+    """
+    with site_scope():
+        tenant = find_tenant(slug)
+    if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):
+        raise Http404
+    about(request).tenant = tenant
+    return tenant
+
+
+def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
+    """Return a pool that the viewer may see: theirs, and in the demo anybody's.
+
+    Raises:
+        Http404: it does not exist, or not for them.
+    """
+    with site_scope():
+        pool_id = pool_id_named(name)
+        facts = pool_facts(pool_id) if pool_id is not None else None
+        tenants = pool_tenants(facts.id) if facts is not None else frozenset()
+    viewer = access(request)
+    public = viewer.user_id is None and not settings.PRODUCTION
+    if facts is None or not (public or may_in_pool(viewer, Action.SEE_POOL, tenants)):
+        raise Http404
+    about(request).pool = facts
+    return facts
+
+
+def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFacts | None:
+    """Return one of a tenant's pools, by name or its first; None where it has none.
+
+    Raises:
+        Http404: the named pool is not one of the tenant's.
+    """
+    with site_scope():
+        pools = pools_of(tenant.pk)
+        wanted = pool_id_named(name) if name else next(iter(pools), None)
+        if name and wanted not in pools:
+            raise Http404
+        facts = pool_facts(wanted) if wanted is not None else None
+    about(request).pool = facts
+    return facts
+
+
+def pool_of_page(request: HttpRequest) -> PoolFacts | None:
+    """Return the pool that the frame speaks of: the page's, else the tenant's first, else any.
+
+    None for visitors who may not see pools, and before there is one.
+    """
+    note = about(request)
+    if note.pool is not None:
+        return note.pool
+    viewer = access(request)
+    if viewer.user_id is None and settings.PRODUCTION:
+        return None
+    seat = note.tenant.pk if note.tenant else viewer.home.tenant_id if viewer.home else None
+    with site_scope():
+        pools = pools_of(seat) if seat is not None else []
+        if not pools and seat is not None:
+            return None
+        pool_id = pools[0] if pools else first_pool_id()
+        note.pool = pool_facts(pool_id) if pool_id is not None else None
+    return note.pool

@@ -1,0 +1,73 @@
+"""The root of the REST API: its schema, its page, and the answer to unknown addresses."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.urls.converters import StringConverter
+from django.views.decorators.http import require_safe
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants.api.base import ApiView
+from tenants.api.problems import not_there
+
+
+class Public(ApiView):
+    """Open to everybody: nothing of any tenant is behind it."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+
+class Schema(Public):
+    """The description of the API."""
+
+    schema = None
+    _made: ClassVar[dict[str, Any]] = {}
+
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """Return the OpenAPI document; made once per process."""
+        if not self._made:
+            self._made.update(document())
+        return Response(self._made)
+
+
+class Anything(StringConverter):
+    """The rest of an address, whatever is in it; `path` stops at a line's end."""
+
+    regex = "(?s:.*)"
+
+
+class Unknown(Public):
+    """Every other address below the API."""
+
+    schema = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse before anything is read."""
+        del request, args, kwargs
+        raise not_there()
+
+    def get(self, *_: Any, **__: Any) -> Response:
+        """Never reached."""
+        raise not_there()
+
+    post = put = patch = delete = get
+
+
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document of all addresses below /api/v1/."""
+    generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # untyped library
+    made: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # as above
+    return made
+
+
+@require_safe
+def docs(request: HttpRequest) -> HttpResponseBase:
+    """The API's page. Its scripts and styles are files of ours, as the page's policy wants."""
+    return render(request, "site/api_docs.html", {"nav_key": "api"})

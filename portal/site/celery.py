@@ -1,0 +1,110 @@
+"""The Celery application: two queues, one tick.
+
+Messages are wake-ups and carry ids at most. Losing all of them, or delivering each one
+twice, changes when something happens and nothing else; PostgreSQL alone is the truth.
+"""
+
+import logging.config
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from celery import Celery, signals
+from django.conf import settings
+from kombu.entity import Queue
+
+from portal.embedded import pulse
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+
+TICK_EVERY_S = 1.0
+METER_EVERY_S = 5.0
+HOUSEKEEPING_EVERY_S = 3600.0
+SIMULATIONS_EVERY_S = 5.0
+QUEUES = ("default", "rounds")
+
+
+def broker_url(redis_url: str) -> str:
+    """Kombu's spelling of a Redis address: a unix socket has a scheme of its own."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    database = dict(parse_qsl(parts.query)).get("db", "0")
+    return f"redis+socket://{parts.path}?virtual_host={database}"
+
+
+app = Celery("evenshare")
+app.conf.update(
+    broker_url=broker_url(settings.REDIS_URL),
+    # A broker that went away is waited for, by workers, beat and web alike.
+    broker_connection_retry=True,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={"socket_timeout": 10, "health_check_interval": 10},
+    broker_pool_limit=4,
+    task_publish_retry_policy={"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2},
+    accept_content=["json"],
+    task_serializer="json",
+    task_ignore_result=True,
+    result_backend=None,
+    task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]  # untyped kombu
+    task_default_queue="default",
+    task_create_missing_queues=False,
+    task_routes={"scheduling.run_round": {"queue": "rounds"}},
+    # Every task is idempotent: one that died with its worker is delivered again.
+    task_acks_late=True,
+    task_reject_on_worker_lost=False,
+    worker_prefetch_multiplier=1,
+    worker_soft_shutdown_timeout=5.0,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_send_task_events=False,
+    timezone="UTC",
+    enable_utc=True,
+    beat_schedule={
+        "tick": {
+            "task": "scheduling.tick",
+            "schedule": TICK_EVERY_S,
+            "options": {"queue": "default", "expires": TICK_EVERY_S},
+        },
+        "meter": {
+            "task": "billing.meter",
+            "schedule": METER_EVERY_S,
+            "options": {"queue": "default", "expires": METER_EVERY_S},
+        },
+        "housekeeping": {
+            "task": "scheduling.housekeeping",
+            "schedule": HOUSEKEEPING_EVERY_S,
+            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
+        },
+        "simulations": {
+            "task": "scheduling.simulations",
+            "schedule": SIMULATIONS_EVERY_S,
+            "options": {"queue": "default", "expires": SIMULATIONS_EVERY_S},
+        },
+        **{
+            f"pulse-{queue}": {
+                "task": "portal.pulse",
+                "schedule": pulse.PULSE_EVERY_S,
+                "args": [queue],
+                "options": {"queue": queue, "expires": pulse.PULSE_EVERY_S},
+            }
+            for queue in QUEUES
+        },
+    },
+)
+app.autodiscover_tasks()
+
+
+@app.task(name="portal.pulse")
+def pulse_task(queue: str, **_unknown: Any) -> None:
+    """Tell the supervisor, when there is one, that the queue is consumed."""
+    run = os.environ.get("EVENSHARE_RUN_DIR")
+    if run:
+        pulse.touch(Path(run), queue)
+
+
+@signals.setup_logging.connect
+def configure_logging(**_: Any) -> None:
+    """The logging of settings.py in the workers too, instead of Celery's own."""
+    logging.config.dictConfig(settings.LOGGING)

@@ -1,0 +1,276 @@
+"""A production with unsafe settings does not start: one line per problem, then the end.
+
+What settings alone can tell is asked when this module is imported, which
+`PortalConfig.ready` does in every process: web, workers, beat, any command. What only the
+database knows is asked before migrations (portal/site/prepare.py, `manage.py migrate`).
+
+Each line says which variable, why, and what to do. Source: docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.checks import Error, Tags, register
+from django.db import DatabaseError, connections
+
+KEY_LENGTH = 32
+# A key drawn at random has far more; "xxxx" and "0123" repeated have fewer.
+DISTINCT = 10
+# What examples, tutorials and Django's own `startproject` put in place of a secret.
+PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key", "your-")
+OLDEST_SERVER = 160000
+UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
+VERIFIED = ("require", "verify-ca", "verify-full")
+OURS = ("virtual", "local")
+TOKEN_WORD = re.compile(r"[A-Za-z0-9]{1,20}")
+HARDENED = ("SECURE_SSL_REDIRECT", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE")
+FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(48))'`"
+
+
+def refuse(lines: Sequence[str]) -> NoReturn:
+    """End this process, and tell every reason on a line of its own."""
+    sys.exit("\n".join(f"refused: {line}" for line in lines))
+
+
+def refuse_unsafe(found: Iterable[str]) -> None:
+    """End this process if anything was found."""
+    lines = list(found)
+    if lines:
+        refuse(lines)
+
+
+@register(Tags.database)
+def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> list[Error]:
+    """Django's form of it: asked by `manage.py migrate`, and by `check --database default`."""
+    if not settings.PRODUCTION or not databases:
+        return []
+    return [Error(line, id="portal.E001") for line in database_problems()]
+
+
+def settings_problems(having: Any) -> Iterator[str]:
+    """What is unsafe by the settings alone. No I/O; the demo is never asked."""
+    if having.DEBUG:
+        yield "DEBUG is on: its pages show settings and code; unset it"
+    yield from _key_problems("SECRET_KEY", having.SECRET_KEY)
+    if having.METRICS_TOKEN:
+        yield from _secret_problems("METRICS_TOKEN", having.METRICS_TOKEN)
+    yield from _web_problems(having)
+    yield from _address_problems(having.DATABASES)
+    yield from _broker_problems(having.REDIS_URL)
+    if not TOKEN_WORD.fullmatch(having.INSTALLATION):
+        yield (
+            f"EVENSHARE_INSTALLATION is {having.INSTALLATION!r}: executors get it as a part of "
+            "names; use 1 to 20 letters and digits"
+        )
+
+
+def _key_problems(name: str, value: str) -> Iterator[str]:
+    if len(value) < KEY_LENGTH:
+        yield f"{name} has {len(value)} characters, {KEY_LENGTH} are the least; {FIX_KEY}"
+    else:
+        yield from _secret_problems(name, value)
+
+
+def _secret_problems(name: str, value: str) -> Iterator[str]:
+    placeholder = next((word for word in PLACEHOLDERS if word in value.lower()), None)
+    if placeholder:
+        yield f"{name} has {placeholder!r} in it, as an example's would; {FIX_KEY}"
+    elif len(set(value)) < DISTINCT:
+        yield f"{name} has only {len(set(value))} different characters; {FIX_KEY}"
+
+
+def _web_problems(having: Any) -> Iterator[str]:
+    if not having.ALLOWED_HOSTS:
+        yield "ALLOWED_HOSTS is empty: nobody would be served; name the hosts, with commas between"
+    for host in having.ALLOWED_HOSTS:
+        if host.strip(".") in ("", "*"):
+            yield f"ALLOWED_HOSTS has {host!r}: a forged Host header would pass; name the hosts"
+    if having.SECURE_PROXY_SSL_HEADER is None:
+        yield (
+            "BEHIND_TLS_PROXY is off: passwords and sessions would travel in the clear; serve "
+            "through a TLS proxy that sets X-Forwarded-Proto, and set it to 1"
+        )
+    for origin in having.CSRF_TRUSTED_ORIGINS:
+        if not origin.startswith("https://"):
+            yield f"CSRF_TRUSTED_ORIGINS has {origin!r}: plain HTTP; use its https:// address"
+    for name in HARDENED:
+        if not getattr(having, name):
+            yield f"{name} is off in portal/site/settings.py: plain HTTP is served; turn it on"
+
+
+def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
+    app, owner = databases["default"], databases["owner"]
+    if app["USER"] in ("", "postgres"):
+        yield (
+            f"DATABASE_URL names the role {app['USER']!r}: a superuser may change the books; "
+            "make a role that owns nothing (deploy/roles.sql)"
+        )
+    told = {"DATABASE_URL": app}
+    # Web and workers need no owner: only who is told of one can mistake the two.
+    if os.environ.get("OWNER_DATABASE_URL"):
+        told["OWNER_DATABASE_URL"] = owner
+        if app["USER"] == owner["USER"]:
+            yield _same_role(app["USER"])
+    for name, database in told.items():
+        mode = str(database["OPTIONS"].get("sslmode", "prefer"))
+        if not _on_this_machine(database["HOST"]) and mode not in VERIFIED:
+            yield (
+                f"{name} goes to {database['HOST']} with sslmode={mode}: it may go in the clear; "
+                "add ?sslmode=verify-full (or require), or use a socket"
+            )
+
+
+def _same_role(role: str) -> str:
+    return (
+        f"OWNER_DATABASE_URL and DATABASE_URL name the same role {role!r}: who owns a table may "
+        "drop its guards; make two roles (deploy/roles.sql)"
+    )
+
+
+def _on_this_machine(host: str) -> bool:
+    """A socket's folder, nothing (the default socket), or a loopback address."""
+    if not host or host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _broker_problems(url: str) -> Iterator[str]:
+    broker = urlsplit(url)
+    if broker.scheme == "unix":
+        return
+    if not broker.password:
+        yield (
+            "REDIS_URL has no password: whoever reaches the port may stop all rounds; set "
+            "`requirepass` and use redis://:password@host:port/0, or a unix socket"
+        )
+    host = broker.hostname or ""
+    # A name without a dot is a container's, on a network that does not leave the machine.
+    if broker.scheme != "rediss" and "." in host and not _on_this_machine(host):
+        yield f"REDIS_URL goes to {host} in the clear: its password too; use rediss://"
+
+
+def database_problems() -> Iterator[str]:
+    """What is unsafe by what the database says, asked as the app role. Changes nothing."""
+    if not os.environ.get("OWNER_DATABASE_URL"):
+        yield "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
+    try:
+        yield from _server_problems()
+        yield from _role_problems(str(settings.DATABASES["owner"]["USER"]))
+        yield from _content_problems()
+    except DatabaseError as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        yield f"DATABASE_URL cannot be used: {why}"
+
+
+def _server_problems() -> Iterator[str]:
+    ((version, timezone, encoding),) = _rows(
+        "SELECT current_setting('server_version_num')::int,"
+        # What a session gets that asks for nothing; Django's own always asks for UTC.
+        " (SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'),"
+        " pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
+    )
+    if version < OLDEST_SERVER:
+        yield f"DATABASE_URL is served by PostgreSQL {version // 10000}; 16 or newer is needed"
+    if timezone not in UTC_NAMES:
+        yield (
+            f"DATABASE_URL: the database's time zone is {timezone}, so reports by hand would tell "
+            "other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
+        )
+    if encoding != "UTF8":
+        yield f"DATABASE_URL: the database's encoding is {encoding}; make it anew with UTF8"
+
+
+def _role_problems(owner: str) -> Iterator[str]:
+    ((role, superuser, bypass, makes, owned, member, creates),) = _rows(
+        "SELECT rolname, rolsuper, rolbypassrls, rolcreaterole OR rolcreatedb,"
+        " (SELECT min(relname) FROM pg_class WHERE relowner = me.oid),"
+        # The owner may be unknown to a process that has no address of it.
+        " COALESCE((SELECT bool_or(pg_has_role(me.oid, oid, 'MEMBER')) FROM pg_roles"
+        "   WHERE rolname = %s AND oid <> me.oid), false),"
+        " has_schema_privilege(me.oid, 'public', 'CREATE')"
+        " FROM pg_roles AS me WHERE rolname = current_user",
+        [owner],
+    )
+    fix = "make a role that owns nothing (deploy/roles.sql)"
+    if superuser:
+        yield f"DATABASE_URL: the role {role!r} is a superuser; {fix}"
+        return  # Such a one has every other right as well.
+    if bypass:
+        yield f"DATABASE_URL: the role {role!r} has BYPASSRLS; ALTER ROLE ... NOBYPASSRLS"
+    if makes:
+        yield (
+            f"DATABASE_URL: the role {role!r} may make roles or databases; "
+            "ALTER ROLE ... NOCREATEROLE NOCREATEDB"
+        )
+    if owned:
+        yield f"DATABASE_URL: the role {role!r} owns {owned!r}, so it may drop its guards; {fix}"
+    if member:
+        yield f"DATABASE_URL: the role {role!r} is a member of {owner!r}; REVOKE that"
+    if creates:
+        yield (
+            f"DATABASE_URL: the role {role!r} may make tables; "
+            "REVOKE CREATE ON SCHEMA public FROM it and from PUBLIC"
+        )
+
+
+def _content_problems() -> Iterator[str]:
+    """What a former demo, or an operator, has left in the tables; none in an empty database."""
+    if _has_table("scheduling_pool"):
+        pools = dict(_rows("SELECT name, executor FROM scheduling_pool ORDER BY name"))
+        for name in [name for name, executor in pools.items() if executor == "local"]:
+            yield (
+                f"pool {name!r} has the executor local: its jobs would run as the portal's own "
+                "user; choose another, in a database that never held the demo"
+            )
+        if settings.INSTALLATION == "es" and set(pools.values()) - set(OURS):
+            yield (
+                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
+                "others use too; give this installation a name of its own"
+            )
+    if _has_table("tenants_user"):
+        yield from _demo_people()
+
+
+def _demo_people() -> Iterator[str]:
+    # Late: models are not there yet when this module is imported by AppConfig.ready.
+    from django.contrib.auth.hashers import check_password  # noqa: PLC0415 - as said above
+
+    from portal.demo.people import DEMO_PEOPLE  # noqa: PLC0415 - as said above
+    from tenants.services.tenants import DEMO_PASSWORD  # noqa: PLC0415 - as said above
+
+    found = _rows(
+        "SELECT username, password FROM tenants_user"
+        " WHERE is_active AND username = ANY(%s) ORDER BY username",
+        [list(DEMO_PEOPLE.values())],
+    )
+    for name, stored in found:
+        if check_password(DEMO_PASSWORD, stored):
+            yield (
+                f"user {name!r} of the demo still has the demo's password, which everybody knows; "
+                "use a database that never held the demo"
+            )
+
+
+def _has_table(name: str) -> bool:
+    return _rows("SELECT to_regclass(%s) IS NOT NULL", [f"public.{name}"]) == [(True,)]
+
+
+def _rows(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connections["default"].cursor() as cursor:
+        cursor.execute(query, values or None)
+        return list(cursor.fetchall())
+
+
+if settings.PRODUCTION:
+    refuse_unsafe(settings_problems(settings))

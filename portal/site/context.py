@@ -1,0 +1,103 @@
+"""The frame of every page: menu, who looks, the round line, how to recompute a round.
+
+Everything is lazy, so an error page that shows none of it asks the database nothing. A view
+that knows better puts its own value into its context.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
+
+from portal.charts.page import NavItem, RoundLine, Viewer
+from portal.site import access, clocks
+from portal.site.request_id import request_id_of
+from scheduling.selectors.lines import PoolFacts
+from tenants.models import Membership, User
+from tenants.permissions import Action, may_on_site
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: what templates/base.html reads."""
+    return {
+        "nav": SimpleLazyObject(lambda: nav(request)),
+        "viewer": SimpleLazyObject(lambda: viewer(request)),
+        "round_line": SimpleLazyObject(lambda: line(request)),
+        "recompute_command": SimpleLazyObject(lambda: recompute_command(request)),
+        "login_url": reverse("login"),
+        "logout_url": reverse("logout"),
+        "home_url": reverse("front"),
+        "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
+        "request_id": request_id_of(request),
+    }
+
+
+def nav(request: HttpRequest) -> list[NavItem]:
+    """The menu: a tenant's pages where there is a tenant, then the pool's."""
+    who, note = access.access(request), access.about(request)
+    if who.user_id is None:
+        return []
+    slug = note.tenant.slug if note.tenant else who.home.slug if who.home else ""
+    items = []
+    if slug:
+        items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug])))
+        items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug])))
+    pool = access.pool_of_page(request)
+    if pool is not None:
+        items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
+        items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
+    items.append(NavItem("ledger", "Ledger", reverse("ledger")))
+    if may_on_site(who.site_role, Action.SEE_SITE):
+        items.append(NavItem("operator", "Operator", reverse("operate")))
+    return items
+
+
+def viewer(request: HttpRequest) -> Viewer | None:
+    """Who looks, in the words of the masthead; None for a visitor."""
+    who, note = access.access(request), access.about(request)
+    if who.user_id is None:
+        return None
+    seat = who.home
+    if note.tenant is not None:
+        seat = next((seat for seat in who.seats if seat.tenant_id == note.tenant.pk), seat)
+    role = Membership.Role(seat.role).label if seat else User.SiteRole(who.site_role).label
+    return Viewer(who.name, role, seat.name if seat else "")
+
+
+def line(request: HttpRequest) -> RoundLine | None:
+    """The round line of the page's pool; None where there is no pool to speak of."""
+    facts = access.pool_of_page(request)
+    return None if facts is None else line_of(facts)
+
+
+def line_of(facts: PoolFacts) -> RoundLine:
+    """The round line of a pool, with its links."""
+    round_url = ""
+    if facts.number is not None:
+        round_url = reverse("round", args=[facts.name, facts.number])
+    return clocks.round_line(
+        facts,
+        url=reverse("round-line", args=[facts.name]),
+        round_url=round_url,
+        pool_url=reverse("pool", args=[facts.name]),
+    )
+
+
+def recompute_command(request: HttpRequest) -> str:
+    """The command that decides the last round again."""
+    facts = access.pool_of_page(request)
+    return "" if facts is None else replay_command(facts)
+
+
+def replay_command(facts: PoolFacts) -> str:
+    """How to decide the pool's last round again on this machine; empty before the first."""
+    if facts.number is None:
+        return ""
+    return f"{PYTHON} manage.py replay_round --pool {facts.name} {facts.number}"
+
+
+PYTHON = ".venv/bin/python"

@@ -1,0 +1,76 @@
+"""Fields of the console's forms: what was typed, what it means, what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field as templates/operate/_field.html draws it.
+
+    `kind`: text, number, check or select; `choices`: (value, words). `value` is text as typed.
+    """
+
+    name: str
+    label: str
+    value: str = ""
+    kind: str = "text"
+    hint: str = ""
+    unit: str = ""
+    error: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    required: bool = False
+
+
+def whole(text: str | None) -> int | None:
+    """A whole number, or None where the text is none."""
+    text = (text or "").strip()
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS):
+        return None
+    return int(sign + digits)
+
+
+def amount(text: str | None) -> Decimal | None:
+    """A decimal number, or None where the text is none (or is no number at all)."""
+    try:
+        value = Decimal((text or "").strip())
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() and abs(value.adjusted()) <= MOST_DIGITS else None
+
+
+def instant(text: str | None) -> datetime | None:
+    """ "2026-11-21 08:00", with or without T and seconds, as an instant of UTC; or None."""
+    try:
+        value = datetime.fromisoformat((text or "").strip())
+    except ValueError:
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def instant_text(at: datetime | None) -> str:
+    """An instant as a field shows it; without seconds where there are none."""
+    if at is None:
+        return ""
+    at = at.astimezone(UTC)
+    exact = at.second or at.microsecond
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f" if exact else "%Y-%m-%d %H:%M").rstrip()
+
+
+def day_text(at: datetime) -> str:
+    """An instant as the head of a column: 21 Nov, with its time unless it is midnight."""
+    at = at.astimezone(UTC)
+    words = f"{at.day} {at:%b}"
+    return words if not (at.hour or at.minute or at.second) else f"{words} {at:%H:%M}"
+
+
+def text(posted: Mapping[str, str], name: str) -> str:
+    """What was typed into a field, trimmed."""
+    return str(posted.get(name, "")).strip()

@@ -1,0 +1,47 @@
+"""What every request passes first: nothing that Postgres cannot read, no page kept by others'
+caches, and an honest 503 while the database is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote_to_bytes
+
+import structlog
+from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from portal.site.error_views import bad_request, unavailable
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER_S = 5
+
+
+class Guards:
+    """Outermost of our own middleware, below the request id."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # Postgres refuses NUL in text, so no address with one names anything.
+        query = request.META["QUERY_STRING"]
+        if "\0" in request.path or b"\0" in unquote_to_bytes(query):
+            return bad_request(request, SuspiciousOperation("NUL in the address"))
+        response = self._get_response(request)
+        # What a signed-in person saw is not shown again by "back" after they left.
+        if settings.SESSION_COOKIE_NAME in request.COOKIES and "Cache-Control" not in response:
+            response["Cache-Control"] = "private, no-store"
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """A database that is away is no fault of the page: say so, and when to come back."""
+        if not isinstance(error, OperationalError | InterfaceError):
+            return None
+        log.warning("database.away", path=request.path, error=str(error)[:200])
+        response = unavailable(request)
+        response["Retry-After"] = str(RETRY_AFTER_S)
+        return response

@@ -1,0 +1,69 @@
+"""What probes and monitors ask: alive, ready, metrics. None of it is a page."""
+
+from __future__ import annotations
+
+import secrets
+from ipaddress import ip_address
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from portal.site.health import is_ready, readiness
+from portal.site.metrics import CONTENT_TYPE, exposition
+
+# Whoever sends one of these asks for somebody else, wherever the connection comes from.
+FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded")
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - Django's signature
+    """The process answers. Nothing else is asked: a restart would not mend a database."""
+    return _fresh(JsonResponse({"status": "ok"}))
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """One entry per check; 503 when one is red. Details are for those who may see metrics."""
+    checks = readiness()
+    ready = is_ready(checks)
+    told = trusted(request)
+    body = {
+        "status": "ready" if ready else "not ready",
+        "checks": [
+            {"name": check.name, "state": check.state.value}
+            | ({"detail": check.detail} if told and check.detail else {})
+            for check in checks
+        ],
+    }
+    answer = _fresh(JsonResponse(body, status=200 if ready else 503))
+    # Django would log an error at every probe; the request's own line tells it once.
+    answer._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
+    return answer
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus' text; for others than monitors it is not there."""
+    if not trusted(request):
+        raise Http404
+    return _fresh(HttpResponse(exposition(), content_type=CONTENT_TYPE))
+
+
+def trusted(request: HttpRequest) -> bool:
+    """Whether this is a monitor: by its token, or on this machine itself and not by a proxy."""
+    token: str = settings.METRICS_TOKEN
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    if token and scheme.lower() == "bearer":
+        return secrets.compare_digest(given.strip().encode(), token.encode())
+    if settings.SECURE_PROXY_SSL_HEADER or any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        return ip_address(request.META["REMOTE_ADDR"]).is_loopback
+    except (KeyError, ValueError):
+        return False
+
+
+def _fresh(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,352 @@
+"""What Prometheus may know: requests of this process, and the state of pools and books.
+
+Figures of pools come from the database at each scrape, so any web process tells the same. Those
+that would need a scan of all history are counted from the process's first scrape on: to
+Prometheus that is a restart. No label names a job, a tenant or a person: their number has no
+bound, and a monitor need not know them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import structlog
+from django.db import Error
+from django.http import HttpRequest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+from redis import RedisError
+
+from billing.selectors.vitals import BookVitals, book_vitals
+from portal.site.celery import QUEUES
+from portal.site.health import broker_client, intent_age_s, round_age_s, tick_age_s
+from scheduling.engine.clock import pool_time
+from scheduling.selectors.vitals import (
+    CertificateVitals,
+    GpuCount,
+    PoolVitals,
+    RoundsSince,
+    active_jobs,
+    certificate_vitals,
+    gpu_counts,
+    live_leases,
+    pool_vitals,
+    rounds_since,
+)
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+# A scrape catches up with so many rounds of a pool; the next one takes the rest.
+ROUNDS_AT_ONCE = 5000
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNMATCHED = "unmatched"
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# A series per counter that tells when it began: nobody asks it, and it doubles them.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+REQUESTS = Counter(
+    "http_requests",
+    "Requests by template of their address, method and status.",
+    ["route", "method", "status"],
+    namespace="evenshare",
+    registry=REGISTRY,
+)
+SECONDS = Histogram(
+    "http_request_seconds",
+    "Seconds from a request's arrival to the start of its answer.",
+    ["route", "method"],
+    namespace="evenshare",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+
+
+def exposition() -> bytes:
+    """Return all metrics as Prometheus' text."""
+    return generate_latest(REGISTRY)
+
+
+def route_of(request: HttpRequest) -> str:
+    """The template of the request's address, never the address: its values have no bound."""
+    match = request.resolver_match
+    return f"/{match.route}" if match is not None else UNMATCHED
+
+
+def request_count(request: HttpRequest, status: int, seconds: float) -> None:
+    """Count a request that was answered."""
+    method = request.method if request.method in METHODS else "OTHER"
+    route = route_of(request)
+    REQUESTS.labels(route, method, str(status)).inc()
+    SECONDS.labels(route, method).observe(seconds)
+
+
+def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"evenshare_{name}", words, labels=labels)
+
+
+def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"evenshare_{name}", words, labels=labels)
+
+
+def _summary(name: str, words: str, *labels: str) -> SummaryMetricFamily:
+    return SummaryMetricFamily(f"evenshare_{name}", words, labels=labels)
+
+
+class RoundTotals:
+    """Sums over the rounds since this process was first asked, by pool."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._sums: dict[int, RoundsSince] = {}
+
+    def advance(self, pools: Iterable[PoolVitals]) -> dict[int, RoundsSince]:
+        """Take the new rounds in; one query. A pool seen first begins at its present round."""
+        with self._lock:
+            for pool in pools:
+                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 9)
+                if self._sums.setdefault(pool.id, fresh).number > pool.rounds:
+                    self._sums[pool.id] = fresh  # an older database was put back
+            after = {pool.id: self._sums[pool.id].number for pool in pools}
+            for new in rounds_since(after, limit=ROUNDS_AT_ONCE):
+                self._sums[new.pool] = _added(self._sums[new.pool], new)
+            return {pool_id: self._sums[pool_id] for pool_id in after}
+
+
+def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
+    return RoundsSince(
+        before.pool,
+        new.number,
+        before.rounds + new.rounds,
+        before.granted + new.granted,
+        before.renewed + new.renewed,
+        before.ended + new.ended,
+        before.snapshot_us + new.snapshot_us,
+        before.decide_us + new.decide_us,
+        before.fallbacks + new.fallbacks,
+        before.violated + new.violated,
+        before.uncertified + new.uncertified,
+    )
+
+
+class DatabaseCollector(Collector):
+    """Pools and books as the database has them at the scrape. Seven queries, whatever is there."""
+
+    def __init__(self) -> None:
+        self._totals = RoundTotals()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registration must not ask the database."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, or only that the database cannot be asked."""
+        up = _gauge("database_up", "1: the database answered this scrape.")
+        try:
+            with site_scope():
+                pools = pool_vitals()
+                families = [
+                    *_clocks(pools),
+                    *_rounds(pools, totals := self._totals.advance(pools)),
+                    *_certificates(pools, totals, certificate_vitals()),
+                    *_work(pools),
+                    *_gpus(pools, gpu_counts()),
+                    *_engine(pools),
+                    *_books(pools, book_vitals()),
+                ]
+        except Error as error:
+            log.warning("metrics.no_database", error=type(error).__name__)
+            families = []
+            up.add_metric([], 0)
+        else:
+            up.add_metric([], 1)
+        yield up
+        yield from families
+
+
+def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
+    paused = _gauge("pool_paused", "1: the pool's clock stands still.", "pool")
+    tick = _gauge("tick_age_seconds", "Wall time since the pool's clock was ticked.", "pool")
+    for pool in pools:
+        paused.add_metric([pool.name], float(pool.clock.paused))
+        if not pool.clock.paused:
+            tick.add_metric([pool.name], tick_age_s(pool))
+    yield from (paused, tick)
+
+
+def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator[Metric]:
+    rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
+    age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
+    failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
+    seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
+    fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
+    leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
+    for pool in pools:
+        total = totals[pool.id]
+        rounds.add_metric([pool.name], pool.rounds)
+        failing.add_metric([pool.name], pool.failures)
+        fallbacks.add_metric([pool.name], total.fallbacks)
+        if not pool.clock.paused:
+            age.add_metric([pool.name], round_age_s(pool))
+        for step, spent_us in (("snapshot", total.snapshot_us), ("decide", total.decide_us)):
+            seconds.add_metric([pool.name, step], total.rounds, spent_us / 1e6)
+        for decision in ("granted", "renewed", "ended"):
+            leases.add_metric([pool.name, decision], getattr(total, decision))
+    yield from (rounds, age, failing, seconds, fallbacks, leases)
+
+
+def _certificates(
+    pools: list[PoolVitals], totals: dict[int, RoundsSince], last: list[CertificateVitals]
+) -> Iterator[Metric]:
+    violations = _gauge(
+        "certificate_violations",
+        "What breaks a promise in the pool's last certificate; 0: it holds.",
+        *("pool", "property"),
+    )
+    failed = _gauge("certificate_failed", "1: the last round could not be certified.", "pool")
+    age = _gauge("certificate_age_seconds", "Wall time since the last certificate.", "pool")
+    rounds = _counter(
+        "certified_rounds", "Rounds that broke a promise, or were not certified.", "pool", "verdict"
+    )
+    names = {pool.id: pool.name for pool in pools}
+    for one in last:
+        failed.add_metric([names[one.pool]], float(one.failed))
+        age.add_metric([names[one.pool]], one.age_s)
+        for name, count in sorted(one.broken.items()):
+            violations.add_metric([names[one.pool], name], count)
+    for pool in pools:
+        rounds.add_metric([pool.name, "violated"], totals[pool.id].violated)
+        rounds.add_metric([pool.name, "not_certified"], totals[pool.id].uncertified)
+    yield from (violations, failed, age, rounds)
+
+
+def _work(pools: list[PoolVitals]) -> Iterator[Metric]:
+    jobs = _gauge("jobs", "Jobs that are not over, by state.", "pool", "state")
+    leases = _gauge("leases", "Leases that live, by state.", "pool", "state")
+    arrivals = _gauge("arrivals", "Jobs of a replay that are still to come.", "pool")
+    names = {pool.id: pool.name for pool in pools}
+    for (pool_id, state), count in active_jobs().items():
+        jobs.add_metric([names[pool_id], state], count)
+    for (pool_id, state), count in live_leases().items():
+        leases.add_metric([names[pool_id], state], count)
+    for pool in pools:
+        arrivals.add_metric([pool.name], pool.arrivals)
+    yield from (jobs, leases, arrivals)
+
+
+def _gpus(pools: list[PoolVitals], counts: list[GpuCount]) -> Iterator[Metric]:
+    gpus = _gauge(
+        "gpus",
+        "GPUs of nodes: used by leases, idle where a lease may go, blocked on other nodes.",
+        *("pool", "gpu_type", "use"),
+    )
+    names = {pool.id: pool.name for pool in pools}
+    for row in counts:
+        blocked = row.gpus - row.used - row.idle
+        for use, count in (("used", row.used), ("idle", row.idle), ("blocked", blocked)):
+            gpus.add_metric([names[row.pool], row.gpu_type, use], count)
+    yield gpus
+
+
+def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
+    intents = _gauge("intents_open", "Intents that the executor has not carried out.", "pool")
+    refused = _gauge("intents_refused", "Open intents that the executor refused.", "pool")
+    attempts = _gauge("intent_attempts", "How often it refused those that are open.", "pool")
+    oldest = _gauge("intent_age_seconds", "Wall time that the oldest intent is late.", "pool")
+    memory = _gauge("policy_state_bytes", "What a pool carries to its next round.", "pool", "part")
+    for pool in pools:
+        intents.add_metric([pool.name], pool.open_intents)
+        refused.add_metric([pool.name], pool.refused)
+        attempts.add_metric([pool.name], float(pool.attempts))
+        oldest.add_metric([pool.name], intent_age_s(pool))
+        memory.add_metric([pool.name, "memory"], pool.memory_bytes)
+        memory.add_metric([pool.name, "service"], pool.service_bytes)
+    yield from (intents, refused, attempts, oldest, memory)
+
+
+def _books(pools: list[PoolVitals], books: list[BookVitals]) -> Iterator[Metric]:
+    lag = _gauge("meter_lag_events", "Lease events that are not metered yet.", "pool")
+    charged = _gauge(
+        "charged_credits",
+        "Charged in the 24 h of pool time before the open hours, and in them.",
+        "pool",
+    )
+    unsettled = _gauge("unsettled_credits", "Charged, and in no transfer yet.", "pool")
+    settled = _gauge("settlement_age_seconds", "Pool time since the last settled hour.", "pool")
+    by_id = {pool.id: pool for pool in pools}
+    # A meter that never ran has no row of its own: all of its events wait.
+    metered = {book.pool: book.event_number for book in books}
+    for pool in pools:
+        lag.add_metric([pool.name], pool.events - metered.get(pool.id, 0))
+    for book in books:
+        pool = by_id[book.pool]
+        charged.add_metric([pool.name], float(book.charged))
+        unsettled.add_metric([pool.name], float(book.unsettled))
+        if book.settled_until is not None:
+            settled.add_metric([pool.name], _since(pool, book.settled_until))
+    yield from (lag, charged, unsettled, settled)
+
+
+def _since(pool: PoolVitals, at: datetime) -> float:
+    return max(0.0, (pool_time(pool.clock, pool.wall) - at).total_seconds())
+
+
+class QueueCollector(Collector):
+    """The broker's queues, and the pulses that their workers leave where there is a supervisor."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registration must not ask the broker."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Lengths of queues, or only that the broker cannot be asked; and ages of pulses."""
+        up = _gauge("broker_up", "1: the broker answered this scrape.")
+        waiting = _gauge("queue_messages", "Messages that wait in a queue.", "queue")
+        try:
+            with broker_client() as client:
+                lengths: list[Any] = [client.llen(queue) for queue in QUEUES]
+        except (RedisError, OSError):
+            up.add_metric([], 0)
+        else:
+            up.add_metric([], 1)
+            for queue, length in zip(QUEUES, lengths, strict=True):
+                waiting.add_metric([queue], length)
+        yield from (up, waiting, _pulses())
+
+
+def _pulses() -> Metric:
+    age = _gauge("queue_pulse_age_seconds", "Since a worker last answered its queue.", "queue")
+    run = os.environ.get("EVENSHARE_RUN_DIR")
+    for queue in QUEUES if run else ():
+        try:
+            touched = (Path(str(run)) / f"pulse-{queue}").stat().st_mtime
+        except OSError:
+            continue
+        age.add_metric([queue], max(0.0, time.time() - touched))
+    return age
+
+
+REGISTRY.register(DatabaseCollector())
+REGISTRY.register(QueueCollector())

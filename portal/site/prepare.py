@@ -1,0 +1,101 @@
+"""Bring the database up to date: grants, migrations, then the commands of AFTER_MIGRATE.
+
+A process of its own (`python -m portal.site.prepare`), run to its end before the portal
+starts: the supervisor itself holds neither Django nor a connection. In production it
+refuses what is unsafe before it changes anything; `--check` stops after the settings.
+"""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+from django.db import connections
+
+from portal.site.environment import SettingError
+
+# Idempotent management commands, in order; one that does not exist is left out.
+AFTER_MIGRATE = ("seed_demo",)
+LOGINS_MARK = "logins: "
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+    import django
+
+    try:
+        django.setup()
+    except SettingError as error:
+        sys.exit(f"refused: {error}")
+    if "--check" in sys.argv[1:]:
+        return
+    refuse_unsafe_database()
+    migrate()
+    after_migrate()
+    for line in demo_logins():
+        print(LOGINS_MARK + line)
+
+
+def refuse_unsafe_database() -> None:
+    """End here where the roles or the contents of a production's database are unsafe."""
+    from django.conf import settings
+
+    from portal.site.checks import database_problems, refuse_unsafe
+
+    if settings.PRODUCTION:
+        refuse_unsafe(database_problems())
+
+
+def migrate() -> None:
+    """Migrate as the owner; what it makes is open to the app role from the start.
+
+    The grants come first, as default privileges: a migration that then takes a right
+    away (append-only tables) has the last word.
+    """
+    from django.core.management import call_command
+
+    grant_to_app_role()
+    call_command("migrate", database="owner", verbosity=0, interactive=False)
+
+
+def grant_to_app_role() -> None:
+    """Let the app role read and write the rows of tables that the owner will make."""
+    from django.conf import settings
+
+    owner = connections["owner"]
+    if owner.settings_dict["USER"] == settings.APP_DB_ROLE:
+        return
+    with owner.cursor() as cursor:
+        app = owner.ops.quote_name(settings.APP_DB_ROLE)
+        cursor.execute(f"GRANT USAGE ON SCHEMA public TO {app}")
+        for rights, kind in (
+            ("SELECT, INSERT, UPDATE, DELETE", "TABLES"),
+            ("USAGE, SELECT", "SEQUENCES"),
+        ):
+            cursor.execute(
+                f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rights} ON {kind} TO {app}"
+            )
+
+
+def after_migrate() -> None:
+    from django.conf import settings
+    from django.core.management import call_command, get_commands
+
+    if settings.PRODUCTION:
+        return
+    known = get_commands()
+    for name in AFTER_MIGRATE:
+        if name in known:
+            call_command(name)
+
+
+def demo_logins() -> list[str]:
+    """What `tenants.services.tenants.demo_logins()` tells a newcomer to log in with."""
+    if find_spec("tenants.services.tenants") is None:
+        return []
+    tell = getattr(import_module("tenants.services.tenants"), "demo_logins", None)
+    return list(tell()) if tell else []
+
+
+if __name__ == "__main__":
+    main()

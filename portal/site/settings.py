@@ -1,0 +1,285 @@
+"""All settings, read from the environment; docs/configuration is this file.
+
+Two modes. `demo` (the default) is what `make run` starts: this machine only, a secret
+key kept in the data folder, the embedded database. `production` has no such defaults:
+what is missing is named, and portal/site/checks.py refuses what is unsafe.
+"""
+
+import os
+import secrets
+import warnings
+from pathlib import Path
+from typing import Any
+
+import structlog
+from csp.constants import NONE, SELF
+
+from portal.embedded import folders
+from portal.site.environment import SettingError, database, flag, listed, text, whole
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+FOLDERS = folders.locate()
+
+# Mode
+MODE = text("EVENSHARE_MODE", "demo")
+if MODE not in ("demo", "production"):
+    raise SettingError(f"EVENSHARE_MODE must be demo or production, not {MODE!r}")
+PRODUCTION = MODE == "production"
+DEBUG = flag("DEBUG")
+
+
+def _demo_key() -> str:
+    """The key of the running demo; without one, a key that nobody else will ever hold."""
+    try:
+        return FOLDERS.secret_key.read_text()
+    except OSError:
+        return secrets.token_urlsafe(48)
+
+
+SECRET_KEY = text("SECRET_KEY", None if PRODUCTION else _demo_key())
+ALLOWED_HOSTS = listed("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = listed("CSRF_TRUSTED_ORIGINS")
+
+# Names this installation in the tokens that its executors get: letters and digits.
+INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
+
+# Applications
+INSTALLED_APPS = [
+    "portal",
+    "billing",
+    "scheduling",
+    "tenants",
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+]
+MIDDLEWARE = [
+    "portal.site.request_id.RequestId",
+    "portal.site.observed.Observed",
+    "portal.site.guards.Guards",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "portal.site.middleware.WatchedPools",
+]
+ROOT_URLCONF = "portal.site.urls"
+ASGI_APPLICATION = "portal.site.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "portal.site.context.frame",
+            ],
+        },
+    }
+]
+
+# Database: `default` is the app role, which owns nothing; `owner` runs the migrations.
+_embedded = "postgres://{}@/evenshare?host=" + str(FOLDERS.postgres_socket)
+_app_url = text("DATABASE_URL", None if PRODUCTION else _embedded.format("evenshare_app"))
+_owner_url = text(
+    "OWNER_DATABASE_URL",
+    _app_url if "DATABASE_URL" in os.environ else _embedded.format("evenshare_owner"),
+)
+DATABASES = {
+    "default": database("DATABASE_URL", _app_url),
+    "owner": database("OWNER_DATABASE_URL", _owner_url),
+}
+APP_DB_ROLE = str(DATABASES["default"]["USER"])
+# Requests run on short-lived threads, so only a pool keeps connections; a worker has one.
+_pool_size = whole("DATABASE_POOL_SIZE", 0)
+if _pool_size:
+    _options: Any = DATABASES["default"]["OPTIONS"]
+    _options["pool"] = {"min_size": 1, "max_size": _pool_size, "timeout": 5}
+else:
+    DATABASES["default"]["CONN_MAX_AGE"] = 600
+# A connection that a restarted server has forgotten is replaced before it is used.
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Redis: the broker (portal/site/celery.py) and nothing that must not be lost.
+REDIS_URL = text("REDIS_URL", None if PRODUCTION else f"unix://{FOLDERS.valkey_socket}?db=0")
+
+# Who
+AUTH_USER_MODEL = "tenants.User"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+AUTHENTICATION_BACKENDS = [
+    "tenants.lockout.GuardedBackend",
+    # Never asked for a password, for the one above is final; it keeps the demo's doors open.
+    "django.contrib.auth.backends.ModelBackend",
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# What a browser may do. No inline script or style: put them into static/.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+SESSION_COOKIE_NAME = "__Host-session" if PRODUCTION else "evenshare_session"
+CSRF_COOKIE_NAME = "__Host-csrf" if PRODUCTION else "evenshare_csrf"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 8 * 3600
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = PRODUCTION
+# Probes and monitors on this machine or inside a cluster speak plain HTTP.
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$", "^metrics$"]
+SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
+
+# The REST API; its views are in the `api` modules, its addresses in portal/site/urls_api.py.
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tenants.api.auth.BearerAuthentication",
+        "tenants.api.auth.BrowserAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["tenants.api.auth.SignedIn"],
+    "DEFAULT_PARSER_CLASSES": ["portal.site.json_boundary.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["portal.site.json_boundary.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "portal.site.json_boundary.AlwaysJSON",
+    "DEFAULT_SCHEMA_CLASS": "portal.site.schema.EvenshareSchema",
+    "EXCEPTION_HANDLER": "portal.site.errors.handle",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Evenshare",
+    "VERSION": "1",
+    "DESCRIPTION": "Submit jobs, and see why, when and at which price they run.",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": False,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {"JobState": "scheduling.models.jobs.Job.State"},
+}
+# A tenant's submissions per second over a while; a bulk counts as twenty.
+SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
+# How many jobs of one tenant may wait at the same time, in all pools.
+PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
+
+# Language and time: instants are UTC; a page shows local time at its edge.
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# Static files: from their folders in the demo, by content hash in production.
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = not PRODUCTION
+if not PRODUCTION:
+    # The demo collects nothing, so WhiteNoise finds no folder of collected files.
+    warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)
+WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "whitenoise.storage.CompressedManifestStaticFilesStorage"
+            if PRODUCTION
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        )
+    },
+}
+
+# Metrics: for this machine alone, and for whoever has the token.
+METRICS_TOKEN = text("METRICS_TOKEN", "")
+if 0 < len(METRICS_TOKEN) < 16:
+    raise SettingError("METRICS_TOKEN must have at least 16 characters")
+
+# Logs: one line per event on standard output; whoever started us keeps them.
+LOG_FORMAT = text("LOG_FORMAT", "json" if PRODUCTION else "console")
+if LOG_FORMAT not in ("json", "console"):
+    raise SettingError(f"LOG_FORMAT must be json or console, not {LOG_FORMAT!r}")
+_renderers: list[Any] = (
+    [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    if LOG_FORMAT == "json"
+    # `[error    ]`: portal/embedded/children.py looks for these words.
+    else [
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
+)
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "foreign_pre_chain": [
+                structlog.contextvars.merge_contextvars,
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+            ],
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers,
+            ],
+        }
+    },
+    "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["output"], "level": text("LOG_LEVEL", "INFO")},
+    "loggers": {
+        # Every 404 as a warning would let a stranger fill the log.
+        "django.request": {"level": "ERROR"},
+        # One line per tick and message would bury the rest.
+        "celery.beat": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+    },
+}
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    cache_logger_on_first_use=True,
+)

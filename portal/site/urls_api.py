@@ -1,0 +1,71 @@
+"""Addresses of the REST API, version 1. What a view shows of money is wired in here."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path, register_converter
+
+from billing.api import Charges, PriceList, UsageList
+from portal.site import api
+from scheduling.api import (
+    jobs,
+    operate_nodes,
+    operate_pools,
+    operate_quotas,
+    operate_tenants,
+    pools,
+    profiles,
+)
+from tenants.api.operate import AuditList
+from tenants.api.views import TokenList, TokenOne
+
+MONEY = Charges()
+register_converter(api.Anything, "anything")
+
+# What operators change; for finance and auditors to read, for others not there.
+OPERATE: list[URLPattern] = [
+    path("pools/<slug:name>", operate_pools.PoolOne.as_view()),
+    path("pools/<slug:name>/pause", operate_pools.PoolPause.as_view()),
+    path("pools/<slug:name>/resume", operate_pools.PoolResume.as_view()),
+    path("pools/<slug:name>/scale", operate_pools.PoolScale.as_view()),
+    path("quotas", operate_quotas.QuotaList.as_view()),
+    path("quotas/preview", operate_quotas.QuotaPreview.as_view()),
+    path("quotas/<slug:name>/<slug:slug>/<slug:gpu_type>", operate_quotas.QuotaOne.as_view()),
+    path("nodes", operate_nodes.NodeList.as_view()),
+    path("nodes/<slug:name>/<slug:node>", operate_nodes.NodeOne.as_view()),
+    path("nodes/<slug:name>/<slug:node>/drain", operate_nodes.NodeDrain.as_view()),
+    path("nodes/<slug:name>/<slug:node>/resume", operate_nodes.NodeResume.as_view()),
+    path("maintenance", operate_nodes.WindowList.as_view()),
+    path("maintenance/<slug:name>/<int:number>", operate_nodes.WindowOne.as_view()),
+    path("tenants", operate_tenants.TenantList.as_view()),
+    path("audit", AuditList.as_view()),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("tokens", TokenList.as_view(), name="api-tokens"),
+    path("tokens/<uuid:uid>", TokenOne.as_view(), name="api-token"),
+    path("jobs", jobs.JobList.as_view(money=MONEY), name="api-jobs"),
+    path("jobs/bulk", jobs.JobBulk.as_view(), name="api-jobs-bulk"),
+    path("jobs/dry-run", jobs.JobDryRun.as_view(money=MONEY), name="api-dry-run"),
+    path("jobs/<uuid:uid>", jobs.JobShow.as_view(money=MONEY), name="api-job"),
+    path("jobs/<uuid:uid>/cancel", jobs.JobCancel.as_view(money=MONEY), name="api-cancel"),
+    path("jobs/<uuid:uid>/why", jobs.JobWhy.as_view(), name="api-why"),
+    path("jobs/<uuid:uid>/logs", jobs.JobLogs.as_view(), name="api-logs"),
+    path("pools", pools.PoolList.as_view(), name="api-pools"),
+    path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),
+    path("pools/<slug:name>/queue", pools.PoolQueue.as_view(), name="api-queue"),
+    path("pools/<slug:name>/profiles", profiles.ProfileList.as_view(), name="api-profiles"),
+    path(
+        "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",
+        profiles.ProfileOne.as_view(),
+        name="api-profile",
+    ),
+    path("quotas", pools.QuotaList.as_view(), name="api-quotas"),
+    path("prices", PriceList.as_view(), name="api-prices"),
+    path("rounds", pools.RoundList.as_view(), name="api-rounds"),
+    path("rounds/<slug:name>/<int:number>", pools.RoundShow.as_view(), name="api-round"),
+    path("usage", UsageList.as_view(), name="api-usage"),
+    path("operate/", include(OPERATE)),
+    path("schema", api.Schema.as_view(), name="api-schema"),
+    path("docs", api.docs, name="api-docs"),
+    path("<anything:rest>", api.Unknown.as_view(), name="api-unknown"),
+]

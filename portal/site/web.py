@@ -1,0 +1,30 @@
+"""The web server on a socket that the supervisor holds: `python -m portal.site.web FD`.
+
+The socket outlives a crashed web process, so that requests wait for its successor
+instead of being refused.
+"""
+
+import socket
+import sys
+
+import uvicorn
+
+DRAIN_S = 8
+
+
+def main() -> None:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    config = uvicorn.Config(
+        "portal.site.asgi:application",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=DRAIN_S,
+        log_config=None,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What a stored round would have given a tenant's job type, had it reported other speeds.
+
+Own job types alone, and rounds whose bytes are kept. Each report is one decision of the policy
+that decided the round; the speeds that were true at the round decide what the answer is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import decode
+from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
+from evenshare_core.policies.certify import promises
+from evenshare_core.policies.misreports import (
+    Outcome,
+    Speeds,
+    factor_told,
+    outcome,
+    outcome_if,
+    profile_of,
+)
+from scheduling.models import Profile, Round
+from scheduling.selectors.replay import round_bytes
+from scheduling.selectors.visibility import Seen, Sight
+
+# Over and under: half of what it says to twice as much.
+FACTORS = (0.5, 0.8, 0.95, 1.05, 1.25, 2.0)
+# A report is a whole decision; larger rounds would keep the page waiting.
+MAX_JOBS = 2000
+
+
+class TooLargeError(Exception):
+    """The round has more jobs than may be decided again for a page; the message says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProfile:
+    """A job type of the viewer that had jobs in the round. `source` as `models.Profile.Source`."""
+
+    id: int
+    name: str
+    seen: Seen
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One report: its speeds in thousandths, the shares it would have got, their true worth.
+
+    `factor` is None for the truth and for speeds of the viewer's own choice.
+    """
+
+    factor: float | None
+    speeds: Speeds
+    outcome: Outcome
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """A round's own job types and, for the chosen one, the truth and what was tried.
+
+    `noise`: a gain below it is none. `promised`: the policy promises for this round that
+    overstating does not pay.
+    """
+
+    profiles: tuple[OwnProfile, ...]
+    chosen: OwnProfile | None
+    looks_at_speeds: bool
+    gpu_types: tuple[str, ...]
+    truth: Tried | None
+    tried: tuple[Tried, ...]
+    noise: float
+    promised: bool
+
+    @property
+    def best(self) -> Tried | None:
+        """The report that would have gained most, where one gains anything."""
+        gains = [one for one in self.tried if one.gain > self.noise]
+        return max(gains, key=lambda one: one.gain, default=None)
+
+
+def otherwise(
+    round_: Round, sight: Sight, *, profile: int | None = None, speeds: Mapping[str, int]
+) -> Otherwise:
+    """Return what other reports of one own job type would have got. At most three queries.
+
+    `profile` None: the first. `speeds`: thousandths by GPU type to try besides the factors, as
+    far as the profile runs on the type.
+
+    Raises:
+        ReplayError: the round's bytes are no longer kept.
+        TooLargeError: it has too many jobs.
+    """
+    raw = round_bytes(round_)
+    snapshot, decision = decode(raw[0], Snapshot), decode(raw[1], Decision)
+    if len(snapshot.jobs) > MAX_JOBS:
+        raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")
+    measured = Measured(snapshot, decision, frozenset())
+    rows = measured.judged.rows
+    mine = [key for key in rows if key[1] and sight.jobs_of(key[0])]
+    profiles = _profiles(mine, sight)
+    chosen = next((one for one in profiles if one.id == profile), None) if profile else None
+    chosen = chosen or next(iter(profiles), None)
+    if chosen is None or not measured.has_ideals:
+        return Otherwise(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
+    place = rows.index((chosen.seen.tenant, chosen.id))
+    truth, tried = _tried(measured, place, speeds)
+    return Otherwise(
+        profiles=profiles,
+        chosen=chosen,
+        looks_at_speeds=True,
+        gpu_types=tuple(name for name in measured.judged.gpu_types if name in truth.speeds),
+        truth=truth,
+        tried=tried,
+        noise=2 * float(measured.judged.noise[place]),
+        promised=Property.OVERSTATING in promises(snapshot, measured),
+    )
+
+
+def _profiles(keys: list[tuple[int, int]], sight: Sight) -> tuple[OwnProfile, ...]:
+    """Own job types by name; one that was removed since is told by its number."""
+    ids = [profile for _, profile in keys]
+    known = {row.pk: row for row in Profile.objects.filter(id__in=ids)} if ids else {}
+    found = [
+        OwnProfile(
+            id=profile,
+            name=known[profile].name if profile in known else f"job type {profile}",
+            seen=seen,
+            source=known[profile].source if profile in known else "",
+        )
+        for tenant, profile in keys
+        if (seen := sight.of(tenant))
+    ]
+    # One's own before those that only an operator's role lets one see.
+    return tuple(sorted(found, key=lambda row: (not row.seen.you, row.seen.number, row.name)))
+
+
+def _tried(
+    measured: Measured, place: int, speeds: Mapping[str, int]
+) -> tuple[Tried, tuple[Tried, ...]]:
+    profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
+    told = {name: speed for name, speed in profile.speedups if speed}
+    honest = outcome(measured, place)
+    truth = Tried(None, told, honest, 0.0)
+    reports: list[tuple[float | None, Speeds]] = []
+    own = {name: speeds.get(name, speed) for name, speed in told.items()}
+    if own != told:
+        reports.append((None, own))
+    reports += [(factor, factor_told(profile, factor)) for factor in FACTORS]
+    found = []
+    for factor, report in reports:
+        if report == told:
+            continue  # it runs equally fast everywhere, or on one type alone
+        got = outcome_if(measured, place, report)
+        found.append(Tried(factor, report, got, got.throughput - honest.throughput))
+    return truth, tuple(found)

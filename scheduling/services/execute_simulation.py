@@ -1,0 +1,149 @@
+"""Runs one simulation: reads where the pool is, lets it go on, keeps the figures.
+
+No transaction is open and no row is locked while it computes: it reads, closes, and writes a
+short row now and then. Whoever calls it gives it a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.values import HOUR_US, canonical_bytes, sha256_hex
+from evenshare_core.policies.registry import options
+from evenshare_core.simulation.outlook import Outlook, look_ahead
+from evenshare_core.simulation.present import Start
+from evenshare_core.simulation.world import Rules
+from scheduling.engine.clock import read_clock, wall_now
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.models import Simulation
+from scheduling.selectors.work_left import work_left
+from scheduling.services.simulations import State, mine, simulation_beat, simulation_given_up
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+BEAT_S = 1.0
+WALL_S = 600
+ORPHAN_WORDS = (
+    "The worker that started it was stopped. Nothing was changed; start it again once workers run."
+)
+
+
+class NotWantedError(Exception):
+    """It was cancelled or given up meanwhile."""
+
+
+class GivenUpError(Exception):
+    """It cannot go on; the message says why and what to do."""
+
+
+def execute_simulation(
+    simulation_id: int,
+    claim: str,
+    *,
+    timer: Callable[[], float],
+    is_orphan: Callable[[], bool] = lambda: False,
+) -> str:
+    """Run a claimed simulation to its end; return its state then ("" where it is not wanted).
+
+    `timer` gives seconds; `is_orphan` tells whether nobody is left who would end this process.
+    """
+    with site_scope():
+        row = mine(simulation_id, claim).select_related("pool").first()
+    if row is None:
+        return ""
+    try:
+        result = _simulate(row, timer, is_orphan)
+    except NotWantedError:
+        return ""
+    except Exception as error:
+        words = str(error)
+        if not isinstance(error, GivenUpError):
+            log.exception("simulation.failed", simulation=simulation_id, pool=row.pool.name)
+            words = f"It failed: {type(error).__name__}: {error}. Nothing was changed."
+        simulation_given_up(simulation_id, claim, words)
+        return State.FAILED
+    with site_scope():
+        fields = {"state": State.DONE, "result": result, "progress_milli": 1000}
+        done = mine(simulation_id, claim).update(**fields, ended_at=wall_now())
+    log.info("simulation.done", simulation=simulation_id, pool=row.pool.name, kept=bool(done))
+    return State.DONE if done else ""
+
+
+def _simulate(
+    row: Simulation, timer: Callable[[], float], is_orphan: Callable[[], bool]
+) -> dict[str, Any]:
+    pool_id = row.pool_id
+    with site_scope():
+        now = read_clock(pool_id)
+        number, at = next_number(pool_id), next_instant(pool_id, now)
+    snapshot = read_snapshot(pool_id, number=number, at=at)
+    with site_scope():
+        work, assumed = work_left(snapshot)
+        digest = sha256_hex(canonical_bytes(snapshot))
+        mine(row.pk, row.claim).update(at=from_us(snapshot.at_us), snapshot_sha256=digest)
+    start = Start(snapshot, work)
+    until_us = snapshot.at_us + row.hours * HOUR_US
+    present = start.rules
+    wanted = [present]
+    if _differs(row, present):
+        wanted.append(_instead(present, row))
+    runs: list[Outlook] = []
+    beat = _Beat(row, timer, is_orphan)
+    for index, rules in enumerate(wanted):
+        beat.of(index, len(wanted), snapshot.at_us, until_us)
+        runs.append(look_ahead(start, rules, until_us=until_us, progress=beat))
+    return {
+        "gpus": start.cluster.capacity,
+        "waiting": len(snapshot.jobs) - len(snapshot.leases),
+        "assumed": asdict(assumed),
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def _differs(row: Simulation, present: Rules) -> bool:
+    """Whether another policy or another option was asked for; what is left out has its default."""
+    if row.policy != present.policy:
+        return True
+    return options(row.policy, row.options) != options(row.policy, dict(present.options))
+
+
+def _instead(present: Rules, row: Simulation) -> Rules:
+    return Rules(row.policy, row.options, present.round_us, present.lease_us, present.seed)
+
+
+class _Beat:
+    """Called after every simulated round: tells how far it is, and whether to go on."""
+
+    def __init__(
+        self, row: Simulation, timer: Callable[[], float], is_orphan: Callable[[], bool]
+    ) -> None:
+        self._row, self._timer, self._is_orphan = row, timer, is_orphan
+        self._began_s = self._last_s = timer()
+        self._part, self._parts, self._from_us, self._until_us = 0, 1, 0, 1
+
+    def of(self, part: int, parts: int, from_us: int, until_us: int) -> None:
+        """Say which of how many runs begins."""
+        self._part, self._parts, self._from_us, self._until_us = part, parts, from_us, until_us
+
+    def __call__(self, at_us: int) -> None:
+        now_s = self._timer()
+        if now_s - self._last_s < BEAT_S:
+            return
+        self._last_s = now_s
+        share = (at_us - self._from_us) / (self._until_us - self._from_us)
+        milli = min(999, int((self._part + share) / self._parts * 1000))
+        if now_s - self._began_s > WALL_S:
+            raise GivenUpError(
+                f"It took longer than {WALL_S // 60} minutes and was given up at {milli // 10} %."
+                " Choose fewer hours or a simpler policy, or ask when fewer jobs are open."
+            )
+        if self._is_orphan():
+            raise GivenUpError(ORPHAN_WORDS)
+        if not simulation_beat(self._row.pk, self._row.claim, milli):
+            raise NotWantedError

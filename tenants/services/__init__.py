@@ -1,0 +1,1 @@
+"""What changes tenants, people and quotas: one transaction each."""

@@ -1,0 +1,174 @@
+"""An operator's changes to tenants, people and memberships. Each is one transaction, recorded."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+
+from django.db import IntegrityError, transaction
+
+from tenants.audit import Actor, write_audit
+from tenants.models import Budget, Membership, Tenant, User
+from tenants.operator_transaction import ChangeError, operation
+
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_USERNAME = re.compile(r"[\w.@+-]{1,150}")
+SWATCHES = 16
+# 120 random bits: nobody guesses it, and it can be typed.
+PASSWORD_BYTES = 15
+
+
+def open_tenant(
+    *, actor: Actor, slug: str, name: str, initials: str, books: Iterable[str]
+) -> Tenant:
+    """Create a tenant with an empty budget in each book.
+
+    Raises:
+        ChangeError: on `slug`, `name` or `initials`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        _raise_any(_tenant_errors(slug, name, initials))
+        tenant = Tenant.objects.create(
+            slug=slug, name=name, initials=initials, swatch=Tenant.objects.count() % SWATCHES
+        )
+        Budget.objects.bulk_create(Budget(tenant=tenant, book=book) for book in sorted(set(books)))
+        after = {"slug": slug, "name": name, "initials": initials}
+        write_audit(actor, "tenant.created", f"tenant {slug}", after=after)
+    return tenant
+
+
+def _tenant_errors(slug: str, name: str, initials: str) -> dict[str, str]:
+    errors = {}
+    if not _SLUG.fullmatch(slug):
+        errors["slug"] = "Use 1 to 63 small letters, digits and hyphens."
+    elif Tenant.objects.filter(slug=slug).exists():
+        errors["slug"] = "There is a tenant of this name already."
+    if not 1 <= len(name) <= 120:
+        errors["name"] = "Write 1 to 120 characters."
+    if not (1 <= len(initials) <= 2 and initials.isalnum()):
+        errors["initials"] = "Write one or two letters or digits."
+    return errors
+
+
+def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Membership:
+    """Give a person a role in a tenant.
+
+    Raises:
+        ChangeError: on `username` or `role`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        _role_check(role)
+        user = User.objects.filter(username=username, is_active=True).first()
+        if user is None:
+            raise ChangeError({"username": "Nobody has this login name. Create the person first."})
+        try:
+            with transaction.atomic():
+                seat = Membership.objects.create(user=user, tenant=tenant, role=role)
+        except IntegrityError:
+            words = "This person is a member already: change the role in the list."
+            raise ChangeError({"username": words}) from None
+        after = {"member": username, "role": role}
+        write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
+    return seat
+
+
+def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -> None:
+    """Change a member's role; the tenant's last manager stays one.
+
+    Raises:
+        ChangeError: on `username` or `role`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        _role_check(role)
+        seat = _seat_locked(tenant, username)
+        if seat.role == role:
+            return
+        if seat.role == Membership.Role.MANAGER:
+            _other_manager_check(tenant, seat, "role")
+        before, seat.role = seat.role, role
+        seat.save(update_fields=["role"])
+        write_audit(
+            actor,
+            "member.role_changed",
+            f"tenant {tenant.slug}",
+            before={"member": username, "role": before},
+            after={"member": username, "role": role},
+        )
+
+
+def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
+    """End a membership; the tenant's last manager stays. The person's jobs are the tenant's.
+
+    Raises:
+        ChangeError: on `username`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        seat = _seat_locked(tenant, username)
+        if seat.role == Membership.Role.MANAGER:
+            _other_manager_check(tenant, seat, "username")
+        before = {"member": username, "role": seat.role}
+        seat.delete()
+        write_audit(actor, "member.removed", f"tenant {tenant.slug}", before=before)
+
+
+def create_user(
+    *, actor: Actor, username: str, first_name: str = "", last_name: str = "", site_role: str = ""
+) -> tuple[User, str]:
+    """Create a person; return them and their first password, which is kept nowhere.
+
+    Raises:
+        ChangeError: on `username` or `site_role`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        errors = {}
+        if not _USERNAME.fullmatch(username):
+            errors["username"] = "Use up to 150 letters, digits and @ . + - _"
+        elif User.objects.filter(username__iexact=username).exists():
+            errors["username"] = "There is a person of this login name already."
+        if site_role not in User.SiteRole.values:
+            errors["site_role"] = "Choose one of the roles."
+        _raise_any(errors)
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        user = User(
+            username=username,
+            first_name=first_name[:150],
+            last_name=last_name[:150],
+            site_role=site_role,
+        )
+        user.set_password(password)
+        user.save()
+        after = {"username": username, "site_role": site_role}
+        write_audit(actor, "person.created", f"person {username}", after=after)
+    return user, password
+
+
+def _role_check(role: str) -> None:
+    if role not in Membership.Role.values:
+        raise ChangeError({"role": "Choose viewer, member or manager."})
+
+
+def _seat_locked(tenant: Tenant, username: str) -> Membership:
+    # The tenant's row first: two requests cannot each take away one of the last two managers.
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    seat = Membership.objects.filter(tenant=tenant, user__username=username).first()
+    if seat is None:
+        raise ChangeError({"username": "This person is not a member (any more)."})
+    return seat
+
+
+def _other_manager_check(tenant: Tenant, seat: Membership, field: str) -> None:
+    managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
+    if not managers.exclude(pk=seat.pk).exists():
+        words = "The last manager stays: make somebody else a manager first."
+        raise ChangeError({field: words})
+
+
+def _raise_any(errors: dict[str, str]) -> None:
+    if errors:
+        raise ChangeError(errors)

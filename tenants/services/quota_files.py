@@ -1,0 +1,225 @@
+"""Brings quotas to what a reviewed file says: a plan to look at, then all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db import IntegrityError, transaction
+
+from tenants.audit import Actor, write_audit
+from tenants.models import Quota, Tenant
+from tenants.operator_transaction import operation
+from tenants.periods import Period
+from tenants.quota_files import (
+    Finding,
+    Name,
+    QuotaChange,
+    QuotaFileError,
+    QuotaLine,
+    peak,
+    periods_from,
+    replace_periods,
+    rows_told,
+    wanted_periods,
+)
+from tenants.services.quotas import (
+    SAVED,
+    Key,
+    QuotaPlan,
+    make_budgets,
+    quota_periods,
+    told,
+    write_periods,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolToday:
+    """What a plan needs of a pool: its time, the live GPUs of each type, its next round."""
+
+    id: int
+    name: str
+    book: str
+    now: datetime
+    capacity: Mapping[str, int]
+    next_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSum:
+    """All quotas of a type in a pool: GPUs now, the most from now on (since `at`), live GPUs."""
+
+    pool: str
+    gpu_type: str
+    now: int
+    most: int
+    at: datetime
+    capacity: int
+
+    @property
+    def over(self) -> int:
+        """GPUs that the quotas promise beyond what is there; effective quotas then shrink."""
+        return max(0, self.most - self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What a file would change, and the sums that would then hold."""
+
+    changes: tuple[QuotaChange, ...]
+    sums: tuple[QuotaSum, ...]
+    plans: tuple[tuple[PoolToday, QuotaPlan], ...]
+
+
+def plan_quota_sync(
+    lines: Sequence[QuotaLine], pools: Mapping[str, PoolToday], types: Mapping[str, int]
+) -> SyncPlan:
+    """Return what the rows of a file would change in `pools`, which hold all that it names.
+
+    A quota of such a pool that the file does not name ends now. `types` are ids by name.
+
+    Raises:
+        QuotaFileError: a row names a pool, type or tenant that there is not.
+    """
+    tenants = dict(Tenant.objects.values_list("slug", "id"))
+    _check_names(lines, pools, types, tenants)
+    changes: list[QuotaChange] = []
+    sums: list[QuotaSum] = []
+    plans: list[tuple[PoolToday, QuotaPlan]] = []
+    slugs = {id_: slug for slug, id_ in tenants.items()}
+    names = {id_: name for name, id_ in types.items()}
+    for pool in (pools[name] for name in sorted(pools)):
+        mine = [line for line in lines if line.name[1] == pool.name]
+        plan, later = _pool_plan(pool, mine, types, tenants)
+        plans.append((pool, plan))
+        changes += [
+            QuotaChange(
+                (slugs[key[0]], pool.name, names[key[1]]),
+                periods_from(plan.before[key], pool.now),
+                periods_from(plan.after[key], pool.now),
+            )
+            for key in plan.keys
+        ]
+        sums += _sums(pool, later, names)
+    return SyncPlan(tuple(sorted(changes, key=lambda one: one.name)), tuple(sums), tuple(plans))
+
+
+def _check_names(
+    lines: Iterable[QuotaLine],
+    pools: Mapping[str, PoolToday],
+    types: Mapping[str, int],
+    tenants: Mapping[str, int],
+) -> None:
+    findings = [
+        Finding(line.line, field, f"there is no {words} {name!a} here")
+        for line in lines
+        for field, words, name, known in (
+            ("tenant", "tenant", line.name[0], tenants),
+            ("pool", "pool", line.name[1], pools),
+            ("gpu_type", "GPU type", line.name[2], types),
+        )
+        if name not in known
+    ]
+    if findings:
+        raise QuotaFileError(findings)
+
+
+def _pool_plan(
+    pool: PoolToday,
+    lines: Sequence[QuotaLine],
+    types: Mapping[str, int],
+    tenants: Mapping[str, int],
+) -> tuple[QuotaPlan, dict[Key, tuple[Period, ...]]]:
+    """The pool's plan, and all its quotas as they would be from now on."""
+    by_key: dict[Key, list[QuotaLine]] = {}
+    for line in lines:
+        by_key.setdefault((tenants[line.name[0]], types[line.name[2]]), []).append(line)
+    present = quota_periods(pool.id, pool.now)
+    before: dict[Key, tuple[Period, ...]] = {}
+    after: dict[Key, tuple[Period, ...]] = {}
+    later: dict[Key, tuple[Period, ...]] = {}
+    for key in sorted({*present, *by_key}):
+        old = present.get(key, ())
+        new = replace_periods(old, wanted_periods(by_key.get(key, ()), pool.now), pool.now)
+        later[key] = periods_from(new, pool.now)
+        if new != old:
+            before[key], after[key] = old, new
+    return QuotaPlan(pool.id, pool.now, before, after), later
+
+
+def _sums(
+    pool: PoolToday, later: Mapping[Key, tuple[Period, ...]], names: Mapping[int, str]
+) -> list[QuotaSum]:
+    kinds = sorted({names[key[1]] for key in later} | set(pool.capacity))
+    sums = []
+    for kind in kinds:
+        rows = [periods for key, periods in later.items() if names[key[1]] == kind]
+        now, most, at = peak(rows, pool.now)
+        sums.append(QuotaSum(pool.name, kind, now, most, at, pool.capacity.get(kind, 0)))
+    return sums
+
+
+def sync_quotas(
+    *,
+    actor: Actor,
+    lines: Sequence[QuotaLine],
+    pools: Mapping[str, PoolToday],
+    types: Mapping[str, int],
+    reason: str,
+) -> SyncPlan:
+    """Make the quotas of `pools` what a file says, with a record per pool; return what changed.
+
+    Raises:
+        QuotaFileError: as `plan_quota_sync`, or somebody else changed quotas at this moment.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        # Planned again on locked rows: what was shown may be a minute old.
+        ids = sorted(pool.id for pool in pools.values())
+        list(Quota.objects.select_for_update().filter(pool_id__in=ids).order_by("id"))
+        plan = plan_quota_sync(lines, pools, types)
+        for pool, one in plan.plans:
+            if one.after:
+                _save(actor, pool, one, reason)
+    return plan
+
+
+def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
+    make_budgets(plan, pool.book)
+    try:
+        # A quota that is made at this moment is not locked: the constraint decides.
+        with transaction.atomic():
+            for key in plan.keys:
+                write_periods(pool.id, key, plan.before[key], plan.after[key])
+    except IntegrityError as error:
+        finding = Finding(0, "", f"somebody changes the quotas of {pool.name}: try again")
+        raise QuotaFileError([finding]) from error
+    write_audit(
+        actor,
+        SAVED,
+        f"pool {pool.name}",
+        before={"periods": told(plan.before)},
+        after={
+            "periods": told(plan.after),
+            "since": pool.now.isoformat(),
+            "planned_at": pool.now.isoformat(),
+            "next_round": pool.next_round,
+        },
+        reason=reason,
+    )
+
+
+def quotas_told(
+    pools: Iterable[PoolToday], types: Mapping[str, int], *, history: bool
+) -> list[dict[str, str]]:
+    """Return the quotas of pools as rows of a file: from now on, or all that ever were."""
+    slugs = dict(Tenant.objects.values_list("id", "slug"))
+    names = {id_: name for name, id_ in types.items()}
+    first = datetime.min.replace(tzinfo=UTC)
+    periods: dict[Name, Sequence[Period]] = {}
+    for pool in pools:
+        for key, rows in quota_periods(pool.id, first if history else pool.now).items():
+            periods[slugs[key[0]], pool.name, names[key[1]]] = rows
+    return rows_told(periods)

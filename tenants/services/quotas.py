@@ -1,0 +1,289 @@
+"""An operator's changes to quotas: planned as periods, saved in one transaction, undone as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from evenshare_core.domain.entitlements import Mode
+from tenants.audit import Actor, write_audit
+from tenants.models import AuditRecord, Budget, Quota, Tenant
+from tenants.operator_transaction import ChangeError, operation
+from tenants.periods import OverlapError, Period, Terms, set_periods
+
+SAVED, UNDONE = "quota.saved", "quota.undone"
+GPUS_MAX = 1_000_000
+# (tenant id, GPU type id)
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEdit:
+    """What shall hold for one tenant and GPU type; terms None ends the quota."""
+
+    tenant: int
+    gpu_type: int
+    terms: Terms | None
+    until: datetime | None
+
+    @property
+    def key(self) -> Key:
+        """Whose quota, of what."""
+        return self.tenant, self.gpu_type
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPlan:
+    """The periods of each changed quota, before and after; from `since` on."""
+
+    pool: int
+    since: datetime
+    before: Mapping[Key, tuple[Period, ...]]
+    after: Mapping[Key, tuple[Period, ...]]
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The quotas that change."""
+        return tuple(sorted(self.after))
+
+
+def field_of(key: Key, name: str) -> str:
+    """The name of a grid's field: `gpus-7-1` of tenant 7 and type 1."""
+    return f"{name}-{key[0]}-{key[1]}"
+
+
+def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]]:
+    """Return a pool's quotas that hold at `since` or later, in time order."""
+    periods: dict[Key, list[Period]] = {}
+    for row in _rows(pool_id, since):
+        periods.setdefault((row.tenant_id, row.gpu_type_id), []).append(_period(row))
+    return {key: tuple(rows) for key, rows in periods.items()}
+
+
+def basis_of(pool_id: int, now: datetime) -> str:
+    """A digest of what is planned for a pool: it changes when anybody changes a quota."""
+    told = repr(sorted(quota_periods(pool_id, now).items()))
+    return sha256(told.encode()).hexdigest()[:16]
+
+
+def plan_quotas(
+    pool_id: int, edits: Iterable[QuotaEdit], *, since: datetime, now: datetime
+) -> QuotaPlan:
+    """Return what `edits` from `since` on (pool time, not past) would make of a pool's quotas.
+
+    Raises:
+        ChangeError: by field of the grid (`field_of`), or on `since`.
+    """
+    if since < now:
+        raise ChangeError({"since": "This is past: what was is not changed."})
+    present = quota_periods(pool_id, now)
+    errors: dict[str, str] = {}
+    before: dict[Key, tuple[Period, ...]] = {}
+    after: dict[Key, tuple[Period, ...]] = {}
+    for edit in edits:
+        found = _edit_errors(edit, since)
+        old = present.get(edit.key, ())
+        if not found:
+            try:
+                new = set_periods(old, since=since, until=edit.until, terms=edit.terms)
+            except OverlapError as error:
+                found = {field_of(edit.key, "until"): _overlap_words(error.period)}
+            else:
+                if new != old:
+                    before[edit.key], after[edit.key] = old, new
+        errors |= found
+    if errors:
+        raise ChangeError(errors)
+    return QuotaPlan(pool_id, since, before, after)
+
+
+def _overlap_words(period: Period) -> str:
+    begins = f"{period.since:%Y-%m-%d %H:%M}"
+    return f"A period with {period.terms.gpus} GPUs begins {begins}: end this one by then."
+
+
+def _edit_errors(edit: QuotaEdit, since: datetime) -> dict[str, str]:
+    errors = {}
+    if edit.until is not None and edit.until <= since:
+        errors[field_of(edit.key, "until")] = "It must end after it begins."
+    terms = edit.terms
+    if terms is None:
+        return errors
+    if not 0 <= terms.gpus <= GPUS_MAX:
+        errors[field_of(edit.key, "gpus")] = f"Write 0 to {GPUS_MAX:,}, or nothing for no quota."
+    if terms.mode not in [mode.value for mode in Mode]:
+        errors[field_of(edit.key, "mode")] = "Choose one of the modes."
+    for name, limit in (("borrow", terms.borrow_limit), ("lend", terms.lend_limit)):
+        if limit is not None and not 0 <= limit <= GPUS_MAX:
+            errors[field_of(edit.key, name)] = f"Write 0 to {GPUS_MAX:,}, or nothing for no limit."
+    return errors
+
+
+def save_quotas(
+    *,
+    actor: Actor,
+    pool_id: int,
+    pool_name: str,
+    book: str,
+    edits: Sequence[QuotaEdit],
+    since: datetime,
+    now: datetime,
+    basis: str,
+    next_round: int,
+    reason: str = "",
+) -> AuditRecord | None:
+    """Save edits from `since` on; return their record, or None where they change nothing.
+
+    `basis` is what the editor saw (`basis_of`): a change of somebody else since is no surprise.
+    `next_round` is kept beside the record: until that round, the change can be undone.
+
+    Raises:
+        ChangeError: by field of the grid, on `since` or on `basis`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        if basis_of(pool_id, now) != basis:
+            raise ChangeError({"basis": "Somebody changed these quotas meanwhile: look again."})
+        plan = plan_quotas(pool_id, edits, since=since, now=now)
+        if not plan.after:
+            return None
+        make_budgets(plan, book)
+        try:
+            # Another save at this moment: the constraint on overlaps decides who was first.
+            with transaction.atomic():
+                for key in plan.keys:
+                    write_periods(pool_id, key, plan.before[key], plan.after[key])
+        except IntegrityError as error:
+            raise ChangeError({"basis": "Somebody changed these quotas: look again."}) from error
+        return write_audit(
+            actor,
+            SAVED,
+            f"pool {pool_name}",
+            before={"periods": told(plan.before)},
+            after={
+                "periods": told(plan.after),
+                "since": since.isoformat(),
+                "planned_at": now.isoformat(),
+                "next_round": next_round,
+            },
+            reason=reason,
+        )
+
+
+def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) -> AuditRecord:
+    """Take a saved change back, as long as no round has passed and nobody changed more.
+
+    Raises:
+        ChangeError: on `record`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        rows = AuditRecord.objects.filter(pk=record_id, action=SAVED)
+        record = rows.first()
+        if record is None or record.after["next_round"] != next_round:
+            words = "A round has used it since: change the quota again instead."
+            raise ChangeError({"record": words})
+        planned_at = datetime.fromisoformat(record.after["planned_at"])
+        before, after = read(record.before["periods"]), read(record.after["periods"])
+        for key in sorted(set(before) | set(after)):
+            expected = after.get(key, ())
+            if _still(pool_id, key, planned_at, expected) != set(expected):
+                raise ChangeError({"record": "Somebody changed it since: nothing was undone."})
+            write_periods(pool_id, key, expected, before.get(key, ()))
+        return write_audit(
+            actor,
+            UNDONE,
+            record.subject,
+            before={"periods": record.after["periods"]},
+            after={"periods": record.before["periods"], "undoes": record.pk},
+        )
+
+
+def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Period]) -> set[Period]:
+    """The periods that are there now; one that had ended before the change does not count."""
+    rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
+    rows = rows.filter(Q(valid_until__isnull=True) | Q(valid_until__gte=planned_at))
+    found = {_period(row) for row in rows}
+    return {period for period in found if period in expected or period.until != planned_at}
+
+
+def write_periods(
+    pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
+) -> None:
+    """Turn some periods into others: deletes, then new ends, then inserts, so none overlaps."""
+    rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
+    ends = {(period.since, period.terms): period.until for period in after}
+    stay = [period for period in before if (period.since, period.terms) in ends]
+    rows.filter(valid_from__in=[period.since for period in before if period not in stay]).delete()
+    for period in stay:
+        until = ends.pop((period.since, period.terms))
+        if until != period.until:
+            rows.filter(valid_from=period.since).update(valid_until=until)
+    Quota.objects.bulk_create(
+        Quota(
+            tenant_id=key[0],
+            pool_id=pool_id,
+            gpu_type_id=key[1],
+            gpus=terms.gpus,
+            valid_from=since,
+            valid_until=until,
+            mode=terms.mode,
+            borrow_limit=terms.borrow_limit,
+            lend_limit=terms.lend_limit,
+        )
+        for (since, terms), until in ends.items()
+    )
+
+
+def make_budgets(plan: QuotaPlan, book: str) -> None:
+    """A tenant that gets its first quota of a book needs a budget there."""
+    for tenant_id in {key[0] for key in plan.keys}:
+        Budget.objects.get_or_create(tenant_id=tenant_id, book=book)
+
+
+def _rows(pool_id: int, since: datetime) -> Iterable[Quota]:
+    rows = Quota.objects.filter(pool_id=pool_id).order_by("tenant", "gpu_type", "valid_from")
+    return rows.filter(Q(valid_until__isnull=True) | Q(valid_until__gt=since))
+
+
+def _period(row: Quota) -> Period:
+    terms = Terms(row.gpus, row.mode, row.borrow_limit, row.lend_limit)
+    return Period(terms, row.valid_from, row.valid_until)
+
+
+def told(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
+    """Write periods as plain data for the audit log; `read` is its inverse."""
+    names = dict(Tenant.objects.values_list("id", "slug"))
+    return [
+        {
+            "tenant": key[0],
+            "name": names.get(key[0], ""),
+            "gpu_type": key[1],
+            "gpus": period.terms.gpus,
+            "mode": period.terms.mode,
+            "borrow_limit": period.terms.borrow_limit,
+            "lend_limit": period.terms.lend_limit,
+            "since": period.since.isoformat(),
+            "until": period.until.isoformat() if period.until else None,
+        }
+        for key in sorted(periods)
+        for period in periods[key]
+    ]
+
+
+def read(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
+    """Read periods that `told` wrote."""
+    periods: dict[Key, tuple[Period, ...]] = {}
+    for row in rows:
+        terms = Terms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])
+        until = datetime.fromisoformat(row["until"]) if row["until"] else None
+        period = Period(terms, datetime.fromisoformat(row["since"]), until)
+        key = (row["tenant"], row["gpu_type"])
+        periods[key] = (*periods.get(key, ()), period)
+    return periods

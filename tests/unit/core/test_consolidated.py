@@ -1,0 +1,120 @@
+"""Consolidated placement: fewest nodes, best fit, free GPUs before those of ended leases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.leases import Lease
+from evenshare_core.placement.consolidated import FreeGpus, Room, rooms
+
+
+def least_nodes(free: dict[int, int], gpus: int) -> int:
+    """How few nodes could hold the gang: the fullest first is optimal."""
+    count, left = 0, gpus
+    for size in sorted(free.values(), reverse=True):
+        if left <= 0:
+            break
+        left -= size
+        count += 1
+    return count
+
+
+class TestFind:
+    @pytest.mark.parametrize(
+        ("free", "gpus", "expected"),
+        [
+            ({1: 8, 2: 4, 3: 4}, 4, ((2, 4),)),  # least hole, lowest id
+            ({1: 8, 2: 3}, 4, ((1, 4),)),
+            ({1: 3, 2: 3}, 4, None),  # fits a node, so it is not split
+            ({1: 8, 2: 8, 3: 4}, 12, ((1, 8), (3, 4))),  # the rest takes the least hole
+            ({1: 8, 2: 6, 3: 3, 4: 3}, 16, ((1, 8), (2, 6), (3, 2))),
+            ({1: 8, 2: 7}, 16, None),
+        ],
+    )
+    def test_places(self, free: dict[int, int], gpus: int, expected: Placement | None) -> None:
+        assert FreeGpus(free, 8).find(gpus) == expected
+
+    def test_spread_may_split_what_fits_a_node(self) -> None:
+        free = FreeGpus({1: 3, 2: 3, 3: 1}, 8)
+        assert free.find(4, spread=True) == ((1, 3), (3, 1))
+        assert free.find(8, spread=True) is None
+
+    @given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.data())
+    def test_takes_the_fewest_nodes_and_never_more_than_is_free(
+        self, counts: list[int], data: st.DataObject
+    ) -> None:
+        free = FreeGpus(dict(enumerate(counts)), 8)
+        given_back: list[Placement] = []
+        for _ in range(data.draw(st.integers(1, 10))):
+            gpus, spread = data.draw(st.integers(1, 24)), data.draw(st.booleans())
+            placement = free.find(gpus, spread=spread)
+            assert (placement is not None) == free.fits(gpus, spread=spread)
+            if placement is None:
+                one_node = gpus <= 8 and not spread
+                assert (max(free.free.values()) if one_node else free.total) < gpus
+                continue
+            assert sum(count for _, count in placement) == gpus
+            assert all(0 < count <= free.free[node] for node, count in placement)
+            assert len(placement) == least_nodes(free.free, gpus)
+            free.take(placement)
+            given_back.append(placement)
+            if data.draw(st.booleans()):
+                free.give(given_back.pop())
+            assert free.total == sum(free.free.values())
+            assert free.largest_hole() == max(free.free.values())
+
+    def test_cannot_take_what_is_not_free(self) -> None:
+        with pytest.raises(ValueError, match="node 1"):
+            FreeGpus({1: 3}, 8).take(((1, 4),))
+
+
+def room(gpus: dict[int, int], kept: dict[int, int], ended: dict[int, int]) -> Room:
+    return Room(gpus, kept, ended)
+
+
+class TestRoom:
+    def test_takes_free_gpus_before_those_of_ended_leases(self) -> None:
+        a = room({1: 8, 2: 8}, {}, {1: 4})
+        assert a.place(4) == ((1, 4),)  # the free half of node 1
+        assert a.renew(((1, 4),))
+
+    def test_takes_ended_leases_only_when_it_must(self) -> None:
+        a = room({1: 8}, {}, {1: 8})
+        assert a.place(4) == ((1, 4),)
+        assert not a.renew(((1, 8),))  # its GPUs were taken
+        assert a.free.total == 4  # what is left of them is nobody's now
+
+    def test_a_refused_lease_frees_its_gpus(self) -> None:
+        a = room({1: 8}, {1: 2}, {1: 6})
+        assert a.free.total == 0
+        a.drop(((1, 6),))
+        assert a.free.total == 6
+
+    def test_a_drained_node_cannot_renew(self) -> None:
+        assert not room({1: 0, 2: 8}, {}, {1: 4}).renew(((1, 4),))
+
+    def test_what_is_held_back_is_nobodys(self) -> None:
+        a = room({1: 8, 2: 8}, {2: 4}, {1: 8})
+        a.hold_back(((1, 6),))
+        assert a.held_back == {1: 6}
+        assert (a.reach.total, a.free.total) == (6, 4)
+        assert not a.renew(((1, 8),))
+        assert a.would_fit_unheld(8)
+        assert not a.would_fit_unheld(13)
+
+    def test_rooms_are_per_type_and_count_leases_by_their_end(self) -> None:
+        def lease(number: int, node: int, expires_us: int, protected_us: int = 0) -> Lease:
+            return Lease(
+                number, number, 1, "a", ((node, 2),), 0, expires_us, 1, 2, 0, 0, protected_us
+            )
+
+        found = rooms(
+            [Node(1, "a", 8), Node(2, "b", 4)],
+            [lease(1, 1, 10), lease(2, 1, 11), lease(3, 1, 10, 20), lease(4, 9, 10)],
+            at_us=10,
+        )
+        assert (found["a"].reach.total, found["a"].free.total) == (4, 2)
+        assert found["b"].reach.total == 4

@@ -1,0 +1,174 @@
+"""Envy, sharing incentive, Pareto slack and misreports, on cases small enough to do by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.fairness.pareto import pareto_slack
+from evenshare_core.fairness.properties import (
+    Array,
+    ShapeError,
+    capacity_use,
+    envy_matrix,
+    misreport,
+    probe,
+    sharing_incentive,
+    throughput_spread,
+    throughputs,
+)
+
+
+def arr(*rows: Sequence[float] | float) -> Array:
+    return np.array(rows, float)
+
+
+# OEF's E6: W = (1,2), (1,5), one GPU of each type.
+W6, M6 = arr((1, 2), (1, 5)), arr(1, 1)
+COOPERATIVE6 = arr((1, 0.25), (0, 0.75))
+
+
+class TestEnvy:
+    def test_of_the_papers_cooperative_optimum_is_nobodys(self) -> None:
+        envy = envy_matrix(W6, COOPERATIVE6, np.ones(2))
+        # The first is indifferent, 2 x 0.75 = 1 + 2 x 0.25; the second far from it.
+        assert envy == pytest.approx(arr((0, 0), (-1.5, 0)))
+
+    def test_is_what_a_row_would_gain_with_anothers_share(self) -> None:
+        envy = envy_matrix(W6, arr((1, 0), (0, 1)), np.ones(2))
+        assert envy.tolist() == [[0, 1], [-4, 0]]
+
+    def test_is_by_unit_of_weight(self) -> None:
+        """Twice the weight may hold twice the share: nobody envies."""
+        envy = envy_matrix(arr((1,), (1,)), arr((2,), (1,)), arr(2, 1))
+        assert envy.tolist() == [[0, 0], [0, 0]]
+
+    def test_is_no_more_than_a_row_could_use_of_anothers_share(self) -> None:
+        """The first may use one GPU: the fast one, and not the two that the second has besides."""
+        shares = arr((1, 0), (2, 1))
+        assert envy_matrix(W6, shares, np.ones(2)).tolist() == [[0, 3], [-6, 0]]
+        limited = envy_matrix(W6, shares, np.ones(2), limits=arr(1, 9))
+        assert limited.tolist() == [[0, 1], [-6, 0]]
+
+    def test_of_equal_shares_is_zero_whatever_the_speeds(self) -> None:
+        assert not envy_matrix(W6, arr((0.5, 0.5), (0.5, 0.5)), np.ones(2)).any()
+
+    @pytest.mark.parametrize(
+        ("speedups", "shares", "weights"),
+        [
+            (arr((1, 2)), arr((1, 2), (1, 2)), arr(1)),
+            (arr((1, 2)), arr((1, 2)), arr(0)),
+            (arr((1, -2)), arr((1, 2)), arr(1)),
+            (arr((1, np.nan)), arr((1, 2)), arr(1)),
+        ],
+    )
+    def test_is_not_measured_where_arrays_make_no_sense(
+        self, speedups: Array, shares: Array, weights: Array
+    ) -> None:
+        with pytest.raises(ShapeError):
+            envy_matrix(speedups, shares, weights)
+
+
+class TestSharingIncentive:
+    def test_compares_with_the_weighted_equal_split(self) -> None:
+        got, alone = sharing_incentive(W6, COOPERATIVE6, M6, np.ones(2))
+        assert (got.tolist(), alone.tolist()) == ([1.5, 3.75], [1.5, 3.0])
+
+    def test_of_a_greater_weight_asks_for_more(self) -> None:
+        _, alone = sharing_incentive(W6, COOPERATIVE6, M6, arr(1, 3))
+        assert alone.tolist() == [0.75, 4.5]
+
+    def test_counts_no_more_gpus_than_a_row_can_use_the_fastest_first(self) -> None:
+        w, m, pi = arr((1, 2), (1, 5)), arr(8, 8), np.ones(2)
+        _, alone = sharing_incentive(w, np.zeros((2, 2)), m, pi, limits=arr(5, 100))
+        assert alone.tolist() == [4 * 2 + 1, 4 + 4 * 5]
+
+    def test_of_nobody_is_empty(self) -> None:
+        none = np.zeros((0, 2))
+        got, alone = sharing_incentive(none, none, M6, np.zeros(0))
+        assert got.size == alone.size == 0
+
+
+class TestParetoSlack:
+    def test_of_an_efficient_allocation_is_zero(self) -> None:
+        assert pareto_slack(W6, COOPERATIVE6, M6) == pytest.approx(0, abs=1e-7)
+
+    def test_of_the_papers_counterexample_is_what_it_leaves(self) -> None:
+        """Cooperative OEF is not Pareto-efficient: E = (1, 8, 10) can be (1, 8, 10.6667)."""
+        w = arr((1, 1, 1), (1, 4, 12), (1, 4, 16))
+        assert pareto_slack(w, arr((1, 0, 0), (0, 1, 1 / 3), (0, 0, 2 / 3)), np.ones(3)) < 1e-7
+        optimum = arr((1, 0, 0), (0, 0.5, 0.5), (0, 0.5, 0.5))
+        assert throughputs(w, optimum).tolist() == [1, 8, 10]
+        found = pareto_slack(w, optimum, np.ones(3))
+        assert found == pytest.approx(2 / 3)
+
+    def test_counts_idle_gpus(self) -> None:
+        assert pareto_slack(arr((1, 2)), arr((1, 0)), arr(1, 3)) == pytest.approx(6)
+
+    def test_leaves_out_what_a_row_could_not_use(self) -> None:
+        found = pareto_slack(arr((1, 2)), arr((1, 0)), arr(1, 3), limits=arr(1))
+        assert found == pytest.approx(1)
+
+    def test_of_more_than_there_is_is_still_a_number(self) -> None:
+        assert pareto_slack(arr((1, 2)), arr((2, 5)), arr(1, 3)) == pytest.approx(0, abs=1e-7)
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(0, 2**32 - 1))
+    def test_is_never_negative_and_never_above_the_best_total(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        n, k = rng.integers(1, 6), rng.integers(1, 4)
+        w = 1 + 4 * rng.random((n, k))
+        m = rng.integers(1, 9, k).astype(float)
+        x = rng.dirichlet(np.ones(n), k).T * m
+        slack = pareto_slack(w, x, m)
+        assert 0 <= slack <= float((w.max(axis=0) * m).sum() - throughputs(w, x).sum()) + 1e-6
+
+
+class TestSpreadAndUse:
+    def test_of_equal_throughputs_per_weight_is_zero(self) -> None:
+        w, x = arr((1, 2), (1, 5)), arr((1, 1 / 3), (0, 2 / 3))
+        assert throughput_spread(w, x, arr(1, 2)) == pytest.approx(0)
+        assert throughput_spread(w, x, arr(1, 1)) == pytest.approx(0.5)
+
+    def test_sums_what_is_given_by_type(self) -> None:
+        assert capacity_use(COOPERATIVE6).tolist() == [1, 1]
+
+
+class TestAMisreport:
+    def test_moves_every_type_but_the_slowest(self) -> None:
+        assert misreport(arr(1, 2, 4), 1.5).tolist() == [1, 3, 6]
+
+    def test_never_says_slower_than_the_slowest(self) -> None:
+        assert misreport(arr(1, 2, 4), 0.4).tolist() == [1, 1, 1.6]
+
+    def test_leaves_a_type_that_cannot_run(self) -> None:
+        assert misreport(arr(0, 2, 4), 2).tolist() == [0, 2, 8]
+        assert misreport(arr(0, 0), 2).tolist() == [0, 0]
+
+    def test_is_valued_by_the_true_speeds(self) -> None:
+        """A rule that gives the fast GPU to who reports the most of it."""
+
+        def greedy(reported: Array) -> Array:
+            first = int(reported[0, 1] > reported[1, 1])
+            return arr((0, 1), (1, 0)) if first else arr((1, 0), (0, 1))
+
+        truth, over = probe(W6, 0, greedy, (1.1, 3.0))
+        assert (truth.honest, truth.misreported, truth.gain) == (1, 1, 0)
+        assert (over.factor, over.misreported, over.gain) == (3.0, 2, 1)
+
+    def test_down_can_gain_under_equal_throughputs(self) -> None:
+        """OEF (9), W = (1,2), (1,5): u2 says 2 and gets 3.75 instead of 2.142857."""
+
+        def equal(reported: Array) -> Array:
+            a, b = reported[0, 1], reported[1, 1]
+            # All of the slow type to the first: 1 + a y = b (1 - y).
+            y = (b - 1) / (a + b)
+            return arr((1, y), (0, 1 - y))
+
+        (down,) = probe(W6, 1, equal, (0.4,))
+        assert down.honest == pytest.approx(15 / 7)
+        assert down.misreported == pytest.approx(3.75)

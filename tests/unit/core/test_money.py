@@ -1,0 +1,134 @@
+"""Fixed point: exact, finite, and never a float."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.money.fixed_point import (
+    HOUR_US,
+    LIMIT_MICRO,
+    charge_micro,
+    largest_remainder,
+    round_half_even,
+    to_credits,
+    to_micro,
+)
+
+AMOUNTS = st.integers(min_value=-LIMIT_MICRO + 1, max_value=LIMIT_MICRO - 1)
+
+
+class TestConversion:
+    @given(AMOUNTS)
+    def test_there_and_back_is_the_same(self, micro: int) -> None:
+        assert to_micro(to_credits(micro)) == micro
+
+    @given(AMOUNTS)
+    def test_has_six_places(self, micro: int) -> None:
+        assert to_credits(micro).as_tuple().exponent == -6
+        assert Fraction(to_credits(micro)) == Fraction(micro, 1_000_000)
+
+    @pytest.mark.parametrize("amount", [0.1, 1, "1", None, True])
+    def test_of_anything_but_a_decimal_is_an_error(self, amount: Any) -> None:
+        with pytest.raises(TypeError):
+            to_micro(amount)
+
+    @pytest.mark.parametrize("micro", [0.0, 1.5, Decimal(1), "1", True])
+    def test_of_anything_but_an_int_is_an_error(self, micro: Any) -> None:
+        with pytest.raises(TypeError):
+            to_credits(micro)
+
+    @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "0.0000001", "1e14", "-1e14"])
+    def test_of_what_the_column_cannot_hold_is_an_error(self, text: str) -> None:
+        with pytest.raises(ValueError):
+            to_micro(Decimal(text))
+
+    @pytest.mark.parametrize("text", ["1.50", "1.5000000000", "1E+2", "-0.000001"])
+    def test_takes_every_spelling(self, text: str) -> None:
+        assert Fraction(to_micro(Decimal(text)), 1_000_000) == Fraction(text)
+
+
+class TestCharge:
+    @pytest.mark.parametrize(
+        ("gpus", "price_micro", "held_us", "expected"),
+        [
+            (2, 3_000_000, HOUR_US, 6_000_000),
+            (2, 3_000_000, HOUR_US // 6, 1_000_000),
+            (1, 1, HOUR_US // 2, 0),  # half a micro-credit: to the even one
+            (3, 1, HOUR_US // 2, 2),  # one and a half
+            (1, 1, HOUR_US // 2 + 1, 1),
+            (0, 1_000_000, HOUR_US, 0),
+            (8, 0, HOUR_US, 0),
+            (8, 1_000_000, 0, 0),
+        ],
+    )
+    def test_is_gpus_times_price_times_time(
+        self, gpus: int, price_micro: int, held_us: int, expected: int
+    ) -> None:
+        assert charge_micro(gpus, price_micro, held_us) == expected
+
+    @given(st.integers(0, 10_000), st.integers(0, 10**12), st.integers(0, 10**15))
+    def test_is_within_half_a_unit_of_the_exact_product(
+        self, gpus: int, price_micro: int, held_us: int
+    ) -> None:
+        exact = Fraction(gpus * price_micro * held_us, HOUR_US)
+        assert abs(charge_micro(gpus, price_micro, held_us) - exact) <= Fraction(1, 2)
+
+    @pytest.mark.parametrize("factors", [(-1, 1, 1), (1, -1, 1), (1, 1, -1)])
+    def test_of_less_than_nothing_is_an_error(self, factors: tuple[int, int, int]) -> None:
+        with pytest.raises(ValueError):
+            charge_micro(*factors)
+
+    def test_by_a_float_is_an_error(self) -> None:
+        with pytest.raises(TypeError):
+            charge_micro(1, 1.5, 1)  # type: ignore[arg-type]  # the error under test
+
+    @given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))
+    def test_rounds_as_decimals_do(self, numerator: int, denominator: int) -> None:
+        assert round_half_even(numerator, denominator) == round(Fraction(numerator, denominator))
+
+
+class TestLargestRemainder:
+    @settings(max_examples=1_000, deadline=None)
+    @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**12), max_size=8))
+    def test_parts_sum_exactly_and_lie_within_one_unit(
+        self, total: int, weights: list[int]
+    ) -> None:
+        parts = largest_remainder(total, weights)
+        assert len(parts) == len(weights)
+        if not sum(weights):
+            assert not any(parts)
+            return
+        assert sum(parts) == total
+        for part, weight in zip(parts, weights, strict=True):
+            assert abs(part - Fraction(total * weight, sum(weights))) < 1
+
+    @given(
+        st.integers(0, 10**9),
+        st.lists(st.integers(0, 10**6), min_size=1, max_size=6, unique=True),
+        st.randoms(),
+    )
+    def test_does_not_depend_on_the_order_of_different_weights(
+        self, total: int, weights: list[int], random: Any
+    ) -> None:
+        # Different weights can have equal remainders; then alone the index decides.
+        remainders = [total * weight % (sum(weights) or 1) for weight in weights]
+        if len(set(remainders)) < len(remainders):
+            return
+        shuffled = weights[:]
+        random.shuffle(shuffled)
+        by_weight = dict(zip(weights, largest_remainder(total, weights), strict=True))
+        assert dict(zip(shuffled, largest_remainder(total, shuffled), strict=True)) == by_weight
+
+    def test_gives_what_is_left_to_the_earlier_of_equals(self) -> None:
+        assert largest_remainder(2, [1, 1, 1]) == [1, 1, 0]
+
+    @pytest.mark.parametrize(("total", "weights"), [(-1, [1]), (1, [1, -1])])
+    def test_of_negatives_is_an_error(self, total: int, weights: list[int]) -> None:
+        with pytest.raises(ValueError):
+            largest_remainder(total, weights)

@@ -1,0 +1,53 @@
+"""Policies by name, and options that fail naming the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evenshare_core.policies import registry
+from evenshare_core.policies.ltgf.options import PAPER_EVALUATION, LtgfOptions
+from evenshare_core.policies.policy import OptionError
+
+
+class TestPolicy:
+    def test_is_found_by_name(self) -> None:
+        assert registry.policy("ltgf").name == "ltgf"
+
+    def test_unknown_names_list_the_known(self) -> None:
+        with pytest.raises(registry.UnknownPolicyError, match="'lottery'; known are "):
+            registry.policy("lottery")
+
+
+class TestOptions:
+    def test_defaults_are_work_conserving_with_reservations(self) -> None:
+        options = registry.options("ltgf", {})
+        assert options == LtgfOptions(work_conserving=True, reserve_after_leases=2)
+
+    def test_the_papers_settings_are_a_preset(self) -> None:
+        raw = {
+            "work_conserving": False,
+            "tenant_share": "quota",
+            "new_jobs_first": True,
+            "reserve_after_leases": 0,
+        }
+        assert registry.options("ltgf", raw) == PAPER_EVALUATION
+
+    @pytest.mark.parametrize(
+        ("raw", "message"),
+        [
+            ({"leese": 1}, "leese: unknown option; known are"),
+            ({"reserve_after_leases": -1}, "reserve_after_leases: Expected `int` >= 0"),
+            ({"tenant_share": "all"}, "tenant_share: Invalid enum value 'all'"),
+            ({"work_conserving": "yes"}, "work_conserving: Expected `bool`, got `str`"),
+            ({"fairness_window_s": 1.5}, "fairness_window_s: Expected `int`"),
+        ],
+    )
+    def test_errors_name_the_field(self, raw: dict[str, Any], message: str) -> None:
+        with pytest.raises(OptionError, match=message.replace("`", ".")):
+            registry.options("ltgf", raw)
+
+    def test_a_window_in_seconds_is_micro_seconds_inside(self) -> None:
+        assert LtgfOptions(fairness_window_s=2).fairness_window_us == 2_000_000
+        assert LtgfOptions().fairness_window_us == 0

@@ -1,0 +1,124 @@
+"""Integrals of idle quota against a slot-by-slot model, and exact splits."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.money.revenue import OPERATOR, IdleSums, Share, split_charge, weights_between
+
+# Lenders 0 (the operator), 1, 2, ... in this order.
+WEIGHTS = st.lists(st.integers(0, 10**14), max_size=6).map(lambda row: dict(enumerate(row)))
+
+# (gap before it, tenant, change of own GPUs) or (gap, new quotas, new capacity)
+USES = st.tuples(st.integers(0, 20), st.integers(1, 3), st.integers(-3, 3))
+QUOTAS = st.tuples(
+    st.integers(0, 20),
+    st.dictionaries(
+        st.integers(1, 3),
+        st.tuples(st.integers(0, 6), st.none() | st.integers(0, 6)),
+        max_size=3,
+    ),
+    st.integers(0, 12),
+)
+
+
+class Slots:
+    """The same sums the slow way: one addition per microsecond."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.quotas: dict[int, tuple[int, int | None]] = {}
+        self.own: dict[int, int] = {}
+        self.sums: dict[int, int] = {}
+
+    def pass_(self, microseconds: int) -> None:
+        for _ in range(microseconds):
+            for tenant, (gpus, lendable) in self.quotas.items():
+                idle = max(gpus - self.own.get(tenant, 0), 0)
+                idle = idle if lendable is None else min(idle, lendable)
+                self.sums[tenant] = self.sums.get(tenant, 0) + idle
+            free = max(self.capacity - sum(gpus for gpus, _ in self.quotas.values()), 0)
+            self.sums[OPERATOR] = self.sums.get(OPERATOR, 0) + free
+
+
+class TestIdleSums:
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(USES | QUOTAS, max_size=12))
+    def test_equal_the_sums_over_slots(self, changes: list[tuple[int, object, int]]) -> None:
+        fast, slow, now = IdleSums(), Slots(), 0
+        for gap, what, number in changes:
+            slow.pass_(gap)
+            now += gap
+            if isinstance(what, dict):
+                fast.entitle(now, number, what)
+                slow.quotas, slow.capacity = what, number
+            elif isinstance(what, int):
+                fast.use(now, what, number)
+                slow.own[what] = slow.own.get(what, 0) + number
+            # The state survives JSON at any point.
+            fast = IdleSums.from_state(json.loads(json.dumps(fast.to_state())))
+        slow.pass_(5)
+        expected = {lender: total for lender, total in slow.sums.items() if total}
+        assert fast.mark(now + 5) == expected
+
+    def test_weights_are_the_difference_of_two_marks(self) -> None:
+        sums = IdleSums()
+        sums.entitle(0, 8, {1: (4, None), 2: (2, 1)})
+        before = sums.mark(10)
+        sums.use(15, 1, 4)
+        after = sums.mark(20)
+        assert weights_between(before, after) == {1: 20, 2: 10, OPERATOR: 20}
+
+    def test_time_does_not_run_backwards(self) -> None:
+        sums = IdleSums()
+        sums.entitle(10, 4, {1: (4, None)})
+        sums.use(5, 1, 4)
+        assert sums.mark(20) == {}
+
+
+class TestSplit:
+    def test_is_exact_and_fair_to_the_unit_10000_times(self) -> None:
+        random = Random(5)  # noqa: S311 - examples, not secrets
+        for _ in range(10_000):
+            lenders = random.sample(range(12), random.randint(0, 8))
+            weights = {key: random.choice((0, 1, random.randint(0, 10**14))) for key in lenders}
+            self.check(random.randint(0, 10**13), random.randint(0, 10**15), weights)
+
+    @given(st.integers(0, 10**13), st.integers(0, 10**15), WEIGHTS)
+    def test_is_exact_and_fair_to_the_unit(
+        self, amount: int, gpu_us: int, weights: dict[int, int]
+    ) -> None:
+        self.check(amount, gpu_us, weights)
+
+    def check(self, amount: int, gpu_us: int, weights: dict[int, int]) -> None:
+        shares = split_charge(amount, gpu_us, weights)
+        assert sum(share.amount_micro for share in shares) == amount
+        assert sum(share.lent_gpu_us for share in shares) == gpu_us
+        total = sum(weights.values())
+        for share in shares:
+            assert share.weight_gpu_us == weights.get(share.lender, 0)
+            # Less than one unit from the exact part.
+            distance = share.amount_micro * total - amount * share.weight_gpu_us
+            assert not total or abs(distance) < total
+
+    @given(st.integers(0, 10**9), WEIGHTS, st.randoms())
+    def test_does_not_depend_on_the_order_of_lenders(
+        self, amount: int, weights: dict[int, int], random: object
+    ) -> None:
+        turned = dict(reversed(weights.items()))
+        assert split_charge(amount, 0, weights) == split_charge(amount, 0, turned)
+
+    def test_ties_go_by_tenant_id_and_the_operator_last(self) -> None:
+        shares = split_charge(2, 0, {OPERATOR: 1, 9: 1, 3: 1})
+        assert [(share.lender, share.amount_micro) for share in shares] == [
+            (3, 1),
+            (9, 1),
+            (OPERATOR, 0),
+        ]
+
+    def test_where_nothing_was_idle_the_operator_earns_all(self) -> None:
+        assert split_charge(7, 3, {4: 0}) == (Share(OPERATOR, 0, 7, 3),)

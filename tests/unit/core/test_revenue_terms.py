@@ -1,0 +1,162 @@
+"""The sweep over lease events: any order of reports, any batches, the same terms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, price_to_micro
+
+FIGURES = {"own": 1, "borrowed": 1, "price": "1.000000", "gpu_type": "v100"}
+
+
+def event(number: int, kind: str, at_us: int, lease: int = 0, **data: Any) -> Event:
+    term = data.pop("term", 1 if lease else 0)
+    if kind in ("granted", "started", "renewed"):
+        data = FIGURES | data
+    return Event(number, kind, at_us, lease, lease * 10, 1, term, data)
+
+
+def quotas(number: int, at_us: int, rows: dict[str, list[int | None]]) -> Event:
+    return event(number, "entitled", at_us, gpu_type="v100", capacity=20, quotas=rows)
+
+
+def run(events: list[Event], *, cut: int = 10**9) -> tuple[list[ClosedTerm], Sweep]:
+    """Feed events; after each `cut` of them the sweep goes through JSON."""
+    sweep, closed = Sweep(), []
+    for index, one in enumerate(events, start=1):
+        closed += sweep.feed(one)
+        if index % cut == 0:
+            sweep = Sweep.from_state(json.loads(json.dumps(sweep.to_state())))
+    return closed, sweep
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Event]:
+    """Leases of three tenants whose reports arrive in any order between rounds."""
+    drafts: list[tuple[str, int, int, dict[str, Any]]] = []
+    running: dict[int, int] = {}
+    round_us = 0
+    for _ in range(draw(st.integers(1, 5))):
+        reports: list[tuple[str, int, int, dict[str, Any]]] = []
+        for lease in draw(st.lists(st.sampled_from(sorted(running)), unique=True) if running
+                          else st.just([])):  # fmt: skip
+            reports.append(("ended", round_us + draw(st.integers(0, 99)), lease, {}))
+            del running[lease]
+        drafts += draw(st.permutations(reports))
+        round_us += 100
+        for lease in draw(st.lists(st.sampled_from(sorted(running)), unique=True) if running
+                          else st.just([])):  # fmt: skip
+            running[lease] += 1
+            drafts.append(("renewed", round_us, lease, {"term": running[lease]}))
+        for _ in range(draw(st.integers(0, 3))):
+            lease = len({d[2] for d in drafts}) + 1
+            running[lease] = 1
+            drafts.append(("granted", round_us, lease, {"borrowed": draw(st.integers(0, 3))}))
+            drafts.append(("started", round_us + draw(st.integers(0, 50)), lease, {}))
+        drafts.append(("priced", round_us, 0, {"prices": []}))
+    return [
+        quotas(1, 0, {"1": [4, None], "2": [6, 2]}),
+        *(event(number, *draft[:3], **draft[3]) for number, draft in enumerate(drafts, start=2)),
+    ]
+
+
+class TestSweep:
+    @settings(max_examples=200, deadline=None)
+    @given(histories(), st.integers(1, 7))
+    def test_gives_the_same_terms_in_batches_of_any_size(
+        self, events: list[Event], cut: int
+    ) -> None:
+        whole, sweep = run(events)
+        cut_up, other = run(events, cut=cut)
+        assert cut_up == whole
+        assert other.to_state() == sweep.to_state()
+
+    @settings(max_examples=200, deadline=None)
+    @given(histories())
+    def test_closes_every_term_once_and_holds_it_no_less_than_nothing(
+        self, events: list[Event]
+    ) -> None:
+        closed, sweep = run(events)
+        closed += sweep.rest(10**9)
+        keys = [(term.lease, term.term) for term in closed]
+        assert len(keys) == len(set(keys))
+        opened = {(e.lease, e.term) for e in events if e.kind in ("granted", "renewed")}
+        assert set(keys) | set(sweep.running) == opened
+        assert all(term.held_us >= 0 for term in closed)
+        assert sweep.anomalies == []
+
+    @settings(max_examples=200, deadline=None)
+    @given(histories())
+    def test_weighs_no_lender_by_more_than_its_quota(self, events: list[Event]) -> None:
+        for term in run(events)[0]:
+            limits = {1: 4, 2: 2, 0: 10}
+            for lender, weight in term.weights.items():
+                assert 0 < weight <= limits[lender] * max(term.held_us, 1)
+
+    def test_forgets_what_is_over(self) -> None:
+        events = [
+            quotas(1, 0, {"1": [4, None]}),
+            event(2, "granted", 0, lease=1),
+            event(3, "started", 0, lease=1),
+            event(4, "priced", 0),
+            event(5, "ended", 50, lease=1),
+            event(6, "priced", 100),
+        ]
+        _, sweep = run(events)
+        state = sweep.to_state()
+        assert [state[key] for key in ("open", "marks", "pending", "last_us")] == [{}, [], [], {}]
+
+    def test_a_term_reported_late_from_start_to_end_is_split_by_what_is_idle_then(self) -> None:
+        events = [
+            quotas(1, 0, {"2": [3, None]}),
+            event(2, "granted", 0, lease=1, own=0),
+            event(3, "granted", 100, lease=2, own=0),
+            event(4, "started", 100, lease=2),
+            event(5, "started", 20, lease=1),
+            event(6, "ended", 60, lease=1),
+        ]
+        (term,), _ = run(events)
+        assert (term.starts_us, term.ends_us) == (20, 60)
+        assert dict(term.weights) == {2: 3, 0: 17}
+
+    @pytest.mark.parametrize(
+        ("events", "what"),
+        [
+            ([event(1, "ended", 5, lease=1), event(2, "priced", 9)], "ended without a grant"),
+            (
+                [
+                    event(1, "granted", 0, lease=1),
+                    event(2, "started", 1, lease=1),
+                    event(3, "started", 2, lease=1),
+                    event(4, "priced", 9),
+                ],
+                "started twice",
+            ),
+            (
+                [
+                    event(1, "granted", 0, lease=1),
+                    event(2, "ended", 1, lease=1, started=True),
+                    event(3, "priced", 9),
+                ],
+                "ended as started, but no start was seen",
+            ),
+        ],
+    )
+    def test_names_what_contradicts_its_contract(self, events: list[Event], what: str) -> None:
+        _, sweep = run(events)
+        assert [text for _, text in sweep.anomalies] == [what]
+
+
+class TestPrice:
+    def test_is_decimal_text_or_whole_credits(self) -> None:
+        assert (price_to_micro("1.250000"), price_to_micro(2)) == (1_250_000, 2_000_000)
+
+    @pytest.mark.parametrize("price", [1.25, True, None])
+    def test_is_never_a_float(self, price: Any) -> None:
+        with pytest.raises(TypeError):
+            price_to_micro(price)

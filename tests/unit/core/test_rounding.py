@@ -1,0 +1,115 @@
+"""Rounding of shares: capacity, remainders, small gangs, and averages over many rounds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.placement.rounding import Want, deviation, round_shares
+
+UNIT = 1_000_000
+Rows = list[tuple[str, ...]]
+
+
+def want(*gpus: str, gangs: tuple[int, ...] | None = None, most: int = 99) -> Want:
+    wants = tuple(int(Fraction(one) * UNIT) for one in gpus)
+    return Want(wants, gangs or (1,) * len(gpus), most)
+
+
+class TestOneType:
+    @pytest.mark.parametrize(
+        ("wants", "capacity", "real"),
+        [
+            (("1", "2", "1"), 4, [1, 2, 1]),
+            (("1.2", "1.5", "1.3"), 4, [1, 2, 1]),  # the largest remainder
+            (("0.5", "0.5"), 1, [1, 0]),  # of equals the first
+            (("0.25", "0.25", "0.5"), 1, [0, 0, 1]),
+            (("-0.5", "1.5"), 1, [0, 1]),
+            (("2", "2.4"), 3, [1, 2]),  # deviations want more than there is
+            (("3", "0"), 4, [4, 0]),  # who wants nothing of a type gets none of it
+        ],
+    )
+    def test_gives_whole_gpus_and_the_rest_by_largest_remainder(
+        self, wants: tuple[str, ...], capacity: int, real: list[int]
+    ) -> None:
+        found = round_shares([want(one) for one in wants], [capacity], UNIT)
+        assert [gpus for (gpus,) in found] == real
+
+    def test_stops_at_what_a_row_can_use(self) -> None:
+        rows = [want("2.5", "2.5", most=5), want("0.5", "0.5")]
+        assert round_shares(rows, [3, 3], UNIT) == [(2, 3), (1, 0)]
+        assert round_shares([want("0.5", most=1), want("0.2", most=2)], [8], UNIT) == [(1,), (2,)]
+
+
+class TestSmallGangs:
+    def test_are_set_to_zero_and_leave_their_gpus_to_the_next(self) -> None:
+        rows = [want("1.6", gangs=(2,)), want("1.2", gangs=(4,)), want("1.2")]
+        # 2, 1, 1: the second is below its gang of 4; the third wants 0.2 more.
+        assert round_shares(rows, [4], UNIT) == [(2,), (0,), (2,)]
+
+    def test_of_which_one_fits_are_not_all_set_to_zero(self) -> None:
+        rows = [want("1", gangs=(2,)), want("1", gangs=(2,))]
+        rows = [Want((2 * UNIT,), one.gangs, one.most) for one in rows]
+        assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
+
+    def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
+        """A GPU less would cost the gang all four; of the others the last misses 1.9."""
+        rows = [want("4.5", gangs=(4,)), want("1.9"), want("1.9")]
+        assert round_shares(rows, [5], UNIT) == [(4,), (1,), (0,)]
+
+    def test_are_compared_type_by_type(self) -> None:
+        """One GPU of each type is no place for a gang of 2: a lease has one GPU type."""
+        rows = [want("1", "1", gangs=(2, 2)), want("1", "1")]
+        assert round_shares(rows, [2, 2], UNIT) == [(0, 0), (2, 2)]
+
+    def test_do_not_run_where_they_may_not(self) -> None:
+        assert round_shares([want("2", "2", gangs=(0, 1))], [4, 4], UNIT) == [(0, 4)]
+
+
+def play(
+    ideals: list[int], gangs: list[int], capacity: int, rounds: int
+) -> tuple[list[int], list[int]]:
+    """Rounds of one type as the paper has them; return the sums of real and the deviations."""
+    devs, sums = [0] * len(ideals), [0] * len(ideals)
+    for _ in range(rounds):
+        rows = [
+            Want((ideal + dev,), (gang,), 999)
+            for ideal, dev, gang in zip(ideals, devs, gangs, strict=True)
+        ]
+        real = [gpus for (gpus,) in round_shares(rows, [capacity], UNIT)]
+        assert sum(real) <= capacity
+        for index, gpus in enumerate(real):
+            assert gpus == 0 or gpus >= gangs[index]
+            bound = max(gangs) * UNIT
+            devs[index] = deviation(devs[index], ideals[index], gpus * UNIT, bound)
+            sums[index] += gpus
+    return sums, devs
+
+
+class TestManyRounds:
+    def test_alternate_where_two_halves_want_one_gpu(self) -> None:
+        assert play([UNIT // 2, UNIT // 2], [1, 1], 1, 10)[0] == [5, 5]
+
+    def test_let_a_gang_save_until_it_fits(self) -> None:
+        assert play([UNIT // 4, UNIT * 7 // 4], [2, 1], 2, 80)[0] == [20, 140]
+
+    @given(
+        st.lists(st.tuples(st.integers(1, 50), st.sampled_from([1, 1, 2, 4])), min_size=1,
+                 max_size=6),
+        st.integers(4, 16),
+    )  # fmt: skip
+    def test_average_what_is_ideal_within_one_gang(
+        self, tenants: list[tuple[int, int]], capacity: int
+    ) -> None:
+        """Ideals that use all of a type; what the bound forgets makes it a few gangs in all."""
+        total = sum(weight for weight, _ in tenants)
+        ideals = [weight * capacity * UNIT // total for weight, _ in tenants]
+        ideals[0] += capacity * UNIT - sum(ideals)
+        gangs = [gang for _, gang in tenants]
+        rounds = 60
+        sums, _ = play(ideals, gangs, capacity, rounds)
+        for index, given_ in enumerate(sums):
+            assert abs(rounds * ideals[index] - given_ * UNIT) <= 3 * max(gangs) * UNIT

@@ -1,0 +1,338 @@
+"""Shares under all rules: formulations agree, promises hold, problems are refused by field."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.formulations import oef_cooperative, oef_highs, shares
+from evenshare_core.formulations.problems import Array, SolverError
+from evenshare_core.formulations.shares import (
+    BACKENDS,
+    Rule,
+    ShareError,
+    ShareProblem,
+    solve_shares,
+    virtual_tenants,
+)
+
+CHECKS = ("highs", "ortools", "pyomo")
+PROGRAMS = (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.GAVEL, Rule.MAX_EFFICIENCY)
+
+
+def problem(
+    seed: int, tenants: int = 5, types: int = 3, *, weighted: bool = True, capped: bool = False
+) -> ShareProblem:
+    chance = np.random.default_rng(seed)
+    faster = np.cumsum(chance.uniform(0, 3, (tenants, types - 1)), axis=1)
+    some = chance.uniform(size=tenants) < 0.4
+    return ShareProblem(
+        np.hstack([np.ones((tenants, 1)), 1 + faster]),
+        chance.integers(1, 9, types).astype(float),
+        chance.integers(1, 4, tenants).astype(float) if weighted else None,
+        np.where(some, chance.integers(0, 5, tenants), np.inf) if capped else None,
+    )
+
+
+def ask(speedups: Any, capacity: Any, weights: Any = None, caps: Any = None) -> ShareProblem:
+    return ShareProblem(speedups, capacity, weights, caps)
+
+
+def envy(asked: ShareProblem, found: Array) -> Array:
+    seen = asked.speedups @ (found / asked.pi[:, None]).T
+    return np.asarray(seen - seen.diagonal()[:, None])
+
+
+class TestTheFormulations:
+    @pytest.mark.parametrize("backend", CHECKS)
+    @pytest.mark.parametrize("rule", PROGRAMS)
+    @pytest.mark.parametrize("capped", [False, True], ids=["free", "capped"])
+    def test_agree_with_the_fast_one(self, rule: Rule, backend: str, capped: bool) -> None:
+        for seed in range(8):
+            asked = problem(seed, capped=capped)
+            fast, other = (solve_shares(asked, rule, name) for name in ("fast", backend))
+            assert (fast.fallback, other.fallback) == ("", "")
+            assert fast.total == pytest.approx(other.total, rel=1e-6)
+            if rule is Rule.MAX_EFFICIENCY and capped:
+                continue  # On the slowest type all are equally fast: many shares are optimal.
+            np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
+
+    def test_agree_where_ratios_are_ordered_and_types_are_missing(self) -> None:
+        for seed in range(30):
+            chance = np.random.default_rng(seed)
+            ratios = np.sort(chance.uniform(1, 2, (7, 3)), axis=0)
+            speedups = np.hstack([np.ones((7, 1)), np.cumprod(ratios, axis=1)])
+            asked = ask(
+                chance.permutation(speedups),
+                chance.integers(0, 4, 4) + np.array([0, 1, 0, 0]),
+                chance.uniform(1, 3, 7),
+            )
+            for rule in (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.GAVEL):
+                fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
+                np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
+
+    @pytest.mark.parametrize("rule", [Rule.COOPERATIVE, Rule.NONCOOPERATIVE])
+    def test_of_many_tenants_agree(self, rule: Rule) -> None:
+        """More than are solved from their neighbours alone, so a sample is solved first."""
+        asked = problem(3, tenants=100, types=4)
+        fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
+        assert (fast.backend, full.backend) == ("fast", "highs")
+        np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
+
+    def test_price_what_one_more_gpu_adds(self) -> None:
+        for rule in (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.MAX_EFFICIENCY):
+            asked = problem(5)
+            found = solve_shares(asked, rule)
+            assert found.prices is not None
+            for kind, price in enumerate(found.prices):
+                more = asked.capacity + 1e-3 * (np.arange(3) == kind)
+                grown = solve_shares(ask(asked.speedups, more, asked.pi), rule)
+                assert (grown.total - found.total) / 1e-3 == pytest.approx(price, rel=1e-3)
+
+    @pytest.mark.parametrize("order", list(permutations(["highs", "ortools", "pyomo"])))
+    def test_live_in_one_process_in_any_order(self, order: tuple[str, ...]) -> None:
+        """OR-Tools and highspy bring one library in two versions."""
+        program = (
+            "import sys; from evenshare_core.formulations.shares import *\n"
+            "for name in sys.argv[1:]:\n"
+            "    s = solve_shares(ShareProblem([[1, 2], [1, 5]], [1, 1]), 'cooperative', name)\n"
+            "    print(s.backend, round(s.total, 6), s.fallback)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, *order], check=True, capture_output=True, text=True
+        )
+        assert done.stdout.split("\n")[:-1] == [f"{name} 5.25 " for name in order]
+
+
+class TestEveryRule:
+    @settings(max_examples=40, deadline=None)
+    @given(data=st.data(), rule=st.sampled_from(list(Rule)))
+    def test_keeps_to_capacity_caps_and_what_can_run(self, data: st.DataObject, rule: Rule) -> None:
+        tenants = data.draw(st.integers(1, 6))
+        types = data.draw(st.integers(1, 4))
+        speed = st.sampled_from([0.0, 1.0, 1.5, 2.0, 4.0])
+        rows = st.lists(speed, min_size=types, max_size=types)
+        asked = ask(
+            data.draw(st.lists(rows, min_size=tenants, max_size=tenants)),
+            data.draw(st.lists(st.integers(0, 8), min_size=types, max_size=types)),
+            data.draw(st.lists(st.integers(1, 4), min_size=tenants, max_size=tenants)),
+            data.draw(
+                st.lists(
+                    st.sampled_from([0.0, 1.0, 3.5, np.inf]), min_size=tenants, max_size=tenants
+                )
+            ),
+        )
+        found = solve_shares(asked, rule)
+        assert (found.status, found.fallback) == ("optimal", "")
+        assert (found.shares >= 0).all()
+        assert (found.shares.sum(axis=0) <= asked.capacity * (1 + 1e-6)).all()
+        assert (found.shares.sum(axis=1) <= asked.cap * (1 + 1e-6) + 1e-7).all()
+        assert not found.shares[asked.speedups == 0].any()
+
+    @pytest.mark.parametrize("rule", list(Rule))
+    def test_gives_the_same_bytes_twice_and_the_same_shares_in_another_order(
+        self, rule: Rule
+    ) -> None:
+        for seed in range(10):
+            asked = problem(seed, capped=seed % 2 == 1)
+            order = np.random.default_rng(seed).permutation(5)
+            turned = ask(asked.speedups[order], asked.capacity, asked.pi[order], asked.cap[order])
+            first, again, other = (solve_shares(p, rule) for p in (asked, asked, turned))
+            assert first.shares.tobytes() == again.shares.tobytes()
+            np.testing.assert_allclose(other.shares, first.shares[order], rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("rule", list(Rule))
+    def test_gives_equals_equal_throughput_by_weight(self, rule: Rule) -> None:
+        asked = ask([[1, 2], [1, 3], [1, 2], [1, 2]], [3, 2], [1, 1, 1, 2])
+        found = solve_shares(asked, rule).throughputs
+        assert found[0] == pytest.approx(found[2], rel=1e-9)
+        assert found[3] == pytest.approx(2 * found[0], rel=1e-9)
+
+    def test_leaves_out_who_can_use_nothing(self) -> None:
+        asked = ask([[1, 2], [0, 3], [0, 0], [1, 5]], [4, 0], caps=[9, 9, 9, 0])
+        for rule in Rule:
+            np.testing.assert_allclose(
+                solve_shares(asked, rule).shares, [[4, 0], [0, 0], [0, 0], [0, 0]], atol=1e-9
+            )
+
+    def test_has_nothing_to_share_without_gpus(self) -> None:
+        for rule in Rule:
+            found = solve_shares(ask([[1, 2]], [0, 0]), rule)
+            assert (found.total, found.status) == (0.0, "optimal")
+
+
+class TestCaps:
+    def test_fill_like_water_in_the_noncooperative_rule(self) -> None:
+        """Who is capped keeps what it has; the others stay equal among themselves, and higher."""
+        asked = ask([[1, 2], [1, 3], [1, 4]], [6, 6], caps=[1, np.inf, np.inf])
+        found = solve_shares(asked, Rule.NONCOOPERATIVE)
+        np.testing.assert_allclose(found.shares[0].sum(), 1, rtol=1e-6)
+        assert found.throughputs[0] < found.throughputs[1]
+        assert found.throughputs[1] == pytest.approx(found.throughputs[2], rel=1e-6)
+        np.testing.assert_allclose(found.shares.sum(axis=0), [6, 6], rtol=1e-6)
+
+    def test_leave_envy_freeness_and_incentive_to_the_others(self) -> None:
+        for seed in range(25):
+            asked = problem(seed, capped=True)
+            found = solve_shares(asked, Rule.COOPERATIVE)
+            free = np.isinf(asked.cap)
+            assert envy(asked, found.shares)[free].max(initial=0.0) <= 1e-6
+            if not (asked.cap > 0).all():
+                continue
+            split = asked.speedups @ asked.capacity * asked.pi / asked.pi.sum()
+            assert (found.throughputs[free] >= split[free] * (1 - 1e-6)).all()
+
+    def test_give_a_capped_tenant_what_it_can_use_of_the_equal_split(self) -> None:
+        """Without this floor, the most efficient shares would leave the slowest with nothing."""
+        asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
+        found = solve_shares(asked, Rule.COOPERATIVE)
+        assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
+
+    def test_take_nothing_from_others_under_gavel(self) -> None:
+        """The heavy tenant can use 10 GPUs only; nobody may do worse than alone to level it up."""
+        found = solve_shares(
+            ask(
+                [[0, 800, 0], [0, 1, 0], [1, 75, 0], [1, 0, 1]],
+                [16, 8, 16],
+                [1, 1, 1000, 1],
+                [4, 2, 10, 10],
+            ),
+            Rule.GAVEL,
+        )
+        # Alone: 1 part of 1003 of 8 GPUs; 8 x 1000 / 1003 fast ones, and slow ones to make it 10.
+        fast = 8 * 1000 / 1003
+        alone = [800 * 8 / 1003, 8 / 1003, 75 * fast + 10 - fast, 32 / 1003]
+        assert (found.throughputs >= np.array(alone) * (1 - 1e-6)).all()
+
+
+class TestABackendThatFails:
+    def failing(self, *_: Any, **__: Any) -> Any:
+        raise SolverError("HiGHS ended with 'Time limit reached'")
+
+    def test_is_followed_by_highs_and_the_solution_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(oef_cooperative, "solve", self.failing)
+        found = solve_shares(problem(1), Rule.COOPERATIVE)
+        assert (found.backend, found.status) == ("highs", "optimal")
+        assert found.fallback == "fast: HiGHS ended with 'Time limit reached'"
+
+    def test_leaves_the_equal_split_where_highs_fails_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(oef_highs.Highs, "levels", self.failing)
+        asked = problem(2)
+        found = solve_shares(asked, Rule.NONCOOPERATIVE)
+        assert (found.backend, found.status, found.prices) == ("equal split", "fallback", None)
+        assert found.fallback.count("Time limit") == 2
+        split = solve_shares(asked, Rule.MAX_MIN)
+        assert found.shares.tobytes() == split.shares.tobytes()
+
+    def test_is_not_believed_where_its_shares_break_the_constraints(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """OR-Tools has answered 0 and meant nothing by it; others may give too much."""
+        honest = shares._max_efficiency
+
+        def twice(*given_: Any) -> Any:
+            answer = honest(*given_)
+            return type(answer)(
+                answer.shares * 2, answer.prices, answer.cap_prices, answer.level_prices, "x"
+            )
+
+        monkeypatch.setitem(shares.SOLVE, Rule.MAX_EFFICIENCY, twice)
+        found = solve_shares(problem(1), Rule.MAX_EFFICIENCY)
+        assert found.status == "fallback"
+        assert "exceed the capacity" in found.fallback
+
+
+class TestSpeedsThatDifferMuch:
+    """Found by random problems; interior point circled about the optimum of the first for ever."""
+
+    def test_end_by_simplex_where_interior_point_does_not_end(self) -> None:
+        asked = ask(
+            [
+                [0.002914091818866565, 138.08637973210443, 0.07803828280483557],
+                [0.017648520466985805, 0.8458095381577895, 0.7952591753659061],
+                [614.0191605092458, 32.73619486694492, 0.5764141072944525],
+            ],
+            [0.1644227011577322, 91.67626455627605, 523.2829587815764],
+            [24.050173504360664, 1.3025650642598188, 0.01261740540932919],
+        )
+        found = solve_shares(asked, Rule.GAVEL)
+        checked = solve_shares(asked, Rule.GAVEL, "ortools")
+        assert (found.backend, found.fallback) == ("fast", "")
+        np.testing.assert_allclose(found.throughputs, checked.throughputs, rtol=1e-5)
+
+    @pytest.mark.parametrize("rule", [Rule.NONCOOPERATIVE, Rule.GAVEL])
+    def test_are_no_error_where_floats_cannot_add_them_up(self, rule: Rule) -> None:
+        found = solve_shares(
+            ask([[1e-2, 1e2], [1, 1e-9], [1e6, 1e-9]], [0.1, 200], [1e-6, 1e-3, 1]), rule
+        )
+        assert found.throughputs.shape == (3,)
+        found = solve_shares(ask([[1, 1e12], [1, 1e-12]], [1, 1], [1e-12, 1e12]), rule)
+        assert found.status in {"optimal", "fallback"}
+
+    def test_are_no_error_where_an_optimum_has_no_duals(self) -> None:
+        found = solve_shares(
+            ask(
+                [[2e-6, 611812], [1e-3, 2559], [0, 2e-3], [8e-3, 2e-5], [4e-9, 73073]],
+                [38920952.7, 67770221],
+                [5e-9, 7e-8, 2.7, 2559466, 6e-2],
+            ),
+            Rule.COOPERATIVE,
+        )
+        assert found.status in {"optimal", "fallback"}
+
+
+class TestAProblem:
+    @pytest.mark.parametrize(
+        ("fields", "field", "reason"),
+        [
+            ({"speedups": [[1, 2], [1]]}, "speedups", "rows of equal length"),
+            ({"speedups": [1, 2]}, "speedups", "one per tenant"),
+            ({"speedups": []}, "speedups", "one per tenant"),
+            ({"speedups": [[]]}, "speedups", "a row per tenant"),
+            ({"speedups": [[1, -2], [1, 2]]}, "speedups", r"negative; \[0\]\[1\]"),
+            ({"speedups": [[1, float("nan")], [1, 2]]}, "speedups", "not a number"),
+            ({"speedups": [[1, float("inf")], [1, 2]]}, "speedups", "not finite"),
+            ({"speedups": [["a", 2], [1, 2]]}, "speedups", "of numbers"),
+            ({"capacity": [1]}, "capacity", "1 values for 2 GPU types"),
+            ({"capacity": [1, -1]}, "capacity", r"negative; \[1\] is"),
+            ({"weights": [1]}, "weights", "1 values for 2 tenants"),
+            ({"weights": [1, 0]}, "weights", r"above 0; \[1\] is not"),
+            ({"caps": [1, -1]}, "caps", "negative"),
+            ({"caps": [1, 2, 3]}, "caps", "3 values for 2 tenants"),
+        ],
+    )
+    def test_is_refused_by_its_field(self, fields: dict[str, Any], field: str, reason: str) -> None:
+        good = {"speedups": [[1, 2], [1, 3]], "capacity": [1, 1]}
+        with pytest.raises(ShareError, match=reason) as caught:
+            ShareProblem(**{**good, **fields})
+        assert caught.value.field == field
+
+    def test_needs_a_rule_and_a_backend_that_exist(self) -> None:
+        asked = problem(1)
+        with pytest.raises(ShareError, match="none of cooperative") as caught:
+            solve_shares(asked, "fair")
+        assert caught.value.field == "rule"
+        with pytest.raises(ShareError, match=f"none of {', '.join(BACKENDS)}") as caught:
+            solve_shares(asked, "max_min", "glpk")
+        assert caught.value.field == "backend"
+
+    def test_divides_a_tenants_weight_over_its_job_types_by_priority(self) -> None:
+        rows, weights, owners = virtual_tenants(
+            [[[1, 2], [1, 3]], [], [[1, 5]]], weights=[3, 1, 2], priorities=[[2, 1], [], [1]]
+        )
+        assert rows.tolist() == [[1, 2], [1, 3], [1, 5]]
+        assert weights.tolist() == [2, 1, 2]
+        assert owners.tolist() == [0, 0, 2]
+        with pytest.raises(ShareError, match=r"\[0\] needs 2 values"):
+            virtual_tenants([[[1, 2], [1, 3]]], priorities=[[1]])

@@ -1,0 +1,87 @@
+"""Exchanging places: nobody moves who need not, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.domain.decision import Grant, Key
+from evenshare_core.domain.leases import Lease
+from evenshare_core.placement.stability import stay
+
+KEY = Key(None, None)
+
+
+def grant(order: int, job: int, *places: tuple[int, int]) -> Grant:
+    return Grant(order, job, 1, "v100", places, KEY)
+
+
+def lease(job: int, *places: tuple[int, int]) -> Lease:
+    return Lease(100 + job, job, 1, "v100", places, 0, 10, 1, 0, 0, 0)
+
+
+class TestStaying:
+    def test_exchanges_the_places_of_two_picks(self) -> None:
+        grants, renewals = stay([grant(1, 1, (7, 2)), grant(2, 2, (8, 2))], [], [lease(2, (7, 2))])
+        assert grants == [grant(1, 1, (8, 2))]
+        assert [(renewal.order, renewal.lease) for renewal in renewals] == [(2, 102)]
+
+    def test_sends_several_small_jobs_to_the_place_of_a_large_one(self) -> None:
+        small = [grant(i, i, (7, 1)) for i in (1, 2, 3, 4)]
+        grants, renewals = stay([*small, grant(5, 5, (8, 4))], [], [lease(5, (7, 4))])
+        assert {one.placement for one in grants} == {((8, 1),)}
+        assert [renewal.job for renewal in renewals] == [5]
+
+    def test_lets_two_jobs_that_took_each_others_place_both_stay(self) -> None:
+        grants, renewals = stay(
+            [grant(1, 1, (8, 2)), grant(2, 2, (7, 2))], [], [lease(1, (7, 2)), lease(2, (8, 2))]
+        )
+        assert grants == []
+        assert {renewal.job for renewal in renewals} == {1, 2}
+
+    def test_leaves_a_job_to_move_whose_gpus_went_to_a_larger_gang(self) -> None:
+        picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 1))]
+        assert stay(picks, [], [lease(2, (7, 1))]) == (picks, [])
+
+    def test_leaves_gangs_over_several_nodes_alone(self) -> None:
+        picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 8), (9, 8))]
+        assert stay(picks, [], [lease(2, (7, 8), (9, 8))]) == (picks, [])
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> tuple[list[Grant], list[Lease]]:
+    """Single-node picks on a few nodes, some of jobs that held a lease somewhere."""
+    picks, leases = [], []
+    for job in range(1, draw(st.integers(1, 14)) + 1):
+        gpus = draw(st.sampled_from((1, 1, 1, 2, 4, 8)))
+        picks.append(grant(job, job, (draw(st.integers(1, 4)), gpus)))
+        if draw(st.booleans()):
+            leases.append(lease(job, (draw(st.integers(1, 4)), gpus)))
+    return picks, leases
+
+
+@given(rounds())
+def test_use_per_node_and_the_picks_are_unchanged(case: tuple[list[Grant], list[Lease]]) -> None:
+    picks, leases = case
+    grants, renewals = stay(picks, [], leases)
+    before: Counter[int] = Counter()
+    after: Counter[int] = Counter()
+    for pick in picks:
+        before.update(dict(pick.placement))
+    for pick in grants:
+        after.update(dict(pick.placement))
+    homes = {one.id: one.placement for one in leases}
+    for renewal in renewals:
+        after.update(dict(homes[renewal.lease]))
+    assert before == after
+    picked = sorted((pick.order, pick.job) for pick in picks)
+    kept = [(one.order, one.job) for one in grants] + [(one.order, one.job) for one in renewals]
+    assert sorted(kept) == picked
+
+
+@given(rounds())
+def test_the_order_of_leases_does_not_matter(case: tuple[list[Grant], list[Lease]]) -> None:
+    picks, leases = case
+    assert stay(picks, [], leases) == stay(picks, [], leases[::-1])
