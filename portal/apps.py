@@ -10,4 +10,4 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         # `shared_task` needs the application in every process that sends a wake-up.
-        pass
+        from portal.site import celery, checks  # noqa: F401, PLC0415 - registers, once models are there
