@@ -88,8 +88,8 @@ MUTANTS = (
     pure(
         "a_refused_renewal_keeps_its_gpus",
         LTGF,
-        "room.drop(lease.placement)",
-        "room.reach.has(lease.placement)",
+        "free_capacity.drop(lease.placement)",
+        "free_capacity.available.has(lease.placement)",
         f"{LTGF_TESTS}::TestARefusedRenewal",
     ),
     pure(
@@ -154,7 +154,7 @@ MUTANTS = (
     pure(
         "kept_rooms_hold_back_for_ever",
         "core/src/evenshare_core/simulation/kept_ltgf.py",
-        "world.touched.update(room.held_back)",
+        "world.touched.update(free_capacity.held_back)",
         "pass",
         "tests/simulation/test_kept_ltgf.py",
     ),

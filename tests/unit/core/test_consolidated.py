@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.leases import Lease
-from evenshare_core.placement.consolidated import FreeGpus, Room, rooms
+from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
 
 
 def least_nodes(free: dict[int, int], gpus: int) -> int:
@@ -64,43 +64,45 @@ class TestFind:
             if data.draw(st.booleans()):
                 free.give(given_back.pop())
             assert free.total == sum(free.free.values())
-            assert free.largest_hole() == max(free.free.values())
+            assert free.largest_free() == max(free.free.values())
 
     def test_cannot_take_what_is_not_free(self) -> None:
         with pytest.raises(ValueError, match="node 1"):
             FreeGpus({1: 3}, 8).take(((1, 4),))
 
 
-def room(gpus: dict[int, int], kept: dict[int, int], ended: dict[int, int]) -> Room:
-    return Room(gpus, kept, ended)
+def free_capacity(
+    gpus: dict[int, int], kept: dict[int, int], ended: dict[int, int]
+) -> FreeCapacity:
+    return FreeCapacity(gpus, kept, ended)
 
 
 class TestRoom:
     def test_takes_free_gpus_before_those_of_ended_leases(self) -> None:
-        a = room({1: 8, 2: 8}, {}, {1: 4})
+        a = free_capacity({1: 8, 2: 8}, {}, {1: 4})
         assert a.place(4) == ((1, 4),)  # the free half of node 1
         assert a.renew(((1, 4),))
 
     def test_takes_ended_leases_only_when_it_must(self) -> None:
-        a = room({1: 8}, {}, {1: 8})
+        a = free_capacity({1: 8}, {}, {1: 8})
         assert a.place(4) == ((1, 4),)
         assert not a.renew(((1, 8),))  # its GPUs were taken
-        assert a.free.total == 4  # what is left of them is nobody's now
+        assert a.unheld.total == 4  # what is left of them is nobody's now
 
     def test_a_refused_lease_frees_its_gpus(self) -> None:
-        a = room({1: 8}, {1: 2}, {1: 6})
-        assert a.free.total == 0
+        a = free_capacity({1: 8}, {1: 2}, {1: 6})
+        assert a.unheld.total == 0
         a.drop(((1, 6),))
-        assert a.free.total == 6
+        assert a.unheld.total == 6
 
     def test_a_drained_node_cannot_renew(self) -> None:
-        assert not room({1: 0, 2: 8}, {}, {1: 4}).renew(((1, 4),))
+        assert not free_capacity({1: 0, 2: 8}, {}, {1: 4}).renew(((1, 4),))
 
     def test_what_is_held_back_is_nobodys(self) -> None:
-        a = room({1: 8, 2: 8}, {2: 4}, {1: 8})
+        a = free_capacity({1: 8, 2: 8}, {2: 4}, {1: 8})
         a.hold_back(((1, 6),))
         assert a.held_back == {1: 6}
-        assert (a.reach.total, a.free.total) == (6, 4)
+        assert (a.available.total, a.unheld.total) == (6, 4)
         assert not a.renew(((1, 8),))
         assert a.would_fit_unheld(8)
         assert not a.would_fit_unheld(13)
@@ -111,10 +113,10 @@ class TestRoom:
                 number, number, 1, "a", ((node, 2),), 0, expires_us, 1, 2, 0, 0, protected_us
             )
 
-        found = rooms(
+        found = free_capacity_by_type(
             [Node(1, "a", 8), Node(2, "b", 4)],
             [lease(1, 1, 10), lease(2, 1, 11), lease(3, 1, 10, 20), lease(4, 9, 10)],
             at_us=10,
         )
-        assert (found["a"].reach.total, found["a"].free.total) == (4, 2)
-        assert found["b"].reach.total == 4
+        assert (found["a"].available.total, found["a"].unheld.total) == (4, 2)
+        assert found["b"].available.total == 4

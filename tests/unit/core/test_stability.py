@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.decision import Grant, Key
 from evenshare_core.domain.leases import Lease
-from evenshare_core.placement.stability import stay
+from evenshare_core.placement.stability import keep_placements
 
 KEY = Key(None, None)
 
@@ -24,18 +24,20 @@ def lease(job: int, *places: tuple[int, int]) -> Lease:
 
 class TestStaying:
     def test_exchanges_the_places_of_two_picks(self) -> None:
-        grants, renewals = stay([grant(1, 1, (7, 2)), grant(2, 2, (8, 2))], [], [lease(2, (7, 2))])
+        grants, renewals = keep_placements(
+            [grant(1, 1, (7, 2)), grant(2, 2, (8, 2))], [], [lease(2, (7, 2))]
+        )
         assert grants == [grant(1, 1, (8, 2))]
         assert [(renewal.order, renewal.lease) for renewal in renewals] == [(2, 102)]
 
     def test_sends_several_small_jobs_to_the_place_of_a_large_one(self) -> None:
         small = [grant(i, i, (7, 1)) for i in (1, 2, 3, 4)]
-        grants, renewals = stay([*small, grant(5, 5, (8, 4))], [], [lease(5, (7, 4))])
+        grants, renewals = keep_placements([*small, grant(5, 5, (8, 4))], [], [lease(5, (7, 4))])
         assert {one.placement for one in grants} == {((8, 1),)}
         assert [renewal.job for renewal in renewals] == [5]
 
     def test_lets_two_jobs_that_took_each_others_place_both_stay(self) -> None:
-        grants, renewals = stay(
+        grants, renewals = keep_placements(
             [grant(1, 1, (8, 2)), grant(2, 2, (7, 2))], [], [lease(1, (7, 2)), lease(2, (8, 2))]
         )
         assert grants == []
@@ -43,11 +45,11 @@ class TestStaying:
 
     def test_leaves_a_job_to_move_whose_gpus_went_to_a_larger_gang(self) -> None:
         picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 1))]
-        assert stay(picks, [], [lease(2, (7, 1))]) == (picks, [])
+        assert keep_placements(picks, [], [lease(2, (7, 1))]) == (picks, [])
 
     def test_leaves_gangs_over_several_nodes_alone(self) -> None:
         picks = [grant(1, 1, (7, 8)), grant(2, 2, (8, 8), (9, 8))]
-        assert stay(picks, [], [lease(2, (7, 8), (9, 8))]) == (picks, [])
+        assert keep_placements(picks, [], [lease(2, (7, 8), (9, 8))]) == (picks, [])
 
 
 @st.composite
@@ -65,7 +67,7 @@ def rounds(draw: st.DrawFn) -> tuple[list[Grant], list[Lease]]:
 @given(rounds())
 def test_use_per_node_and_the_picks_are_unchanged(case: tuple[list[Grant], list[Lease]]) -> None:
     picks, leases = case
-    grants, renewals = stay(picks, [], leases)
+    grants, renewals = keep_placements(picks, [], leases)
     before: Counter[int] = Counter()
     after: Counter[int] = Counter()
     for pick in picks:
@@ -84,4 +86,4 @@ def test_use_per_node_and_the_picks_are_unchanged(case: tuple[list[Grant], list[
 @given(rounds())
 def test_the_order_of_leases_does_not_matter(case: tuple[list[Grant], list[Lease]]) -> None:
     picks, leases = case
-    assert stay(picks, [], leases) == stay(picks, [], leases[::-1])
+    assert keep_placements(picks, [], leases) == keep_placements(picks, [], leases[::-1])

@@ -5,8 +5,9 @@ Source: LTGF section 5 ("deploys a job on as few nodes as possible") and
 
 - A gang that fits the largest node goes to one node: the one with the least free GPUs that
   suffices, the lowest id on ties. It waits when no node has room, unless `spread` is set.
-- A larger gang takes the fullest holes first (fewest nodes); what is left of it goes to the
-  least hole that suffices, so that whole nodes stay free for the next one.
+- A larger gang takes the nodes with the most free GPUs first (fewest nodes); what is left of it
+  goes to the node with the least free GPUs that suffices, so that whole nodes stay free for the
+  next one.
 
 Finding a node costs O(node size + log nodes), not O(nodes).
 """
@@ -64,7 +65,7 @@ class FreeGpus:
         """Whether exactly these GPUs are free."""
         return all(self.free.get(node, 0) >= gpus for node, gpus in placement)
 
-    def largest_hole(self) -> int:
+    def largest_free(self) -> int:
         """The most GPUs free on one node."""
         for gpus in range(self.size, 0, -1):
             if self._least(gpus) is not None:
@@ -75,7 +76,7 @@ class FreeGpus:
         """Whether `find` would place a gang."""
         if gpus > self.total:
             return False
-        return gpus > self.size or spread or self.largest_hole() >= gpus
+        return gpus > self.size or spread or self.largest_free() >= gpus
 
     def find(self, gpus: int, *, spread: bool = False) -> Placement | None:
         """Return where a gang would go, or None; takes nothing."""
@@ -120,7 +121,7 @@ class FreeGpus:
         for node, count in taken:
             heappush(self._buckets[count], node)
         if last is None:
-            raise AssertionError("a hole of at least what is left was just seen")
+            raise AssertionError("a node with at least what is left was just seen")
         return tuple(sorted([*taken, (last, needed)]))
 
     def _pop(self, count: int, node: int) -> None:
@@ -130,17 +131,24 @@ class FreeGpus:
             heappop(bucket)
 
 
-class Room:
+class FreeCapacity:
     """Where gangs may go in one round, for one GPU type.
 
-    `reach`: GPUs that are free or held by a lease that ended and was not selected yet.
-    `free`: the part of it that nobody holds; a new gang goes there first, so that it takes the
+    `available`: GPUs that are free or held by a lease that ended and was not selected yet.
+    `unheld`: the part of it that nobody holds; a new gang goes there first, so that it takes the
     GPUs of an ended lease only when it must. Such a lease can then not be renewed in place.
-    Within a round `reach` never grows: what does not fit once, does not fit later.
+    Within a round `available` never grows: what does not fit once, does not fit later.
     """
 
     __slots__ = (
-        "_ended", "capacity", "free", "held_back", "reach", "spread", "start_hole", "start_total",
+        "_ended",
+        "available",
+        "capacity",
+        "held_back",
+        "spread",
+        "start_largest_free",
+        "start_total",
+        "unheld",
     )  # fmt: skip
 
     def __init__(
@@ -149,52 +157,52 @@ class Room:
     ) -> None:  # fmt: skip
         """GPUs per node: installed, in leases that go on, in leases that ended."""
         size = max(gpus.values(), default=0)
-        reach = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}
+        available = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}
         self._ended = dict(ended)
         self.capacity = sum(gpus.values())
-        self.reach = FreeGpus(reach, size)
-        self.free = FreeGpus(
-            {node: max(0, count - ended.get(node, 0)) for node, count in reach.items()}, size
+        self.available = FreeGpus(available, size)
+        self.unheld = FreeGpus(
+            {node: max(0, count - ended.get(node, 0)) for node, count in available.items()}, size
         )
         self.spread = spread
         self.held_back: dict[int, int] = {}
-        self.start_total = self.reach.total
-        self.start_hole = self.reach.largest_hole()
+        self.start_total = self.available.total
+        self.start_largest_free = self.available.largest_free()
 
     def again(self, free: Mapping[int, int], ended: Iterable[Placement]) -> None:
-        """Begin another round in a room that is kept: its nodes that changed, and who ended.
+        """Begin another round with what is kept: its nodes that changed, and who ended.
 
         `free`: GPUs that nobody holds, of at least every node that anything happened on since
         the last round began. The numbers of the start are not kept: nobody is told reasons.
         """
         for node, gpus in free.items():
-            self.reach.set(node, gpus)
-            self.free.set(node, gpus)
+            self.available.set(node, gpus)
+            self.unheld.set(node, gpus)
         self.held_back = {}
         self._ended = {}
         for placement in ended:
-            self.reach.give(placement)
+            self.available.give(placement)
             for node, gpus in placement:
                 self._ended[node] = self._ended.get(node, 0) + gpus
 
     def place(self, gpus: int) -> Placement | None:
         """Place and take a gang, on GPUs that nobody holds if it can."""
-        placement = self.free.find(gpus, spread=self.spread)
+        placement = self.unheld.find(gpus, spread=self.spread)
         if placement is not None:
-            self.free.take(placement)
-            self.reach.take(placement)
+            self.unheld.take(placement)
+            self.available.take(placement)
             return placement
-        placement = self.reach.find(gpus, spread=self.spread)
+        placement = self.available.find(gpus, spread=self.spread)
         if placement is not None:
-            self.reach.take(placement)
+            self.available.take(placement)
             self._settle(placement)
         return placement
 
     def renew(self, placement: Placement) -> bool:
         """Keep an ended lease on its GPUs if nobody took them; it is selected either way."""
-        kept = self.reach.has(placement)
+        kept = self.available.has(placement)
         if kept:
-            self.reach.take(placement)
+            self.available.take(placement)
         self.drop(placement)
         return kept
 
@@ -205,40 +213,40 @@ class Room:
         self._settle(placement)
 
     def hold_back(self, placement: Placement) -> None:
-        """Keep GPUs from everyone for the rest of the round, as far as they are in reach."""
+        """Keep GPUs from everyone for the rest of the round, as far as they are available."""
         for node, gpus in placement:
-            count = min(gpus, self.reach.free.get(node, 0))
+            count = min(gpus, self.available.free.get(node, 0))
             if count:
                 self.held_back[node] = count
-                self.reach.take(((node, count),))
+                self.available.take(((node, count),))
         self._settle(placement)
 
     def fitted_at_start(self, gpus: int) -> bool:
         """Whether the gang would have fitted before the round's first pick."""
         if gpus > self.start_total:
             return False
-        return gpus > self.reach.size or self.spread or gpus <= self.start_hole
+        return gpus > self.available.size or self.spread or gpus <= self.start_largest_free
 
     def would_fit_unheld(self, gpus: int) -> bool:
         """Whether the gang would fit if nothing was held back."""
-        holes = [self.reach.free[node] + count for node, count in self.held_back.items()]
-        hole = max(holes, default=0)
-        if gpus <= self.reach.size and not self.spread:
-            return gpus <= hole
-        return gpus <= self.reach.total + sum(self.held_back.values())
+        unheld = [self.available.free[node] + count for node, count in self.held_back.items()]
+        largest_free = max(unheld, default=0)
+        if gpus <= self.available.size and not self.spread:
+            return gpus <= largest_free
+        return gpus <= self.available.total + sum(self.held_back.values())
 
     def _settle(self, placement: Placement) -> None:
-        """Nobody's GPUs = in reach less those of ended leases that may still be renewed."""
+        """Nobody's GPUs = available less those of ended leases that may still be renewed."""
         for node, _ in placement:
-            if node in self.reach.free:
-                left = self.reach.free[node] - self._ended.get(node, 0)
-                self.free.set(node, max(0, left))
+            if node in self.available.free:
+                left = self.available.free[node] - self._ended.get(node, 0)
+                self.unheld.set(node, max(0, left))
 
 
-def rooms(
+def free_capacity_by_type(
     nodes: Iterable[Node], leases: Iterable[Lease], at_us: int, *, spread: bool = False
-) -> dict[str, Room]:
-    """Return the room of each GPU type at a round; leases that end by then are in reach."""
+) -> dict[str, FreeCapacity]:
+    """Return what is free of each GPU type at a round; leases that end by then are available."""
     gpus: dict[str, dict[int, int]] = {}
     for node in nodes:
         gpus.setdefault(node.gpu_type, {})[node.id] = node.gpus
@@ -249,5 +257,6 @@ def rooms(
         for node_id, count in lease.placement:
             side[node_id] = side.get(node_id, 0) + count
     return {
-        gpu_type: Room(by_node, kept, ended, spread=spread) for gpu_type, by_node in gpus.items()
+        gpu_type: FreeCapacity(by_node, kept, ended, spread=spread)
+        for gpu_type, by_node in gpus.items()
     }

@@ -16,7 +16,7 @@ from evenshare_core.domain.decision import Grant, Renew
 from evenshare_core.domain.leases import Lease
 
 
-def stay(
+def keep_placements(
     grants: Sequence[Grant], renewals: Sequence[Renew], leases: Iterable[Lease]
 ) -> tuple[list[Grant], list[Renew]]:
     """Turn grants to jobs that hold an expired lease into renewals, where places can change.

@@ -1,8 +1,8 @@
-"""LTGF on queues and rooms that are kept between rounds, for the simulator.
+"""LTGF on queues and free GPUs that are kept between rounds, for the simulator.
 
 `policies.ltgf.select` is the policy here as in a live round: who comes first, what fits where,
 reservations, and who may stay. Only what it works on is not built from a snapshot of everything:
-the rooms are told of the nodes on which something happened, queues hold the jobs that wait or
+the free GPUs are told of the nodes on which something happened, queues hold the jobs that wait or
 whose lease is due, and a claim's sums catch up when they are looked at. Nobody asks why a job
 waits or by which numbers one was picked, so neither is made.
 
@@ -19,8 +19,8 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, JobService, Snapshot
 from evenshare_core.fairness.gpu_time import ClaimSums, Sums, job_received
-from evenshare_core.placement.consolidated import Room
-from evenshare_core.placement.stability import stay
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.ltgf.policy import Picks, select
 from evenshare_core.policies.ltgf.queues import Claim
@@ -81,7 +81,7 @@ class _NoLimits(Admission):
 
 
 class KeptLtgf:
-    """The rooms of a world, as they go on from round to round."""
+    """The free GPUs of a world, as they go on from round to round."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -89,37 +89,39 @@ class KeptLtgf:
         by_type: dict[str, dict[int, int]] = {}
         for node in self._nodes:
             by_type.setdefault(node.gpu_type, {})[node.id] = node.gpus
-        self._rooms = {name: Room(gpus, {}, {}) for name, gpus in by_type.items()}
+        self._free_by_type = {name: FreeCapacity(gpus, {}, {}) for name, gpus in by_type.items()}
         world.touched.update(world.nodes)
 
     def decide(self, sums: Sums, due: list[Lease]) -> Answer:
         """Answer the round of the world's instant; `due` are the leases that end by it."""
         world = self._world
         self._begin(due)
-        pick = Picks(world.at_us, world.rules.lease_us, self._rooms, _NoLimits())
+        pick = Picks(world.at_us, world.rules.lease_us, self._free_by_type, _NoLimits())
         reservations = Reservations.load(self._snapshot(), _OPTIONS.reserve_after_leases)
         select(self._claims(sums, due), pick, reservations, _OPTIONS)
-        grants, renewals = stay(pick.grants, pick.renewals, due)
+        grants, renewals = keep_placements(pick.grants, pick.renewals, due)
         renewed = {renewal.lease for renewal in renewals}
         ends = [
             End(lease.id, lease.job, lease.tenant, EndReason.NOT_RENEWED)
             for lease in sorted(due, key=_by_id)
             if lease.id not in renewed
         ]
-        for room in self._rooms.values():  # free again, unless something came of it
-            world.touched.update(room.held_back)
+        for free_capacity in self._free_by_type.values():  # free again, unless something came of it
+            world.touched.update(free_capacity.held_back)
         return Answer(grants, renewals, ends, reservations.memory(pick.picked))
 
     def _begin(self, due: list[Lease]) -> None:
-        """Tell the rooms of the nodes that leases took or left, and of those that are due."""
+        """Tell the free GPUs of the nodes that leases took or left, and of those that are due."""
         world = self._world
-        free: dict[str, dict[int, int]] = {name: {} for name in self._rooms}
+        free: dict[str, dict[int, int]] = {name: {} for name in self._free_by_type}
         for node in world.touched:
             gpu_type = world.nodes[node].gpu_type
             free[gpu_type][node] = world.free[gpu_type].free[node]
         world.touched.clear()
-        for name, room in self._rooms.items():
-            room.again(free[name], [lease.placement for lease in due if lease.gpu_type == name])
+        for name, free_capacity in self._free_by_type.items():
+            free_capacity.again(
+                free[name], [lease.placement for lease in due if lease.gpu_type == name]
+            )
 
     def _snapshot(self) -> Snapshot:
         """What reservations read of a round."""
@@ -146,8 +148,8 @@ class KeptLtgf:
             claim = found.get(key)
             if claim is None:
                 claim = found[key] = _KeptClaim(sums.claims[key], at_us)
-                if claim.gpu_type not in self._rooms:  # a type without nodes
-                    self._rooms[claim.gpu_type] = Room({}, {}, {})
+                if claim.gpu_type not in self._free_by_type:  # a type without nodes
+                    self._free_by_type[claim.gpu_type] = FreeCapacity({}, {}, {})
             score = spent = 0.0
             if row.alloc_gpu_us or row.held:
                 score, spent = claim.score(row, at_us)

@@ -21,7 +21,7 @@ from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
-from evenshare_core.placement.consolidated import FreeGpus, Room, rooms
+from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.terms import lapsed
@@ -78,7 +78,7 @@ def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
         grants=tuple(picks.grants),
         renewals=tuple(picks.renewals),
         ends=picks.ends(),
-        skips=tuple(explain.skips(picks.queues(), picks.rooms, picks.admission)),
+        skips=tuple(explain.skips(picks.queues(), picks.free_by_type, picks.admission)),
         memory=snapshot.memory,
     )
 
@@ -123,9 +123,9 @@ class _Picks:
 
     def __init__(self, snapshot: Snapshot, rule: Rule) -> None:
         self._snapshot, self._rule = snapshot, rule
-        self.rooms = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us)
+        self.free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
         for row in snapshot.service.claims:  # a type whose nodes are all gone
-            self.rooms.setdefault(row.gpu_type, Room({}, {}, {}))
+            self.free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
         self.admission = Admission(snapshot)
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
@@ -147,18 +147,18 @@ class _Picks:
     def try_job(self, candidate: Candidate) -> bool:
         """Give a candidate its gang, if it may have it and it fits; else let it wait."""
         job, sums, lease = candidate
-        room = self.rooms[sums.gpu_type]
+        free_capacity = self.free_by_type[sums.gpu_type]
         refusal = self._rule.limit(candidate) or self.admission.check(job, sums.gpu_type)
-        if job.gpus > room.capacity:
+        if job.gpus > free_capacity.capacity:
             refusal = Refusal(Reason.TOO_LARGE)
         if refusal is not None:
             self._refused[job.id] = refusal
             self._wait(candidate)
             return False
-        if lease is not None and room.renew(lease.placement):
+        if lease is not None and free_capacity.renew(lease.placement):
             self._renew(lease)
             return True
-        placement = self._place(room, job.gpus) if self._rule.admits(candidate) else None
+        placement = self._place(free_capacity, job.gpus) if self._rule.admits(candidate) else None
         if placement is None:
             self._wait(candidate, dropped=True)
             return False
@@ -169,10 +169,10 @@ class _Picks:
         self._rule.given(candidate)
         return True
 
-    def _place(self, room: Room, gpus: int) -> Placement | None:
-        if find_place(room.reach, gpus, whole_nodes=self._rule.whole_nodes) is None:
+    def _place(self, free_capacity: FreeCapacity, gpus: int) -> Placement | None:
+        if find_place(free_capacity.available, gpus, whole_nodes=self._rule.whole_nodes) is None:
             return None
-        return room.place(gpus)
+        return free_capacity.place(gpus)
 
     def _renew(self, lease: Lease) -> None:
         order = len(self.grants) + len(self.renewals) + 1
@@ -193,7 +193,7 @@ class _Picks:
         key = (candidate.job.tenant, candidate.gpu_type)
         self._waits.setdefault(key, []).append(candidate)
         if candidate.lease is not None and not dropped:
-            self.rooms[candidate.gpu_type].drop(candidate.lease.placement)
+            self.free_by_type[candidate.gpu_type].drop(candidate.lease.placement)
 
     def ends(self) -> tuple[End, ...]:
         """Leases that ended and were not renewed, with the reason."""

@@ -7,7 +7,7 @@ IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
 |---|---|---|
 | T, tenants | claims: one per (tenant, GPU type) | |
 | N, pending jobs | candidates: pending jobs and jobs whose lease ended | |
-| M, free GPUs | `placement.consolidated.Room.reach` | GPUs |
+| M, free GPUs | `placement.consolidated.FreeCapacity.available` | GPUs |
 | rho_j (12) | `Claim.rho()`: AllocTime / FairTime | ratio |
 | rho_ij (15) | `Claim.job_rho()` | ratio |
 | reward_i | minus the score of a `Candidate` | ratio |
@@ -44,8 +44,8 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.placement.consolidated import Room, rooms
-from evenshare_core.placement.stability import stay
+from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims
 from evenshare_core.policies.policy import parse_options
@@ -65,7 +65,7 @@ class Ltgf:
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round; needs `snapshot.service` at the round's instant."""
         tenants, pick, reservations = self.picks(snapshot)
-        grants, renewals = stay(pick.grants, pick.renewals, snapshot.leases)
+        grants, renewals = keep_placements(pick.grants, pick.renewals, snapshot.leases)
         renewed = {renewal.lease for renewal in renewals}
         return Decision(
             at_us=snapshot.at_us,
@@ -94,7 +94,7 @@ def select(
 ) -> None:
     """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2.
 
-    The simulator comes in here, with queues and rooms that it keeps between rounds.
+    The simulator comes in here, with queues and free GPUs that it keeps between rounds.
     """
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
@@ -108,7 +108,7 @@ def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservation
         candidate[4]: (claim, candidate)
         for claim in tenants
         for candidate in claim.queue
-        if candidate[7] is None and candidate[5].gpus <= pick.rooms[claim.gpu_type].capacity
+        if candidate[7] is None and candidate[5].gpus <= pick.free_by_type[claim.gpu_type].capacity
     }
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
     for gpu_type, job_id in reservations.due():
@@ -116,19 +116,19 @@ def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservation
         if pick.try_job(claim, candidate, note="reserved"):
             reservations.served(gpu_type, job_id)
         elif job_id not in pick.refused:
-            reservations.hold(gpu_type, candidate[5].gpus, pick.rooms[gpu_type])
+            reservations.hold(gpu_type, candidate[5].gpus, pick.free_by_type[gpu_type])
 
 
 class Picks:
     """What the round has given so far."""
 
     def __init__(
-        self, at_us: int, lease_us: int, room: dict[str, Room], admission: Admission
+        self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity], admission: Admission
     ) -> None:
-        """Nothing so far; `room` by GPU type."""
+        """Nothing so far; `free_by_type`: by GPU type."""
         self.at_us = at_us
         self.lease_us = lease_us
-        self.rooms = room
+        self.free_by_type = free_by_type
         self.admission = admission
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
@@ -139,30 +139,32 @@ class Picks:
 
     @classmethod
     def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> Picks:
-        """The room and the limits of a snapshot."""
-        room = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread)
+        """The free GPUs and the limits of a snapshot."""
+        free_by_type = free_capacity_by_type(
+            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread
+        )
         for row in snapshot.service.claims:  # a type whose nodes are all gone
-            room.setdefault(row.gpu_type, Room({}, {}, {}))
-        return cls(snapshot.at_us, snapshot.lease_us, room, Admission(snapshot))
+            free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+        return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission(snapshot))
 
     def try_job(self, claim: Claim, candidate: Candidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
         job, sums, lease = candidate[5:]
         gpu_type = claim.gpu_type
-        room = self.rooms[gpu_type]
+        free_capacity = self.free_by_type[gpu_type]
         refusal = self.admission.check(job, gpu_type)
-        if job.gpus > room.capacity:
+        if job.gpus > free_capacity.capacity:
             refusal = Refusal(Reason.TOO_LARGE)
         if refusal is not None:
             self.refused[job.id] = refusal
             if lease is not None:
-                room.drop(lease.placement)
+                free_capacity.drop(lease.placement)
             return False
-        if lease is not None and room.renew(lease.placement):
+        if lease is not None and free_capacity.renew(lease.placement):
             placement: Placement | None = lease.placement
         else:
             lease = None  # its GPUs were taken: it is placed anew
-            placement = room.place(job.gpus)
+            placement = free_capacity.place(job.gpus)
         if placement is None:
             return False
         key = Key(claim.rho(), claim.job_rho(sums, self.at_us), note)
@@ -188,7 +190,7 @@ class Picks:
 
     def leave_out(self, claim: Claim, job_id: int) -> None:
         """Line 17; where nothing is free at all, that is the reason and not this rule."""
-        if self.rooms[claim.gpu_type].reach.total:
+        if self.free_by_type[claim.gpu_type].available.total:
             self.passed_over[claim.tenant, claim.gpu_type] = job_id
 
 
@@ -196,15 +198,15 @@ def _allocate(
     tenants: list[Claim], pick: Picks, reservations: Reservations, *, work_conserving: bool
 ) -> None:
     """Algorithm 1, lines 4-17, with the tenants in a heap by (rho, arrival of the next job)."""
-    picked, rooms_ = pick.picked, pick.rooms
-    untried = set(rooms_)  # types where no gang was tried yet: the first is the head
+    picked, free_by_type = pick.picked, pick.free_by_type
+    untried = set(free_by_type)  # types where no gang was tried yet: the first is the head
     heap = [claim.entry(index) for index, claim in enumerate(tenants) if claim.queue]
     heapify(heap)
     while heap:
         claim = tenants[heap[0][4]]  # line 5
         candidate = claim.queue[claim.next]  # line 7
-        room = rooms_[claim.gpu_type]
-        if not room.reach.total and claim.gpu_type not in untried:
+        free_capacity = free_by_type[claim.gpu_type]
+        if not free_capacity.available.total and claim.gpu_type not in untried:
             heappop(heap)  # line 4: nothing of this type is left
             continue
         job_id = candidate[4]
@@ -222,21 +224,21 @@ def _allocate(
                 continue
         claim.next += 1  # line 13
         if work_conserving and claim.gpu_type not in untried:
-            _skip_hopeless(claim, room)
+            _skip_hopeless(claim, free_capacity)
         if claim.next < len(claim.queue):
             heapreplace(heap, claim.entry(heap[0][4]))
         else:
             heappop(heap)
 
 
-def _skip_hopeless(claim: Claim, room: Room) -> None:
-    """Step over pending jobs that cannot fit: room only shrinks in a round, so this is exact."""
-    queue, reach = claim.queue, room.reach
-    hole, total, size = reach.largest_hole(), reach.total, reach.size
+def _skip_hopeless(claim: Claim, free_capacity: FreeCapacity) -> None:
+    """Step over pending jobs that cannot fit; exact, since what is free only shrinks in a round."""
+    queue, available = claim.queue, free_capacity.available
+    largest, total, size = available.largest_free(), available.total, available.size
     index, end = claim.next, len(queue)
     while index < end and queue[index][7] is None:
         gpus = queue[index][5].gpus
-        if gpus <= hole or (gpus <= total and (gpus > size or room.spread)):
+        if gpus <= largest or (gpus <= total and (gpus > size or free_capacity.spread)):
             break
         index += 1
     claim.next = index
@@ -253,4 +255,4 @@ def _skips(tenants: list[Claim], pick: Picks) -> tuple[Skip, ...]:
             queues.append(
                 explain.Queue(claim.tenant, claim.gpu_type, jobs, claim.rho(), served, out)
             )
-    return tuple(explain.skips(queues, pick.rooms, pick.admission))
+    return tuple(explain.skips(queues, pick.free_by_type, pick.admission))

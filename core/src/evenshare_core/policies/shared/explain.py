@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.decision import Skip
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
-from evenshare_core.placement.consolidated import Room
+from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.shared.admission import Admission
 
 Why = tuple[Reason, dict[str, Any]]
@@ -36,15 +36,17 @@ class Queue(NamedTuple):
     passed_over: int | None
 
 
-def skips(queues: Iterable[Queue], rooms: dict[str, Room], admission: Admission) -> list[Skip]:
+def skips(
+    queues: Iterable[Queue], free_by_type: dict[str, FreeCapacity], admission: Admission
+) -> list[Skip]:
     """Group waiting jobs by reason; one row per (tenant, GPU type, reason)."""
     rows = []
     for queue in queues:
-        rows += _queue_skips(queue, rooms[queue.gpu_type], admission)
+        rows += _queue_skips(queue, free_by_type[queue.gpu_type], admission)
     return rows
 
 
-def _queue_skips(queue: Queue, room: Room, admission: Admission) -> list[Skip]:
+def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission) -> list[Skip]:
     # Why a gang waits depends on its size and price limit alone: each pair is asked once.
     alike: dict[tuple[int, int | None], list[Job]] = {}
     for job in queue.jobs:
@@ -57,7 +59,7 @@ def _queue_skips(queue: Queue, room: Room, admission: Admission) -> list[Skip]:
     groups: dict[str, list[list[Job]]] = {}
     numbers: dict[str, dict[str, Any]] = {}
     for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
-        reason, why = _why(jobs[0], queue, room, admission)
+        reason, why = _why(jobs[0], queue, free_capacity, admission)
         numbers.setdefault(reason.value, why)  # of the smallest gang: it came closest
         groups.setdefault(reason.value, []).append(jobs)
     return [
@@ -77,27 +79,31 @@ def _skip(queue: Queue, reason: Reason, alike: list[list[Job]], numbers: dict[st
     )
 
 
-def _why(job: Job, queue: Queue, room: Room, admission: Admission) -> Why:
+def _why(job: Job, queue: Queue, free_capacity: FreeCapacity, admission: Admission) -> Why:
     gpus = job.gpus
-    if gpus > room.capacity:
-        return Reason.TOO_LARGE, {"needed": gpus, "capacity": room.capacity}
+    if gpus > free_capacity.capacity:
+        return Reason.TOO_LARGE, {"needed": gpus, "capacity": free_capacity.capacity}
     refusal = admission.check(job, queue.gpu_type)
     if refusal is not None:
         return refusal.reason, refusal.numbers
     if queue.passed_over is not None and queue.passed_over != job.id:
         return Reason.TENANT_PASSED_OVER, {"first_job": queue.passed_over, "needed": gpus}
-    return _why_no_room(gpus, queue, room)
+    return _why_no_room(gpus, queue, free_capacity)
 
 
-def _why_no_room(gpus: int, queue: Queue, room: Room) -> Why:
+def _why_no_room(gpus: int, queue: Queue, free_capacity: FreeCapacity) -> Why:
     """The gang fits its limits, so the room decided: who took it, or was there none?"""
-    left, held = room.reach.total, sum(room.held_back.values())
-    if held and room.would_fit_unheld(gpus):
+    left, held = free_capacity.available.total, sum(free_capacity.held_back.values())
+    if held and free_capacity.would_fit_unheld(gpus):
         return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}
-    if room.fitted_at_start(gpus):
+    if free_capacity.fitted_at_start(gpus):
         numbers = {"needed": gpus, "own_rho": queue.own_rho, "served_rho": queue.served_rho}
         return Reason.LEASE_TURN, numbers
-    free = room.start_total
+    free = free_capacity.start_total
     if free < gpus:
         return Reason.NO_FREE_GPUS, {"needed": gpus, "free": free}
-    return Reason.FRAGMENTED, {"needed": gpus, "free": free, "largest_hole": room.start_hole}
+    return Reason.FRAGMENTED, {
+        "needed": gpus,
+        "free": free,
+        "largest_hole": free_capacity.start_largest_free,
+    }

@@ -17,7 +17,7 @@ from typing import Any
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.placement.consolidated import Room
+from evenshare_core.placement.consolidated import FreeCapacity
 
 
 class Reservations:
@@ -66,7 +66,7 @@ class Reservations:
         self._reserved.pop(gpu_type, None)
         self._passed.pop(job, None)
 
-    def hold(self, gpu_type: str, gpus: int, room: Room) -> None:
+    def hold(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
         """Keep the nodes of the reservation from everyone; choose them anew if they are gone."""
         job, holds = self._reserved[gpu_type]
         installed = {node.id: node.gpus for node in self._snapshot.nodes}
@@ -74,7 +74,7 @@ class Reservations:
         if not whole or any(installed.get(node, 0) < count for node, count in holds):
             holds = _soonest(self._snapshot, gpu_type, gpus)
         self._reserved[gpu_type] = (job, holds)
-        room.hold_back(holds)
+        free_capacity.hold_back(holds)
 
     def passed_over(self, job: int) -> None:
         """The first gang of the least-rho tenant did not fit in this round."""

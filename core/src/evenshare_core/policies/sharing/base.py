@@ -32,7 +32,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.formulations.shares import Rule
 from evenshare_core.placement.rounding import Want, round_shares
-from evenshare_core.placement.stability import stay
+from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.policy import Options
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.reservation import Reservations
@@ -84,7 +84,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> De
     reservations = Reservations.load(snapshot, options.reserve_after_leases)
     extra = _held(snapshot, rows, columns)
     pick_all(rows, picks, reservations, snapshot.lease_us)
-    grants, renewals = stay(picks.grants, picks.renewals, snapshot.leases)
+    grants, renewals = keep_placements(picks.grants, picks.renewals, snapshot.leases)
     memory = write_memory(
         snapshot, shares, rows, [_rates(row, picks) for row in rows], extra | picks.extra
     )
@@ -185,7 +185,9 @@ def _skips(rows: list[Row], columns: list[Column], picks: Picks) -> tuple[Skip, 
             gpu_type = columns[(open_ or kinds)[0]].name
             empty = explain.Queue(row.tenant, gpu_type, [], None, None, None)
             queues.setdefault((row.tenant, gpu_type), empty).jobs.append(one.job)
-    told = explain.skips([queues[key] for key in sorted(queues)], picks.rooms, picks.admission)
+    told = explain.skips(
+        [queues[key] for key in sorted(queues)], picks.free_by_type, picks.admission
+    )
     return (*told, *(_nowhere(tenant, found) for tenant, found in sorted(nowhere.items())))
 
 

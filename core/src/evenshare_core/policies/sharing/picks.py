@@ -11,7 +11,7 @@ from evenshare_core.domain.decision import Grant, Key, Renew
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.placement.consolidated import rooms
+from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import Reservations
 from evenshare_core.policies.sharing.rows import Candidate, Column, Row
@@ -26,7 +26,9 @@ class Picks:
 
     def __init__(self, snapshot: Snapshot, columns: Sequence[Column], *, spread: bool) -> None:
         self.columns = columns
-        self.rooms = rooms(snapshot.nodes, snapshot.leases, snapshot.at_us, spread=spread)
+        self.free_by_type = free_capacity_by_type(
+            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=spread
+        )
         self.admission = Admission(snapshot)
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
@@ -49,9 +51,9 @@ class Picks:
         """Whether no limit of its tenant or of the job keeps it from a type."""
         return self.admission.check(job, self.columns[kind].name) is None
 
-    def reach(self, kind: int) -> int:
+    def available(self, kind: int) -> int:
         """GPUs of a type that may still be given in this round."""
-        return self.rooms[self.columns[kind].name].reach.total
+        return self.free_by_type[self.columns[kind].name].available.total
 
     def choices(self, row: Row, one: Candidate) -> list[int]:
         """Where a job may run: its present type first, then the fastest."""
@@ -63,9 +65,9 @@ class Picks:
         if not self.admits(one.job, kind):
             return False
         gpu_type, lease = self.columns[kind].name, one.lease
-        room = self.rooms[gpu_type]
+        free_capacity = self.free_by_type[gpu_type]
         renewed = lease is not None and lease.gpu_type == gpu_type and self._renew(lease)
-        placement = None if renewed else room.place(one.job.gpus)
+        placement = None if renewed else free_capacity.place(one.job.gpus)
         if not renewed and placement is None:
             return False
         self._give(one, gpu_type, placement, note)
@@ -76,15 +78,15 @@ class Picks:
         if lease.id in self._dropped:
             return False
         self._dropped.add(lease.id)
-        return self.rooms[lease.gpu_type].renew(lease.placement)
+        return self.free_by_type[lease.gpu_type].renew(lease.placement)
 
     def drop(self, lease: Lease | None) -> None:
         """A lease that ended will not be renewed: its GPUs are nobody's."""
         if lease is None or lease.id in self._dropped:
             return
         self._dropped.add(lease.id)
-        if lease.gpu_type in self.rooms:
-            self.rooms[lease.gpu_type].drop(lease.placement)
+        if lease.gpu_type in self.free_by_type:
+            self.free_by_type[lease.gpu_type].drop(lease.placement)
 
     def _give(self, one: Candidate, gpu_type: str, placement: Placement | None, note: str) -> None:
         job, lease, order = one.job, one.lease, len(self.picked) + 1
@@ -149,13 +151,13 @@ def _serve_reserved(rows: Sequence[Row], picks: Picks, reservations: Reservation
             row.held[kind] += one.job.gpus
             reservations.served(gpu_type, job_id)
         elif picks.admits(one.job, kind):
-            reservations.hold(gpu_type, one.job.gpus, picks.rooms[gpu_type])
+            reservations.hold(gpu_type, one.job.gpus, picks.free_by_type[gpu_type])
 
 
 def _choose(rows: Sequence[Row], picks: Picks, lease_us: int) -> list[tuple[Row, Candidate, int]]:
     """Step 3: jobs and types up to each row's whole GPUs; the row that is behind most first."""
     chosen = []
-    free = [picks.reach(kind) for kind in range(len(picks.columns))]
+    free = [picks.available(kind) for kind in range(len(picks.columns))]
     places = [0] * len(rows)
     heap = [
         (-row.deficit(lease_us), index)
@@ -188,7 +190,7 @@ def _choice(row: Row, one: Candidate, picks: Picks, free: Sequence[int]) -> int 
 
 
 def _offer_rest(rows: Sequence[Row], picks: Picks) -> None:
-    """Step 5: a job of each row in turn while anything fits; room only shrinks in a round."""
+    """Step 5: a job of each row in turn while anything fits: a round never frees any."""
     order = sorted(rows, key=lambda row: (not row.weight, -sum(row.deviation), *row.key))
     turns = [(row, iter([one for one in row.queue if one.id not in picks.picked])) for row in order]
     while turns:
