@@ -33,7 +33,7 @@ from portal.charts.notes import Addend, Instant, Note, Stat, credit_note
 from portal.site.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.site.clocks import Clocks, clocks, pool_now
 from scheduling.selectors.lines import pool_id_named
-from scheduling.selectors.visibility import Sight, read_visibility
+from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.permissions import SITE_ACTIONS, Action
 from tenants.scopes import site_scope
 
@@ -77,8 +77,8 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     with site_scope():
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
-        sights = _sights(request, page.rows)
-    rows = _rows(page.rows, sights, tenant.pk, clocks(facts))
+        visibilities = _visibilities(request, page.rows)
+    rows = _rows(page.rows, visibilities, tenant.pk, clocks(facts))
     context = {
         "tenant": tenant,
         "pool": facts,
@@ -112,7 +112,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         if row is None or found is None or facts is None:
             raise Http404
         incomes = transfer_incomes(found)
-        sights = _sights(request, [row])
+        visibilities = _visibilities(request, [row])
     times = clocks(facts)
     context = {
         "tenant": tenant,
@@ -122,7 +122,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "effective": times.instant(found.effective_at),
         "since": times.instant(row.hour),
         "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
-        "entries": entries_seen(row, sights.get(row.pool), tenant.pk),
+        "entries": visible_entries(row, visibilities.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
         "behind": _behind(found, incomes, tenant.pk, times),
         "nav_key": "ledger",
@@ -142,14 +142,14 @@ def _before(request: HttpRequest) -> int | None:
 # ---- who may be named ----
 
 
-def _sights(request: HttpRequest, rows: Iterable[LedgerRow]) -> dict[str, Sight]:
+def _visibilities(request: HttpRequest, rows: Iterable[LedgerRow]) -> dict[str, Visibility]:
     """What the viewer sees of the tenants of each pool that the rows name."""
-    sights = {}
+    visibilities = {}
     for pool in sorted({row.pool for row in rows if row.pool}):
         pool_id = pool_id_named(pool)
         if pool_id is not None:
-            sights[pool] = read_visibility(pool_id, access(request))
-    return sights
+            visibilities[pool] = read_visibility(pool_id, access(request))
+    return visibilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +161,11 @@ class Side:
     here: bool = False
 
 
-def entries_seen(row: LedgerRow, sight: Sight | None, tenant: int) -> list[Side]:
+def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) -> list[Side]:
     """The entries of a transfer: this tenant, those in sight, all others in one sum."""
     sides, hidden = [], ZERO
     for entry in row.entries:
-        name = _name(entry, sight, tenant)
+        name = _name(entry, visibility, tenant)
         if name:
             sides.append(Side(name, entry.amount, here=entry.tenant_id == tenant))
         else:
@@ -175,12 +175,12 @@ def entries_seen(row: LedgerRow, sight: Sight | None, tenant: int) -> list[Side]
     return sorted(sides, key=lambda side: (not side.here, side.amount))
 
 
-def _name(entry: LedgerEntry, sight: Sight | None, tenant: int) -> str:
+def _name(entry: LedgerEntry, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
         return "operator, for quota of nobody"
     if entry.tenant_id == tenant:
         return entry.tenant
-    seen = sight.of(entry.tenant_id) if sight else None
+    seen = visibility.of(entry.tenant_id) if visibility else None
     return seen.name if seen else ""
 
 
@@ -257,7 +257,7 @@ def _hours(gpu_h: Decimal) -> str:
 
 
 def _rows(
-    rows: Sequence[LedgerRow], sights: dict[str, Sight], tenant: int, times: Clocks
+    rows: Sequence[LedgerRow], visibilities: dict[str, Visibility], tenant: int, times: Clocks
 ) -> list[dict[str, Any]]:
     """Rows whose columns sum to their feet as printed."""
     columns = [
@@ -266,7 +266,7 @@ def _rows(
     ]
     return [
         {
-            **_row(row, sights, tenant, times),
+            **_row(row, visibilities, tenant, times),
             "lent": None if row.lent_gpu_h is None else lent,
             "borrowed": None if row.borrowed_gpu_h is None else borrowed,
             "earned": earned,
@@ -277,15 +277,17 @@ def _rows(
     ]
 
 
-def _row(row: LedgerRow, sights: dict[str, Sight], tenant: int, times: Clocks) -> dict[str, Any]:
-    sides = entries_seen(row, sights.get(row.pool), tenant)
+def _row(
+    row: LedgerRow, visibilities: dict[str, Visibility], tenant: int, times: Clocks
+) -> dict[str, Any]:
+    sides = visible_entries(row, visibilities.get(row.pool), tenant)
     if row.code != Transfer.Code.USAGE:
         what = Transfer.Code(row.code).label
     elif row.borrower_id == tenant:
         what = "borrowed"
     else:
-        sight = sights.get(row.pool)
-        seen = sight.of(row.borrower_id) if sight and row.borrower_id else None
+        visibility = visibilities.get(row.pool)
+        seen = visibility.of(row.borrower_id) if visibility and row.borrower_id else None
         what = f"lent to {seen.name if seen else 'another tenant'}"
     return {
         "row": row,

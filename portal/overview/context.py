@@ -26,7 +26,7 @@ from portal.charts.notes import Addend, Link, Note, Stat, count_note, credit_not
 from portal.charts.speeds import moments_chart, value_text
 from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
 from scheduling.selectors.throughput import Moment
-from scheduling.selectors.visibility import Sight
+from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10
 NAMED = 3
@@ -45,7 +45,7 @@ class Board:
     name: str
     you: bool
     now: datetime
-    sight: Sight
+    visibility: Visibility
     last: LastRound | None
     quotas: Sequence[QuotaNow]
     runs: Sequence[Run]
@@ -253,7 +253,7 @@ def _owe(board: Board, who: str) -> Stat:
 def lenders_words(board: Board) -> str:
     """Whom the borrowed GPUs come from, as far as the viewer may know."""
     lenders = board.last.lenders if board.last else ()
-    seen = [board.sight.of(lender.tenant) for lender in lenders]
+    seen = [board.visibility.of(lender.tenant) for lender in lenders]
     names = [row.name for row in seen if row is not None][:NAMED]
     if not names or len(seen) != len([row for row in seen if row]):
         return "tenants that do not use all of theirs"

@@ -55,7 +55,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         name=tenant.name,
         you=any(seat.tenant_id == tenant.pk for seat in access(request).seats),
         now=now,
-        sight=read_visibility(pool.id, access(request)),
+        visibility=read_visibility(pool.id, access(request)),
         last=last,
         quotas=read.quotas_now(pool.id, tenant.pk, now),
         runs=read.runs(pool.id, tenant.pk),

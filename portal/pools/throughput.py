@@ -83,6 +83,6 @@ def _gain(reign: Reign, before: Reign | None) -> float | None:
 
 
 def _speed_row(row: TenantSpeed, marks: dict[int, TenantMark]) -> SpeedRow:
-    mark = HIDDEN if row.seen is None else marks.get(row.seen.tenant, HIDDEN)
+    mark = HIDDEN if row.tenant is None else marks.get(row.tenant.id, HIDDEN)
     each = row.each_milli
     return SpeedRow(mark, row, value_text(row.milli), "" if each is None else value_text(each, 2))

@@ -52,11 +52,11 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     """One pool at this moment."""
     facts = pool_or_404(request, name)
     with site_scope():
-        sight = read_visibility(facts.id, access(request))
-        view = pool_overview(facts.id, sight)
+        visibility = read_visibility(facts.id, access(request))
+        view = pool_overview(facts.id, visibility)
         now = pool_now(facts).pool_at
         windows = windows_ahead(facts.id, now)
-        told = read_throughput(facts.id, sight, since=now - DAY)
+        told = read_throughput(facts.id, visibility, since=now - DAY)
     marks = _marks(view)
     context = {
         **_context(name, view, marks),
@@ -65,7 +65,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         **throughput_context(told, marks, name, now),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
-        "sight": sight,
+        "visibility": visibility,
         "may_simulate": may_on_site(access(request).site_role, Action.OPERATE),
         "nav_key": "pool",
         "live": True,
@@ -114,9 +114,9 @@ def _marks(view: PoolOverview) -> Marks:
     uses: Counter[int] = Counter()
     seen = {}
     for claim in (claim for type_ in view.types for claim in type_.claims):
-        if claim.seen is not None:
-            uses[claim.seen.tenant] += claim.uses
-            seen[claim.seen.tenant] = claim.seen
+        if claim.tenant is not None:
+            uses[claim.tenant.id] += claim.uses
+            seen[claim.tenant.id] = claim.tenant
     return map_marks(seen.values(), uses)
 
 
@@ -215,10 +215,10 @@ def _part(type_: TypeUse, marks: Marks) -> Part:
 
 
 def _row(claim: ClaimUse, marks: Marks) -> Row:
-    if claim.seen is None:
+    if claim.tenant is None:
         return Row(HIDDEN, claim)
-    href = reverse("dashboard", args=[claim.seen.slug]) if claim.seen.slug else ""
-    return Row(marks[claim.seen.tenant], claim, href)
+    href = reverse("dashboard", args=[claim.tenant.slug]) if claim.tenant.slug else ""
+    return Row(marks[claim.tenant.id], claim, href)
 
 
 def _node(node: NodeUse, marks: Marks) -> MapNode:
@@ -231,8 +231,8 @@ def _node(node: NodeUse, marks: Marks) -> MapNode:
 
 
 def _lease(hold: Hold, marks: Marks) -> MapLease:
-    mark = HIDDEN if hold.seen is None else marks.get(hold.seen.tenant, HIDDEN)
-    words = [hold.seen.name if hold.seen else HIDDEN.name]
+    mark = HIDDEN if hold.tenant is None else marks.get(hold.tenant.id, HIDDEN)
+    words = [hold.tenant.name if hold.tenant else HIDDEN.name]
     if hold.name:
         words.append(hold.name)
     words.append(plural(len(hold.slots), "GPU"))
@@ -240,7 +240,7 @@ def _lease(hold: Hold, marks: Marks) -> MapLease:
         words[-1] += f" of {hold.gpus}"
     if hold.borrowed:
         words.append(f"{hold.borrowed} borrowed")
-    href = reverse("job", args=[hold.job]) if hold.job and hold.seen and hold.seen.you else ""
+    href = reverse("job", args=[hold.job]) if hold.job and hold.tenant and hold.tenant.you else ""
     return MapLease(hold.slots, mark, ", ".join(words), hold.borrowed, href)
 
 

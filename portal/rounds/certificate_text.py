@@ -13,10 +13,10 @@ from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import Addend, Certificate, Note, Promise, count_note
 from portal.site.tenant_marks import mark_of
-from scheduling.selectors.certificates import CertificateSeen, FindingSeen
+from scheduling.selectors.certificates import CertificateItemView, CertificateView
 from scheduling.selectors.promises import Checked
 from scheduling.selectors.rounds import RoundView
-from scheduling.selectors.visibility import Seen
+from scheduling.selectors.visibility import VisibleTenant
 
 P = Property
 NAMES = {
@@ -44,7 +44,7 @@ SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
-def sheet(view: RoundView, seen: CertificateSeen | None) -> Certificate:
+def sheet(view: RoundView, seen: CertificateView | None) -> Certificate:
     """The framed certificate of a round."""
     checked = view.decision.checked if view.decision else None
     promises: list[Promise] = []
@@ -68,7 +68,7 @@ def sheet(view: RoundView, seen: CertificateSeen | None) -> Certificate:
     )
 
 
-def _words(view: RoundView, seen: CertificateSeen | None) -> str:
+def _words(view: RoundView, seen: CertificateView | None) -> str:
     """What the sheet says of itself."""
     if view.decision is None:
         return (
@@ -91,7 +91,7 @@ def _words(view: RoundView, seen: CertificateSeen | None) -> str:
 # ---- lines of fairness ----
 
 
-def _line(row: FindingSeen, checked: Checked | None) -> Promise:
+def _line(row: CertificateItemView, checked: Checked | None) -> Promise:
     verdict = SAID[row.verdict]
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
     if broken:  # the bytes say so, whatever was stored
@@ -116,7 +116,7 @@ RULES: dict[Property, tuple[str, ...]] = {
 }
 
 
-def _sentence(row: FindingSeen) -> str:
+def _sentence(row: CertificateItemView) -> str:
     if row.why:
         return row.why[0].upper() + row.why[1:] + "."
     if row.hidden:
@@ -124,7 +124,7 @@ def _sentence(row: FindingSeen) -> str:
     return SENTENCES[row.name](row)
 
 
-def _capacity(row: FindingSeen) -> str:
+def _capacity(row: CertificateItemView) -> str:
     if row.count:
         nodes = plural(row.count, "node gives", "nodes give")
         return f"{nodes} more GPUs than there are."
@@ -135,19 +135,19 @@ def _capacity(row: FindingSeen) -> str:
     )
 
 
-def _gang(row: FindingSeen) -> str:
+def _gang(row: CertificateItemView) -> str:
     if row.count:
         return f"{plural(row.count, 'job holds', 'jobs hold')} another number than it needs."
     return f"All {plural(row.checked, 'lease')} {'is' if row.checked == 1 else 'are'} whole."
 
 
-def _single(row: FindingSeen) -> str:
+def _single(row: CertificateItemView) -> str:
     if row.count:
         return f"{plural(row.count, 'job holds', 'jobs hold')} more than one."
     return f"{plural(row.checked, 'job holds', 'jobs hold')} one each."
 
 
-def _order(row: FindingSeen) -> str:
+def _order(row: CertificateItemView) -> str:
     if row.verdict is Verdict.NOT_PROMISED:
         return "This policy serves in another order."
     if row.count:
@@ -156,10 +156,10 @@ def _order(row: FindingSeen) -> str:
     return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
 
 
-def _envy(row: FindingSeen) -> str:
+def _envy(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who, other = _name(row.seen), _name(row.other, "another")
+    who, other = _name(row.tenant), _name(row.other, "another")
     if row.verdict is Verdict.NOTED:
         gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
         return f"For all that no limit of jobs concerns. One that it does: {gain}."
@@ -175,17 +175,17 @@ def _envy(row: FindingSeen) -> str:
     return f"Closest of {plural(row.checked, 'pair')}: {who} would do {less} less with {whose}."
 
 
-def _alone(row: FindingSeen) -> str:
+def _alone(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who = _name(row.seen)
+    who = _name(row.tenant)
     if row.count:
         rest = "" if row.count == 1 else f" {plural(row.count, 'row is', 'rows are')} below 1."
         return f"{who} does {_gpus(row.worst)} times what its part of every type would do.{rest}"
     return f"The least is {who}: {_gpus(row.worst)} times what its part of every type would do."
 
 
-def _equal(row: FindingSeen) -> str:
+def _equal(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
     if not row.count:
@@ -193,7 +193,7 @@ def _equal(row: FindingSeen) -> str:
     return f"Per unit of weight, the least is {percent(row.worst, 1)} below the most."
 
 
-def _pareto(row: FindingSeen) -> str:
+def _pareto(row: CertificateItemView) -> str:
     if row.worst is None or row.total is None:
         return ""
     total = f"throughput {_gpus(row.total)}"
@@ -202,10 +202,10 @@ def _pareto(row: FindingSeen) -> str:
     return f"{_gpus(row.worst)} more than the {total} could be had at nobody's cost."
 
 
-def _probed(row: FindingSeen) -> str:
+def _probed(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who = _name(row.seen)
+    who = _name(row.tenant)
     tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     if row.count:
         return f"{tried}: {who} would gain {_gpus(row.worst)} over {_gpus(row.total)}."
@@ -215,7 +215,7 @@ def _probed(row: FindingSeen) -> str:
     return f"{tried}: {which} loses {_gpus(-row.worst)} of {_gpus(row.total)}."
 
 
-SENTENCES: dict[Property, Callable[[FindingSeen], str]] = {
+SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.CAPACITY: _capacity,
     P.GANG: _gang,
     P.SINGLE_HOLD: _single,
@@ -235,7 +235,7 @@ BASES = {
 }
 
 
-def _note(row: FindingSeen) -> Note | None:
+def _note(row: CertificateItemView) -> Note | None:
     """What was measured on what, with the same on whole GPUs beside it."""
     addends = [
         Addend("looked at", thousands(row.checked)),
@@ -255,11 +255,11 @@ def _gpus(value: float | None) -> str:
     return thousands(value, 2)
 
 
-def _name(seen: Seen | None, nobody: str = "a tenant") -> str:
+def _name(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
     return seen.name if seen else nobody
 
 
-def _named(row: FindingSeen) -> str:
+def _named(row: CertificateItemView) -> str:
     names = [seen.name for seen in row.named]
     if len(names) < row.count or len(names) > 3:
         return ""
@@ -273,7 +273,7 @@ def _was(count: int) -> str:
 # ---- rows ----
 
 
-def worth_context(seen: CertificateSeen | None) -> dict[str, Any]:
+def worth_context(seen: CertificateView | None) -> dict[str, Any]:
     """What each does with its share, where the policy has shares before rounding."""
     rows = [row for row in seen.rows if row.ideal is not None] if seen else []
     if seen is None or not rows:
@@ -286,7 +286,7 @@ def worth_context(seen: CertificateSeen | None) -> dict[str, Any]:
     elif seen.rows_hidden:
         title = "You do at least as well as alone"
     return {
-        "worth": [{"row": row, "mark": mark_of(row.seen)} for row in rows],
+        "worth": [{"row": row, "mark": mark_of(row.tenant)} for row in rows],
         "worth_title": title,
         "worth_hidden": seen.rows_hidden,
     }

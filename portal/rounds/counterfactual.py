@@ -40,7 +40,7 @@ def otherwise_page(request: HttpRequest, name: str, number: int) -> HttpResponse
     viewer = access(request)
     with site_scope():
         round_ = Round.objects.filter(pool_id=facts.id, number=number).first()
-        sight = read_visibility(facts.id, viewer)
+        visibility = read_visibility(facts.id, viewer)
     if round_ is None:
         raise Http404
     context: dict[str, Any] = {"pool": facts, "round": round_, "nav_key": "rounds"}
@@ -54,7 +54,7 @@ def otherwise_page(request: HttpRequest, name: str, number: int) -> HttpResponse
     speeds, wrong = _speeds(request)
     try:
         with site_scope():
-            found = otherwise(round_, sight, profile=_profile(request), speeds=speeds)
+            found = otherwise(round_, visibility, profile=_profile(request), speeds=speeds)
     except ReplayError as error:
         context |= {"why_not": f"{str(error)[0].upper()}{str(error)[1:]}, so nothing can be tried."}
     except TooLargeError as error:

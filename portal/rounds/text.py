@@ -115,7 +115,7 @@ def idle_words(round_: Round, decision: RoundDecision | None) -> str:
 
 def share_note(row: ShareRow) -> Note:
     """What a tenant held before and after."""
-    name = row.seen.name if row.seen else "other tenants"
+    name = row.tenant.name if row.tenant else "other tenants"
     return Note(
         f"{name}, GPUs held after the round",
         (

@@ -19,7 +19,7 @@ from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import Clocks, clocks, pool_now
 from portal.site.tenant_marks import mark_of
 from scheduling.models import Round
-from scheduling.selectors.certificates import certificate_seen
+from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.reasons import why
 from scheduling.selectors.rounds import (
@@ -121,16 +121,16 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
     """One round as the viewer may see it."""
     facts = pool_or_404(request, name)
     with site_scope():
-        sight = read_visibility(facts.id, access(request))
-        view = round_view(facts.id, number, sight)
-        seen = certificate_seen(view.round, sight) if view else None
+        visibility = read_visibility(facts.id, access(request))
+        view = round_view(facts.id, number, visibility)
+        seen = view_certificate(view.round, visibility) if view else None
     if view is None:
         raise Http404
     context = {
         **_head(facts, view),
         **_body(view),
         **worth_context(seen),
-        "sight": sight,
+        "visibility": visibility,
         "certificate": sheet(view, seen),
         "command": words.replay_command(name, number),
         "nav_key": "rounds",
@@ -212,7 +212,7 @@ def _share(row: ShareRow, rows: Sequence[ShareRow]) -> dict[str, Any]:
     most = max(max(one.holds, one.quota, one.demand) for one in rows)
     return {
         "row": row,
-        "mark": mark_of(row.seen),
+        "mark": mark_of(row.tenant),
         "most": most,
         "note": words.share_note(row),
         "rho_note": words.rho_note(row) if row.rho_before is not None else None,
@@ -226,13 +226,13 @@ def _share_title(view: RoundView) -> str:
     A policy that shares by a program trades one type for another on purpose, so there a row says
     nothing alone.
     """
-    seen = [row for row in view.shares if row.seen]
+    seen = [row for row in view.shares if row.tenant]
     if not seen:
         return "Shares"
     if words.trades_types(view.round.policy):
         return "Shares trade one GPU type for another"
-    less = len({row.seen.tenant for row in seen if row.seen and row.holds < row.deserved})
-    of = len({row.seen.tenant for row in seen if row.seen})
+    less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
+    of = len({row.tenant.id for row in seen if row.tenant})
     if not less:
         return "Everybody holds at least what they deserve now"
     if of == 1:
@@ -253,7 +253,7 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     return [
         {
             "row": row,
-            "mark": mark_of(row.seen),
+            "mark": mark_of(row.tenant),
             "key": words.key_note(row, policy),
             "where": _where(row.places),
             "head": heads.get(place, ""),
@@ -277,7 +277,7 @@ def _where(places: Sequence[Any]) -> str:
 def _end(row: EndRow) -> dict[str, Any]:
     return {
         "row": row,
-        "mark": mark_of(row.seen),
+        "mark": mark_of(row.tenant),
         "where": _where(row.places),
         "why": words.MOVED if row.moved else words.ended_words(row.reason.value),
     }
@@ -288,7 +288,7 @@ def _group(group: SkipGroup) -> dict[str, Any]:
         "group": group,
         "why": why(group.reason.value),
         "rows": [
-            {"row": row, "mark": mark_of(row.seen), "why": why(group.reason.value, row.numbers)}
+            {"row": row, "mark": mark_of(row.tenant), "why": why(group.reason.value, row.numbers)}
             for row in group.rows
         ],
     }

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from portal.charts.tenants import OTHERS, TenantMark, group_small
-from scheduling.selectors.visibility import Seen
+from scheduling.selectors.visibility import VisibleTenant
 
 HIDDEN = TenantMark("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
 
-def mark_of(seen: Seen | None) -> TenantMark:
+def mark_of(seen: VisibleTenant | None) -> TenantMark:
     """The mark of one tenant; one grey mark for all that are out of sight."""
     if seen is None:
         return HIDDEN
     return TenantMark(seen.name, seen.swatch, seen.initials, you=seen.you)
 
 
-def map_marks(seen: Iterable[Seen], use: Mapping[int, int]) -> dict[int, TenantMark]:
+def map_marks(seen: Iterable[VisibleTenant], use: Mapping[int, int]) -> dict[int, TenantMark]:
     """Marks by tenant for a node map: past twelve tenants the smallest users share one."""
-    marks = {str(row.tenant): mark_of(row) for row in seen}
+    marks = {str(row.id): mark_of(row) for row in seen}
     grouped = group_small(marks, {str(tenant): gpus for tenant, gpus in use.items()})
     return {
         int(key): mark if mark.index != OTHERS else replace(mark, name=marks[key].name)

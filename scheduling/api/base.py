@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 
 from scheduling.models import Job
-from scheduling.selectors.job_lists import job_seen
+from scheduling.selectors.job_lists import find_visible_job
 from scheduling.selectors.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
 from tenants.api.base import ApiView
 from tenants.api.problems import Problem, bad_field, not_there
@@ -41,7 +41,7 @@ class SchedulingView(ApiView):
             Problem: 404.
         """
         with site_scope():
-            job = job_seen(uid, self.tenants())
+            job = find_visible_job(uid, self.tenants())
         if job is None:
             raise not_there()
         return job

@@ -20,13 +20,13 @@ from scheduling.api.render import (
 )
 from scheduling.engine.clock import pool_time
 from scheduling.models import Job
-from scheduling.selectors.certificates import certificate_seen
+from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.job_lists import QueueKey, queue_listed
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.quotas import quotas_listed
 from scheduling.selectors.rounds import round_view, rounds_page
-from scheduling.selectors.visibility import Sight, read_visibility
+from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import not_there
 from tenants.api.times import time_text
@@ -74,8 +74,8 @@ class PoolQueue(SchedulingView):
         after = QueueKey(from_us(key[0]), key[1], key[2]) if key else None
         with site_scope():
             rows, more = queue_listed(facts.id, after=after, limit=limit)
-            sight = read_visibility(facts.id, self.access)
-        shown = [_queued(position, job, sight) for position, job in rows]
+            visibility = read_visibility(facts.id, self.access)
+        shown = [_queued(position, job, visibility) for position, job in rows]
         following = None
         if more:
             position, job = rows[-1]
@@ -83,12 +83,12 @@ class PoolQueue(SchedulingView):
         return Response({"results": shown, "next": following})
 
 
-def _queued(position: int, job: Job, sight: Sight) -> dict[str, Any]:
+def _queued(position: int, job: Job, visibility: Visibility) -> dict[str, Any]:
     """A waiting job; names, ids and reasons of others' jobs are nobody's affair."""
-    known = sight.jobs_of(job.tenant_id)
+    known = visibility.jobs_of(job.tenant_id)
     return {
         "position": position,
-        "tenant": tenant_json(sight.of(job.tenant_id)),
+        "tenant": tenant_json(visibility.of(job.tenant_id)),
         "id": str(job.uid) if known else None,
         "name": job.name if known else None,
         "reason_code": job.reason_code if known else None,
@@ -164,9 +164,9 @@ class RoundShow(SchedulingView):
         """Show a round: shares, certificate, reasons, prices, and the hashes of its bytes."""
         facts = self.pool(name)
         with site_scope():
-            sight = read_visibility(facts.id, self.access)
-            view = round_view(facts.id, number, sight) if number < 2**62 else None
-            seen = certificate_seen(view.round, sight) if view else None
+            visibility = read_visibility(facts.id, self.access)
+            view = round_view(facts.id, number, visibility) if number < 2**62 else None
+            seen = view_certificate(view.round, visibility) if view else None
         if view is None:
             raise not_there()
         return Response(round_view_json(view, seen, facts.name))

@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from scheduling.models import Job, Round
-from scheduling.selectors.certificates import CertificateSeen
+from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
-from scheduling.selectors.visibility import Seen
+from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
 
 MICRO = Decimal("0.000001")
@@ -131,7 +131,7 @@ def types_json(overview: PoolOverview) -> list[dict[str, Any]]:
     ]
 
 
-def tenant_json(seen: Seen | None) -> dict[str, Any] | None:
+def tenant_json(seen: VisibleTenant | None) -> dict[str, Any] | None:
     """Return a tenant as the viewer sees it; `slug` is null where it is not theirs to open."""
     return None if seen is None else {"name": seen.name, "slug": seen.slug or None, "you": seen.you}
 
@@ -152,7 +152,7 @@ def round_json(row: Round, pool: str) -> dict[str, Any]:
     }
 
 
-def round_view_json(view: RoundView, seen: CertificateSeen | None, pool: str) -> dict[str, Any]:
+def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) -> dict[str, Any]:
     """Return one round, with its certificate, as its viewer may see it."""
     decision = view.decision
     return {
@@ -177,7 +177,7 @@ def round_view_json(view: RoundView, seen: CertificateSeen | None, pool: str) ->
     }  # fmt: skip
 
 
-def _certificate(seen: CertificateSeen | None, again: bool | None) -> dict[str, Any] | None:
+def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, Any] | None:
     if seen is None:
         return None
     return {
@@ -194,7 +194,7 @@ def _certificate(seen: CertificateSeen | None, again: bool | None) -> dict[str, 
                 "worst": row.worst,
                 "worst_in_gpus": row.in_gpus,
                 "total": row.total,
-                "tenant": tenant_json(row.seen),
+                "tenant": tenant_json(row.tenant),
                 "other": tenant_json(row.other),
                 "hidden": row.hidden,
                 "why": row.why,
@@ -203,7 +203,7 @@ def _certificate(seen: CertificateSeen | None, again: bool | None) -> dict[str, 
         ],
         "rows": [
             {
-                "tenant": tenant_json(row.seen),
+                "tenant": tenant_json(row.tenant),
                 "job_type": row.profile,
                 "weight": row.weight,
                 "ideal": row.ideal,
@@ -221,7 +221,7 @@ def _certificate(seen: CertificateSeen | None, again: bool | None) -> dict[str, 
 
 def _share(row: ShareRow) -> dict[str, Any]:
     return {
-        "tenant": tenant_json(row.seen),
+        "tenant": tenant_json(row.tenant),
         "gpu_type": row.gpu_type,
         "quota": row.quota,
         "demand": row.demand,
@@ -241,7 +241,7 @@ def _skips(group: SkipGroup) -> dict[str, Any]:
         "gpus": group.gpus,
         "tenants": [
             {
-                "tenant": tenant_json(row.seen),
+                "tenant": tenant_json(row.tenant),
                 "jobs": row.jobs,
                 "gpus": row.gpus,
                 "numbers": numbers_shown(row.numbers),

@@ -25,7 +25,7 @@ from evenshare_core.policies.misreports import (
 )
 from scheduling.models import Profile, Round
 from scheduling.selectors.replay import round_bytes
-from scheduling.selectors.visibility import Seen, Sight
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # Over and under: half of what it says to twice as much.
 FACTORS = (0.5, 0.8, 0.95, 1.05, 1.25, 2.0)
@@ -43,7 +43,7 @@ class OwnProfile:
 
     id: int
     name: str
-    seen: Seen
+    tenant: VisibleTenant
     source: str
 
 
@@ -85,7 +85,7 @@ class Otherwise:
 
 
 def otherwise(
-    round_: Round, sight: Sight, *, profile: int | None = None, speeds: Mapping[str, int]
+    round_: Round, visibility: Visibility, *, profile: int | None = None, speeds: Mapping[str, int]
 ) -> Otherwise:
     """Return what other reports of one own job type would have got. At most three queries.
 
@@ -102,13 +102,13 @@ def otherwise(
         raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")
     measured = Measured(snapshot, decision, frozenset())
     rows = measured.judged.rows
-    mine = [key for key in rows if key[1] and sight.jobs_of(key[0])]
-    profiles = _profiles(mine, sight)
+    mine = [key for key in rows if key[1] and visibility.jobs_of(key[0])]
+    profiles = _profiles(mine, visibility)
     chosen = next((one for one in profiles if one.id == profile), None) if profile else None
     chosen = chosen or next(iter(profiles), None)
     if chosen is None or not measured.has_ideals:
         return Otherwise(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
-    place = rows.index((chosen.seen.tenant, chosen.id))
+    place = rows.index((chosen.tenant.id, chosen.id))
     truth, tried = _tried(measured, place, speeds)
     return Otherwise(
         profiles=profiles,
@@ -122,7 +122,7 @@ def otherwise(
     )
 
 
-def _profiles(keys: list[tuple[int, int]], sight: Sight) -> tuple[OwnProfile, ...]:
+def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnProfile, ...]:
     """Own job types by name; one that was removed since is told by its number."""
     ids = [profile for _, profile in keys]
     known = {row.pk: row for row in Profile.objects.filter(id__in=ids)} if ids else {}
@@ -130,14 +130,14 @@ def _profiles(keys: list[tuple[int, int]], sight: Sight) -> tuple[OwnProfile, ..
         OwnProfile(
             id=profile,
             name=known[profile].name if profile in known else f"job type {profile}",
-            seen=seen,
+            tenant=seen,
             source=known[profile].source if profile in known else "",
         )
         for tenant, profile in keys
-        if (seen := sight.of(tenant))
+        if (seen := visibility.of(tenant))
     ]
     # One's own before those that only an operator's role lets one see.
-    return tuple(sorted(found, key=lambda row: (not row.seen.you, row.seen.number, row.name)))
+    return tuple(sorted(found, key=lambda row: (not row.tenant.you, row.tenant.number, row.name)))
 
 
 def _tried(

@@ -146,7 +146,7 @@ def queue_listed(
     return rows, len(found) > limit
 
 
-def job_seen(uid: UUID, tenants: Collection[int] | None) -> Job | None:
+def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
     """Return a job of the given tenants (None: any), with tenant and pool. One query."""
     jobs = Job.objects.select_related("tenant", "pool", "profile").filter(uid=uid)
     if tenants is not None:

@@ -12,21 +12,21 @@ from uuid import UUID
 
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, PoolState, Round
-from scheduling.selectors.visibility import Seen, Sight
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 STRIP = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """GPUs that one lease holds on one node. `seen` None: a tenant that the viewer may not see.
+    """GPUs that one lease holds on one node. `tenant` None: a tenant that the viewer may not see.
 
     `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
     first, in the order of nodes. `job`, `name` are empty for jobs that are not the viewer's.
     """
 
     slots: tuple[int, ...]
-    seen: Seen | None
+    tenant: VisibleTenant | None
     gpus: int
     borrowed: int
     job: UUID | None = None
@@ -58,11 +58,11 @@ class NodeUse:
 class ClaimUse:
     """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
 
-    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `seen`
+    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `tenant`
     None: all tenants that the viewer may not see, summed.
     """
 
-    seen: Seen | None
+    tenant: VisibleTenant | None
     gpu_type: str
     own: int
     borrowed: int
@@ -186,11 +186,11 @@ class PoolOverview:
         return [node for row in self.types for node in row.nodes if node.state != Node.State.UP]
 
 
-def pool_overview(pool_id: int, sight: Sight) -> PoolOverview:
+def pool_overview(pool_id: int, visibility: Visibility) -> PoolOverview:
     """Return a pool's nodes, holds, claims, last rounds and prices. Four queries."""
     nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
     rows = list(nodes.values_list("id", "name", "gpu_type__name", "gpus", "state"))
-    holds, uses = _holds(pool_id, sight)
+    holds, uses = _holds(pool_id, visibility)
     rounds = list(
         Round.objects.filter(pool_id=pool_id)
         .order_by("-number")
@@ -207,7 +207,7 @@ def pool_overview(pool_id: int, sight: Sight) -> PoolOverview:
                 for id_, name, type_, gpus, state in rows
                 if type_ == gpu_type
             ),
-            claims=_claims(gpu_type, uses, shares, sight),
+            claims=_claims(gpu_type, uses, shares, visibility),
             capacity=capacity.get(gpu_type),
         )
         for gpu_type in dict.fromkeys(row[2] for row in rows)
@@ -216,7 +216,7 @@ def pool_overview(pool_id: int, sight: Sight) -> PoolOverview:
 
 
 def _holds(
-    pool_id: int, sight: Sight
+    pool_id: int, visibility: Visibility
 ) -> tuple[dict[int, list[Hold]], dict[tuple[int, str], Counter[str]]]:
     """Holds by node, and own and borrowed GPUs by (tenant, GPU type)."""
     slots = (
@@ -243,8 +243,8 @@ def _holds(
         tenant, _, own, borrowed, uid, name = leases[lease]
         counted[lease] += len(taken)
         here = max(0, min(len(taken), counted[lease] - own))
-        known = (uid, name) if sight.jobs_of(tenant) else (None, "")
-        hold = Hold(tuple(taken), sight.of(tenant), own + borrowed, here, *known)
+        known = (uid, name) if visibility.jobs_of(tenant) else (None, "")
+        hold = Hold(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
         holds.setdefault(node, []).append(hold)
     return holds, uses
 
@@ -265,7 +265,7 @@ def _claims(
     gpu_type: str,
     uses: dict[tuple[int, str], Counter[str]],
     shares: Iterable[dict[str, Any]],
-    sight: Sight,
+    visibility: Visibility,
 ) -> tuple[ClaimUse, ...]:
     """Claims of one type in the tenants' order; those out of sight are one row at the end."""
     rows = {row["tenant"]: row for row in shares if row["gpu_type"] == gpu_type}
@@ -273,7 +273,7 @@ def _claims(
     shown: list[ClaimUse] = []
     hidden: Counter[str] = Counter()
     for tenant in tenants:
-        seen, share = sight.of(tenant), rows.get(tenant)
+        seen, share = visibility.of(tenant), rows.get(tenant)
         use = uses.get((tenant, gpu_type)) or Counter[str]()
         quota = share["quota"] if share else None
         if seen is None:
@@ -281,7 +281,7 @@ def _claims(
             continue
         rho = share["rho_before"] if share else None
         shown.append(ClaimUse(seen, gpu_type, use["own"], use["borrowed"], quota, rho))
-    shown.sort(key=lambda claim: claim.seen.number if claim.seen else 0)
+    shown.sort(key=lambda claim: claim.tenant.number if claim.tenant else 0)
     if hidden["rows"]:
         shown.append(ClaimUse(None, gpu_type, hidden["own"], hidden["borrowed"], hidden["quota"]))
     return tuple(shown)

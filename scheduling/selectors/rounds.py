@@ -19,7 +19,7 @@ from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import Checked, check
 from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
-from scheduling.selectors.visibility import Seen, Sight
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 PAGE = 50
 # Rows of one table of a round; those of the viewer are shown beyond it.
@@ -83,10 +83,10 @@ class Place:
 class ShareRow:
     """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
 
-    `seen` None: all tenants out of the viewer's sight, summed, without a rho.
+    `tenant` None: all tenants that the viewer may not see, summed, without a rho.
     """
 
-    seen: Seen | None
+    tenant: VisibleTenant | None
     gpu_type: str
     quota: int = 0
     demand: int = 0
@@ -112,7 +112,7 @@ class PickRow:
 
     order: int
     granted: bool
-    seen: Seen
+    tenant: VisibleTenant
     gpu_type: str
     gpus: int
     places: tuple[Place, ...]
@@ -130,7 +130,7 @@ class PickRow:
 class EndRow:
     """One lease that the round ended; `moved`: it granted the same job another one at once."""
 
-    seen: Seen
+    tenant: VisibleTenant
     gpu_type: str
     gpus: int
     places: tuple[Place, ...]
@@ -144,7 +144,7 @@ class EndRow:
 class SkipRow:
     """Jobs of one tenant that wait for one reason; `named` are some that the viewer may know."""
 
-    seen: Seen
+    tenant: VisibleTenant
     jobs: int
     gpus: int
     numbers: dict[str, Any]
@@ -224,7 +224,7 @@ class RoundView:
     why_not: str = ""
 
 
-def round_view(pool_id: int, number: int, sight: Sight) -> RoundView | None:
+def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView | None:
     """Return a round with its stored decision, or None. At most four queries."""
     found = {
         row.number: row
@@ -237,14 +237,14 @@ def round_view(pool_id: int, number: int, sight: Sight) -> RoundView | None:
     try:
         raw = round_bytes(round_)
         snapshot, decided = decode(raw[0], Snapshot), decode(raw[1], Decision)
-        decision = _Reader(round_, snapshot, decided, sight).read(len(raw[0]) + len(raw[1]))
+        decision = _Reader(round_, snapshot, decided, visibility).read(len(raw[0]) + len(raw[1]))
     except ReplayError as error:
         why_not = str(error)
     except msgspec.ValidationError:
         why_not = f"the bytes of round {number} are of an older schema"
     return RoundView(
         round=round_,
-        shares=_shares(round_.shares, sight),
+        shares=_shares(round_.shares, visibility),
         previous=found.get(number - 1),
         next=found.get(number + 1),
         decision=decision,
@@ -260,12 +260,12 @@ def _sum(terms: Iterable[Grant | Renew]) -> Sum:
 _SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
 
 
-def _shares(rows: Iterable[dict[str, Any]], sight: Sight) -> tuple[ShareRow, ...]:
+def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[ShareRow, ...]:
     """Shares by type in the tenants' order; those out of sight are one row per type."""
     shown: list[ShareRow] = []
     hidden: dict[str, dict[str, int]] = {}
     for row in rows:
-        seen = sight.of(row["tenant"])
+        seen = visibility.of(row["tenant"])
         if seen is None:
             sums = hidden.setdefault(row["gpu_type"], dict.fromkeys(_SUMMED, 0))
             for name in _SUMMED:
@@ -273,7 +273,7 @@ def _shares(rows: Iterable[dict[str, Any]], sight: Sight) -> tuple[ShareRow, ...
             continue
         shown.append(
             ShareRow(
-                seen=seen,
+                tenant=seen,
                 gpu_type=row["gpu_type"],
                 alloc_gpu_s=row["alloc_gpu_us"] // 1_000_000,
                 fair_gpu_s=row["fair_gpu_us"] // 1_000_000,
@@ -282,7 +282,7 @@ def _shares(rows: Iterable[dict[str, Any]], sight: Sight) -> tuple[ShareRow, ...
                 **{name: row[name] for name in _SUMMED},
             )
         )
-    shown.sort(key=lambda row: (row.gpu_type, row.seen.number if row.seen else 0))
+    shown.sort(key=lambda row: (row.gpu_type, row.tenant.number if row.tenant else 0))
     rest = [ShareRow(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
     return (*shown, *rest)
 
@@ -294,7 +294,7 @@ class _Reader:
     round: Round
     snapshot: Snapshot
     decision: Decision
-    sight: Sight
+    visibility: Visibility
     jobs: dict[int, JobRef] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     lost: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -315,7 +315,7 @@ class _Reader:
             renewals=tuple(self._pick(row, leases[row.lease].placement) for row in renewals),
             ends=tuple(
                 EndRow(
-                    seen=self.sight.known[row.tenant],
+                    tenant=self.visibility.known[row.tenant],
                     gpu_type=leases[row.lease].gpu_type,
                     gpus=leases[row.lease].gpus,
                     places=self._places(leases[row.lease].placement),
@@ -347,16 +347,16 @@ class _Reader:
 
     def _cut(self, rows: Sequence[Any]) -> list[Any]:
         """The rows that the viewer may see, their own ones whatever the limit."""
-        seen = [row for row in rows if self.sight.of(row.tenant)]
-        return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.sight.own]
+        seen = [row for row in rows if self.visibility.of(row.tenant)]
+        return seen[:LIMIT] + [row for row in seen[LIMIT:] if row.tenant in self.visibility.own]
 
     def _name(self, placements: Iterable[Placement], rows: Iterable[Any]) -> None:
         """Look up names of nodes, and of the jobs that the viewer may know."""
         nodes = {node for placement in placements for node, _ in placement}
         self.nodes = dict(Node.objects.filter(id__in=nodes).values_list("id", "name"))
-        jobs = {row.job for row in rows if self.sight.jobs_of(row.tenant)}
+        jobs = {row.job for row in rows if self.visibility.jobs_of(row.tenant)}
         for skip in self.decision.skips:
-            if self.sight.jobs_of(skip.tenant):
+            if self.visibility.jobs_of(skip.tenant):
                 jobs.update(skip.jobs[:NAMED_JOBS])
         if jobs:
             known = Job.objects.filter(id__in=jobs).values_list("id", "uid", "name")
@@ -371,7 +371,7 @@ class _Reader:
         return PickRow(
             order=row.order,
             granted=granted,
-            seen=self.sight.known[row.tenant],
+            tenant=self.visibility.known[row.tenant],
             gpu_type=row.gpu_type,
             gpus=row.own + row.borrowed,
             places=self._places(placement),
@@ -396,16 +396,18 @@ class _Reader:
                 jobs=sum(len(skip.jobs) for skip in skips),
                 gpus=sum(skip.gpus for skip in skips),
                 rows=tuple(
-                    self._skip(skip, seen) for skip in skips if (seen := self.sight.of(skip.tenant))
+                    self._skip(skip, seen)
+                    for skip in skips
+                    if (seen := self.visibility.of(skip.tenant))
                 ),
             )
             for reason, skips in groups.items()
         ]
         return tuple(sorted(found, key=lambda group: (-group.jobs, group.reason.value)))
 
-    def _skip(self, skip: Skip, seen: Seen) -> SkipRow:
+    def _skip(self, skip: Skip, seen: VisibleTenant) -> SkipRow:
         # What a tenant would pay at most, and what it has left, is its own affair.
-        private = skip.reason in PRIVATE and not self.sight.jobs_of(skip.tenant)
+        private = skip.reason in PRIVATE and not self.visibility.jobs_of(skip.tenant)
         numbers = {} if private else skip.numbers
         return SkipRow(seen, len(skip.jobs), skip.gpus, numbers, self._named(skip.jobs))
 

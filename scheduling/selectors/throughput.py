@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from scheduling.models import Round
-from scheduling.selectors.visibility import Seen, Sight
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # The last rounds that are read; a chart shows POINTS of them.
 ROUNDS, POINTS = 2000, 200
@@ -40,9 +40,9 @@ class Reign:
 
 @dataclass(frozen=True, slots=True)
 class TenantSpeed:
-    """One tenant after the last round; `seen` None: all that the viewer may not see, summed."""
+    """One tenant after the last round; `tenant` None: all that the viewer may not see, summed."""
 
-    seen: Seen | None
+    tenant: VisibleTenant | None
     gpus: int
     milli: int
 
@@ -76,14 +76,14 @@ SELECT * FROM (
 """
 
 
-def read_throughput(pool_id: int, sight: Sight, *, since: datetime) -> Throughput | None:
+def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) -> Throughput | None:
     """Return a pool's throughput since an instant; None where no round told of any. Two queries."""
     moments = _moments(pool_id, since)
     if not moments:
         return None
     shares = Round.objects.filter(pool_id=pool_id, number=moments[-1].number)
     rows = shares.values_list("shares", flat=True).get()
-    return Throughput(thinned(moments), reigns(moments), _tenants(rows, sight))
+    return Throughput(thinned(moments), reigns(moments), _tenants(rows, visibility))
 
 
 def _moments(pool_id: int, since: datetime) -> list[Moment]:
@@ -118,7 +118,7 @@ def thinned(moments: Sequence[Moment]) -> tuple[Moment, ...]:
     return tuple(moments[(len(moments) - 1) % step :: step])
 
 
-def _tenants(shares: Iterable[dict[str, Any]], sight: Sight) -> tuple[TenantSpeed, ...]:
+def _tenants(shares: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[TenantSpeed, ...]:
     sums: dict[int, list[int]] = {}
     for share in shares:
         row = sums.setdefault(share["tenant"], [0, 0])
@@ -127,12 +127,12 @@ def _tenants(shares: Iterable[dict[str, Any]], sight: Sight) -> tuple[TenantSpee
     shown: list[TenantSpeed] = []
     hidden = [0, 0]
     for tenant, (gpus, milli) in sums.items():
-        seen = sight.of(tenant)
+        seen = visibility.of(tenant)
         if seen is None:
             hidden = [hidden[0] + gpus, hidden[1] + milli]
         else:
             shown.append(TenantSpeed(seen, gpus, milli))
-    shown.sort(key=lambda row: row.seen.number if row.seen else 0)
+    shown.sort(key=lambda row: row.tenant.number if row.tenant else 0)
     return (*shown, TenantSpeed(None, *hidden)) if hidden[0] else tuple(shown)
 
 

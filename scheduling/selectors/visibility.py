@@ -15,18 +15,17 @@ from scheduling.models import Pool
 from tenants.models import Quota, Tenant, User
 from tenants.selectors import Access
 
-Visibility = Pool.Visibility
 MARKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleTenant:
     """A tenant as a viewer sees it; `slug` is empty where its own pages are not for them.
 
     `initials` and `swatch` (0-15) are how it is drawn; `number` orders the tenants of a pool.
     """
 
-    tenant: int
+    id: int
     number: int
     name: str
     initials: str
@@ -36,16 +35,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     """What one viewer sees of one pool's tenants."""
 
-    visibility: str
+    setting: str
     own: frozenset[int] = frozenset()
     all_names: bool = False
     all_jobs: bool = False
-    known: dict[int, Seen] = field(default_factory=dict)
+    known: dict[int, VisibleTenant] = field(default_factory=dict)
 
-    def of(self, tenant: int) -> Seen | None:
+    def of(self, tenant: int) -> VisibleTenant | None:
         """Return how the viewer sees a tenant; None: only inside totals."""
         return self.known.get(tenant)
 
@@ -56,61 +55,71 @@ class Sight:
     @property
     def hides(self) -> bool:
         """Whether rows of other tenants are left out."""
-        return not self.all_names and self.visibility == Visibility.OWN
+        return not self.all_names and self.setting == Pool.Visibility.OWN
 
     @property
     def disguises(self) -> bool:
         """Whether other tenants have pseudonyms."""
-        return not self.all_names and self.visibility == Visibility.PSEUDONYMS
+        return not self.all_names and self.setting == Pool.Visibility.PSEUDONYMS
 
 
-def read_visibility(pool_id: int, access: Access) -> Sight:
+def read_visibility(pool_id: int, access: Access) -> Visibility:
     """Return what a person sees of a pool's tenants: those that have or had quota in it.
 
     A pseudonym is the place in the order in which the tenants got their first quota of the pool:
     it stays while tenants come and go. Two queries.
     """
-    visibility = Pool.objects.values_list("visibility", flat=True).get(pk=pool_id)
+    setting = Pool.objects.values_list("visibility", flat=True).get(pk=pool_id)
     own = frozenset(seat.tenant_id for seat in access.seats)
     site = access.site_role != User.SiteRole.NONE
-    sight = Sight(visibility, own, site, access.site_role == User.SiteRole.OPERATOR)
+    visibility = Visibility(setting, own, site, access.site_role == User.SiteRole.OPERATOR)
     firsts = (
         Quota.objects.filter(pool_id=pool_id).values("tenant").annotate(first=Min("id"))
     ).order_by("first")
     order = [row["tenant"] for row in firsts]
     tenants = Tenant.objects.in_bulk(order)
-    sight.known.update(_known(sight, [tenants[tenant_id] for tenant_id in order]))
-    return sight
+    visibility.known.update(_known(visibility, [tenants[tenant_id] for tenant_id in order]))
+    return visibility
 
 
-def _known(sight: Sight, tenants: list[Tenant]) -> dict[int, Seen]:
-    named = [row for row in tenants if row.pk in sight.own or not (sight.hides or sight.disguises)]
-    seen = _by_name(sight, named, {row.pk: number for number, row in enumerate(tenants, start=1)})
-    if sight.disguises:
+def _known(visibility: Visibility, tenants: list[Tenant]) -> dict[int, VisibleTenant]:
+    named = [
+        row
+        for row in tenants
+        if row.pk in visibility.own or not (visibility.hides or visibility.disguises)
+    ]
+    seen = _by_name(
+        visibility, named, {row.pk: number for number, row in enumerate(tenants, start=1)}
+    )
+    if visibility.disguises:
         taken = {row.swatch for row in seen.values()}
         free = [swatch for swatch in range(MARKS) if swatch not in taken] or list(range(MARKS))
         for number, row in enumerate(tenants, start=1):
             if row.pk not in seen:
                 swatch = free[(number - 1) % len(free)]
-                seen[row.pk] = Seen(row.pk, number, f"tenant {number}", f"{number:02d}", swatch)
+                seen[row.pk] = VisibleTenant(
+                    row.pk, number, f"tenant {number}", f"{number:02d}", swatch
+                )
     return dict(sorted(seen.items(), key=lambda item: item[1].number))
 
 
-def _by_name(sight: Sight, tenants: list[Tenant], numbers: dict[int, int]) -> dict[int, Seen]:
-    seen: dict[int, Seen] = {}
+def _by_name(
+    visibility: Visibility, tenants: list[Tenant], numbers: dict[int, int]
+) -> dict[int, VisibleTenant]:
+    seen: dict[int, VisibleTenant] = {}
     codes: set[str] = set()
     for row in tenants:
         # Initials differ inside a pool; a tenant that comes later gives way.
         code = row.initials if row.initials not in codes else f"{numbers[row.pk]:02d}"
         codes.add(code)
-        linked = row.pk in sight.own or sight.all_jobs
-        seen[row.pk] = Seen(
-            tenant=row.pk,
+        linked = row.pk in visibility.own or visibility.all_jobs
+        seen[row.pk] = VisibleTenant(
+            id=row.pk,
             number=numbers[row.pk],
             name=row.name,
             initials=code,
             swatch=row.swatch % MARKS,
             slug=row.slug if linked else "",
-            you=row.pk in sight.own,
+            you=row.pk in visibility.own,
         )
     return seen

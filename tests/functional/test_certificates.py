@@ -1,4 +1,4 @@
-"""The certificate of a round: stored, recomputed, shown by sight; planted violations turn red."""
+"""The certificate of a round: stored, recomputed, shown by role; planted violations turn red."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from billing.models import Transfer
 from billing.selectors import ledger_row
-from portal.ledger.views import entries_seen
+from portal.ledger.views import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors import access_of
@@ -113,8 +113,8 @@ class TestATransfer:
             tenant = there.tenant(slug).pk
             row = ledger_row(transfer.pk, tenant_id=tenant)
             assert row is not None
-            sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
-            sides = entries_seen(row, sight, tenant)
+            viewer = access_of(User.objects.get(username=who))
+            sides = visible_entries(row, read_visibility(there.lab.pool.pk, viewer), tenant)
             assert sum((side.amount for side in sides), Decimal(0)) == 0
 
     def test_opens_to_the_lines_that_were_charged(self, there: Stage) -> None:

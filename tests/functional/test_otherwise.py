@@ -37,8 +37,8 @@ def words(page: str) -> str:
 
 def asked(there: Stage, who: str, **speeds: int) -> selector.Otherwise:
     with site_scope():
-        sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
-        return otherwise(last_round(there), sight, speeds=speeds)
+        visibility = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+        return otherwise(last_round(there), visibility, speeds=speeds)
 
 
 class TestAReport:

@@ -112,8 +112,7 @@ class TestThePoolsSums:
         there.see(visibility)
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.LOST)
         for who in ("owner", "neighbour", "operator"):
-            sight = read_visibility(there.lab.pool.pk, access(who))
-            view = pool_overview(there.lab.pool.pk, sight)
+            view = pool_overview(there.lab.pool.pk, read_visibility(there.lab.pool.pk, access(who)))
             (kind,) = view.types
             assert kind.own + kind.borrowed == kind.used == sum(c.uses for c in kind.claims)
             assert kind.used + kind.idle + kind.blocked == kind.gpus == 8
@@ -125,14 +124,14 @@ class TestThePoolsSums:
     def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
         there.see("own")
         view = pool_overview(there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner")))
-        names = [claim.seen.name for claim in view.types[0].claims if claim.seen]
+        names = [claim.tenant.name for claim in view.types[0].claims if claim.tenant]
         assert names == ["alpha"]
 
 
 class TestAPseudonym:
     def test_stays_when_another_tenant_joins(self, there: Stage) -> None:
         there.see("pseudonyms")
-        before = {k: v.name for k, v in sight_of(there).known.items()}
+        before = {k: v.name for k, v in visibility_of(there).known.items()}
         tenant = Tenant.objects.create(slug="a0", name="a0", initials="A0")
         Quota.objects.create(
             tenant=tenant,
@@ -141,12 +140,12 @@ class TestAPseudonym:
             gpus=1,
             valid_from=there.lab.at,
         )
-        after = {k: v.name for k, v in sight_of(there).known.items()}
+        after = {k: v.name for k, v in visibility_of(there).known.items()}
         assert before == {k: after[k] for k in before}
         assert after[tenant.pk] == "tenant 4"
 
 
-def sight_of(there: Stage) -> Any:
+def visibility_of(there: Stage) -> Any:
     return read_visibility(there.lab.pool.pk, access("owner"))
 
 

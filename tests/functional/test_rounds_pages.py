@@ -1,4 +1,4 @@
-"""The list of rounds and a round's page: access, sight, keys, bytes that are gone, red promises."""
+"""The list of rounds and a round's page: access, what is seen, keys, lost bytes, red promises."""
 
 from __future__ import annotations
 
@@ -162,9 +162,11 @@ class TestARound:
 class TestTheStoredSums:
     def test_add_up_to_the_pool(self, there: Stage) -> None:
         for who in ("owner", "operator"):
-            sight = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
+            visibility = read_visibility(
+                there.lab.pool.pk, access_of(User.objects.get(username=who))
+            )
             for number in (1, 2):
-                view = round_view(there.lab.pool.pk, number, sight)
+                view = round_view(there.lab.pool.pk, number, visibility)
                 assert view is not None
                 assert view.decision is not None
                 checked = view.decision.checked

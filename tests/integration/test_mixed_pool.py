@@ -20,7 +20,7 @@ from scheduling.engine.rounds import Outcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.throughput import read_throughput
-from scheduling.selectors.visibility import Sight
+from scheduling.selectors.visibility import Visibility
 from scheduling.services.operate import LENGTHS, change_pool
 from tenants.audit import Actor
 from tenants.models import Quota, User
@@ -155,8 +155,8 @@ class TestASwitchOfThePolicy:
             assert replay_stored_round(round_).same
 
     def throughput_is_told(self, pool: Pool) -> None:
-        sight = Sight(pool.visibility)
-        told = read_throughput(pool.pk, sight, since=BEGIN)
+        visibility = Visibility(pool.visibility)
+        told = read_throughput(pool.pk, visibility, since=BEGIN)
         assert told is not None
         assert [reign.policy.split(",")[0] for reign in told.reigns] == [
             policy for policy, _ in SWITCHES

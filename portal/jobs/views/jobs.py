@@ -141,8 +141,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     since = job.submitted_at - PRICE_LEAD
     posted = price_history(pool.id, types[-1], since=since, until=until) if types else []
     charges = job_charges(job.pk)
-    sight = read_visibility(pool.id, access(request))
-    names: dict[int | None, str] = {seen.tenant: seen.name for seen in sight.known.values()}
+    visibility = read_visibility(pool.id, access(request))
+    names: dict[int | None, str] = {seen.id: seen.name for seen in visibility.known.values()}
     rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
     shown = rows[-CHARGE_ROWS:]
     log = job_log(story, clock)

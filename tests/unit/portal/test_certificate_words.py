@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.rounds.certificate_text import _envy
-from scheduling.selectors.certificates import FindingSeen
-from scheduling.selectors.visibility import Seen
+from scheduling.selectors.certificates import CertificateItemView
+from scheduling.selectors.visibility import VisibleTenant
 
 
-def seen(name: str) -> Seen:
-    return Seen(tenant=1, number=1, name=name, initials=name[:2], swatch=0)
+def seen(name: str) -> VisibleTenant:
+    return VisibleTenant(id=1, number=1, name=name, initials=name[:2], swatch=0)
 
 
 def closest(tenant: str, other: str) -> str:
     return _envy(
-        FindingSeen(
+        CertificateItemView(
             name=Property.ENVY_FREE, verdict=Verdict.HOLDS, basis=Basis.IDEALS, checked=6, count=0,
-            worst=0.0, seen=seen(tenant), other=seen(other), in_gpus=None, total=None, named=(),
+            worst=0.0, tenant=seen(tenant), other=seen(other), in_gpus=None, total=None, named=(),
             hidden=False, why="",
         )
     )  # fmt: skip
