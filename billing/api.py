@@ -144,9 +144,9 @@ class UsageList(SchedulingView):
         tenant = self.filtered_tenant()
         if tenant is not None:
             return tenant
-        if len(self.access.seats) != 1:
+        if len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.seats[0].slug)
+        return self.tenant(self.access.memberships[0].slug)
 
 
 def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:

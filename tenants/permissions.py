@@ -43,9 +43,9 @@ def may_in_tenant(access: Access, action: Action, tenant_id: int) -> bool:
     if action in SITE_ACTIONS.get(access.site_role, frozenset()):
         return True
     return any(
-        action in TENANT_ACTIONS.get(seat.role, frozenset())
-        for seat in access.seats
-        if seat.tenant_id == tenant_id
+        action in TENANT_ACTIONS.get(membership.role, frozenset())
+        for membership in access.memberships
+        if membership.tenant_id == tenant_id
     )
 
 

@@ -8,7 +8,7 @@ from tenants.models import Membership, Quota, Tenant, User
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class MembershipFacts:
     """A person's place in one tenant."""
 
     tenant_id: int
@@ -19,32 +19,45 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who asks: their name, role for the site, and seats by slug. Anonymous has none."""
+    """Who asks: their name, role for the site, and memberships by slug. Anonymous has none."""
 
     user_id: int | None = None
     name: str = ""
     site_role: str = ""
-    seats: tuple[Seat, ...] = ()
+    memberships: tuple[MembershipFacts, ...] = ()
 
     @property
-    def home(self) -> Seat | None:
+    def home(self) -> MembershipFacts | None:
         """The tenant that this person sees first."""
-        return self.seats[0] if self.seats else None
+        return self.memberships[0] if self.memberships else None
+
+    @property
+    def tenant_ids(self) -> list[int]:
+        """Ids of the tenants that this person belongs to, by slug."""
+        return [membership.tenant_id for membership in self.memberships]
+
+    def membership_of(self, tenant_id: int) -> MembershipFacts | None:
+        """The place in one tenant, or None."""
+        return next((row for row in self.memberships if row.tenant_id == tenant_id), None)
+
+    def membership_named(self, slug: object) -> MembershipFacts | None:
+        """The place in the tenant of that slug, or None."""
+        return next((row for row in self.memberships if row.slug == slug), None)
 
 
 def access_of(user: User) -> Access:
     """Return what a signed-in person is, in one query."""
     rows = Membership.objects.filter(user=user).order_by("tenant__slug")
-    seats = rows.values_list("tenant_id", "tenant__slug", "tenant__name", "role")
+    memberships = rows.values_list("tenant_id", "tenant__slug", "tenant__name", "role")
     return Access(
         user_id=user.pk,
         name=user.get_full_name() or user.get_username(),
         site_role=user.site_role,
-        seats=tuple(Seat(*row) for row in seats),
+        memberships=tuple(MembershipFacts(*row) for row in memberships),
     )
 
 
-def home_of(username: str) -> Seat | None:
+def home_of(username: str) -> MembershipFacts | None:
     """Return the tenant that a person sees first, by their login name."""
     user = User.objects.filter(username=username).first()
     return access_of(user).home if user else None

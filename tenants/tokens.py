@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from tenants.models import ApiToken, User
 from tenants.scopes import site_scope
-from tenants.selectors import Access, Seat
+from tenants.selectors import Access, MembershipFacts
 
 PREFIX = "es_"
 SECRET_BYTES = 32
@@ -103,13 +103,14 @@ def find_token(secret: str) -> Bearer | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        if row[5]:
-            ApiToken.objects.filter(pk=row[0]).update(used_at=Now())
-    user = User.from_db("default", _USER, [row[2], *row[6:11]])
-    token = ApiToken.from_db("default", _TOKEN, row[:5])
-    name = user.get_full_name() or user.get_username()
-    seats = tuple(Seat(*seat) for seat in json.loads(row[11]))
-    return Bearer(token, user, Access(user.pk, name, user.site_role, seats))
+        token_id, uid, user_id, name, scopes, use_is_old, *person, memberships = row
+        if use_is_old:
+            ApiToken.objects.filter(pk=token_id).update(used_at=Now())
+    user = User.from_db("default", _USER, [user_id, *person])
+    token = ApiToken.from_db("default", _TOKEN, [token_id, uid, user_id, name, scopes])
+    full_name = user.get_full_name() or user.get_username()
+    memberships = tuple(MembershipFacts(*membership) for membership in json.loads(memberships))
+    return Bearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
 # In the order of the models' fields, as `from_db` wants them.

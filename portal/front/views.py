@@ -82,11 +82,11 @@ def front(request: HttpRequest) -> HttpResponse:
         with site_scope():
             so_far = pool_so_far(pool.id)
             moved = book_moved(pool.book)
-            seat = home_of(DEMO_PEOPLE["researcher"])
+            membership = home_of(DEMO_PEOPLE["researcher"])
         context |= {
             "so_far": so_far,
             "stats": _stats(pool, so_far, moved),
-            "steps": _tour(pool, reverse("job-list", args=[seat.slug]) if seat else ""),
+            "steps": _tour(pool, reverse("job-list", args=[membership.slug]) if membership else ""),
             "command": replay_command(pool),
         }
     return render(request, "front/front.html", context)

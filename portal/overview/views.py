@@ -53,7 +53,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
     round_url = reverse("round", args=[pool.name, last.number]) if last else ""
     return Board(
         name=tenant.name,
-        you=any(seat.tenant_id == tenant.pk for seat in access(request).seats),
+        you=tenant.pk in access(request).tenant_ids,
         now=now,
         visibility=read_visibility(pool.id, access(request)),
         last=last,

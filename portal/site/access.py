@@ -134,10 +134,10 @@ def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     viewer = access(request)
     if viewer.user_id is None and settings.PRODUCTION:
         return None
-    seat = note.tenant.pk if note.tenant else viewer.home.tenant_id if viewer.home else None
+    tenant_id = note.tenant.pk if note.tenant else viewer.home.tenant_id if viewer.home else None
     with site_scope():
-        pools = pools_of(seat) if seat is not None else []
-        if not pools and seat is not None:
+        pools = pools_of(tenant_id) if tenant_id is not None else []
+        if not pools and tenant_id is not None:
             return None
         pool_id = pools[0] if pools else first_pool_id()
         note.pool = pool_facts(pool_id) if pool_id is not None else None

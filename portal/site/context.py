@@ -61,11 +61,12 @@ def viewer(request: HttpRequest) -> Viewer | None:
     who, note = access.access(request), access.about(request)
     if who.user_id is None:
         return None
-    seat = who.home
+    membership = who.home
     if note.tenant is not None:
-        seat = next((seat for seat in who.seats if seat.tenant_id == note.tenant.pk), seat)
-    role = Membership.Role(seat.role).label if seat else User.SiteRole(who.site_role).label
-    return Viewer(who.name, role, seat.name if seat else "")
+        membership = who.membership_of(note.tenant.pk) or membership
+    if membership is None:
+        return Viewer(who.name, User.SiteRole(who.site_role).label, "")
+    return Viewer(who.name, Membership.Role(membership.role).label, membership.name)
 
 
 def line(request: HttpRequest) -> RoundLine | None:

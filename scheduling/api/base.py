@@ -32,7 +32,7 @@ class SchedulingView(ApiView):
         """Ids of the tenants whose jobs the caller may see; None: all."""
         if self.sees_all(Action.SEE_TENANT):
             return None
-        return [seat.tenant_id for seat in self.access.seats]
+        return self.access.tenant_ids
 
     def job(self, uid: UUID) -> Job:
         """Return a job of one of the caller's tenants.
@@ -66,9 +66,7 @@ class SchedulingView(ApiView):
             if self.sees_all(Action.SEE_POOL):
                 ids = all_pool_ids()
             else:
-                ids = sorted(
-                    {id_ for seat in self.access.seats for id_ in pools_of(seat.tenant_id)}
-                )
+                ids = sorted({id_ for tenant in self.access.tenant_ids for id_ in pools_of(tenant)})
             return [facts for id_ in ids if (facts := pool_facts(id_)) is not None]
 
     def query_pool(self) -> PoolFacts:
@@ -98,13 +96,13 @@ class SchedulingView(ApiView):
                 if problem.status_code != 404:
                     raise
                 raise bad_field("tenant", "is not one of your tenants") from problem
-        seats = self.access.seats
-        if len(seats) > 1:
-            yours = ", ".join(seat.slug for seat in seats)
+        memberships = self.access.memberships
+        if len(memberships) > 1:
+            yours = ", ".join(membership.slug for membership in memberships)
             raise bad_field("tenant", "is required", f"You are in several: {yours}.")
-        if not seats:
+        if not memberships:
             raise Problem(403, "role", "You are in no tenant, so nothing can be submitted.")
-        return self.tenant(seats[0].slug, Action.SUBMIT)
+        return self.tenant(memberships[0].slug, Action.SUBMIT)
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -70,7 +70,7 @@ def read_visibility(pool_id: int, access: Access) -> Visibility:
     it stays while tenants come and go. Two queries.
     """
     setting = Pool.objects.values_list("visibility", flat=True).get(pk=pool_id)
-    own = frozenset(seat.tenant_id for seat in access.seats)
+    own = frozenset(access.tenant_ids)
     site = access.site_role != User.SiteRole.NONE
     visibility = Visibility(setting, own, site, access.site_role == User.SiteRole.OPERATOR)
     firsts = (

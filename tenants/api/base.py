@@ -50,7 +50,7 @@ class ApiView(APIView):
 
     @cached_property
     def access(self) -> Access:
-        """Who asks, by role and seat, as it is now: a revoked right ends with this request."""
+        """Who asks, as it is now: a right that was revoked ends with this request."""
         if isinstance(self.request.auth, Bearer):
             return self.request.auth.access
         with site_scope():
@@ -70,20 +70,20 @@ class ApiView(APIView):
         Raises:
             Problem: 404 where it is not there for them, 403 where they see it and may not.
         """
-        seat = next((seat for seat in self.access.seats if seat.slug == slug), None)
-        if seat is not None:
-            # What the seat knows of it; anything else would be loaded when it is asked for.
-            known = [seat.tenant_id, seat.slug, seat.name]
-            found: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
+        membership = self.access.membership_named(slug)
+        if membership is not None:
+            # What is known of it already; anything else would be loaded when it is asked for.
+            known = [membership.tenant_id, membership.slug, membership.name]
+            tenant: Tenant | None = Tenant.from_db("default", ["id", "slug", "name"], known)
         elif isinstance(slug, str) and 0 < len(slug) <= 63 and slug.isprintable():
             with site_scope():
-                found = find_tenant(slug)
+                tenant = find_tenant(slug)
         else:
-            found = None
-        if found is None or not may_in_tenant(self.access, Action.SEE_TENANT, found.pk):
+            tenant = None
+        if tenant is None or not may_in_tenant(self.access, Action.SEE_TENANT, tenant.pk):
             raise not_there()
-        self.require(action, found.pk)
-        return found
+        self.require(action, tenant.pk)
+        return tenant
 
     def require(self, action: Action, tenant_id: int) -> None:
         """Refuse what the caller's role does not cover, in a tenant that they see.

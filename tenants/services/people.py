@@ -66,13 +66,13 @@ def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Mem
             raise ChangeError({"username": "Nobody has this login name. Create the person first."})
         try:
             with transaction.atomic():
-                seat = Membership.objects.create(user=user, tenant=tenant, role=role)
+                membership = Membership.objects.create(user=user, tenant=tenant, role=role)
         except IntegrityError:
             words = "This person is a member already: change the role in the list."
             raise ChangeError({"username": words}) from None
         after = {"member": username, "role": role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
-    return seat
+    return membership
 
 
 def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -> None:
@@ -84,13 +84,13 @@ def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -
     """
     with operation(actor):
         _role_check(role)
-        seat = _seat_locked(tenant, username)
-        if seat.role == role:
+        membership = _lock_membership(tenant, username)
+        if membership.role == role:
             return
-        if seat.role == Membership.Role.MANAGER:
-            _other_manager_check(tenant, seat, "role")
-        before, seat.role = seat.role, role
-        seat.save(update_fields=["role"])
+        if membership.role == Membership.Role.MANAGER:
+            _check_other_manager(tenant, membership, "role")
+        before, membership.role = membership.role, role
+        membership.save(update_fields=["role"])
         write_audit(
             actor,
             "member.role_changed",
@@ -108,11 +108,11 @@ def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        seat = _seat_locked(tenant, username)
-        if seat.role == Membership.Role.MANAGER:
-            _other_manager_check(tenant, seat, "username")
-        before = {"member": username, "role": seat.role}
-        seat.delete()
+        membership = _lock_membership(tenant, username)
+        if membership.role == Membership.Role.MANAGER:
+            _check_other_manager(tenant, membership, "username")
+        before = {"member": username, "role": membership.role}
+        membership.delete()
         write_audit(actor, "member.removed", f"tenant {tenant.slug}", before=before)
 
 
@@ -153,18 +153,18 @@ def _role_check(role: str) -> None:
         raise ChangeError({"role": "Choose viewer, member or manager."})
 
 
-def _seat_locked(tenant: Tenant, username: str) -> Membership:
+def _lock_membership(tenant: Tenant, username: str) -> Membership:
     # The tenant's row first: two requests cannot each take away one of the last two managers.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-    seat = Membership.objects.filter(tenant=tenant, user__username=username).first()
-    if seat is None:
+    membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
+    if membership is None:
         raise ChangeError({"username": "This person is not a member (any more)."})
-    return seat
+    return membership
 
 
-def _other_manager_check(tenant: Tenant, seat: Membership, field: str) -> None:
+def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> None:
     managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
-    if not managers.exclude(pk=seat.pk).exists():
+    if not managers.exclude(pk=membership.pk).exists():
         words = "The last manager stays: make somebody else a manager first."
         raise ChangeError({field: words})
 

@@ -31,7 +31,7 @@ class ApiStage:
         return self.cluster.pool.name
 
     def person(self, name: str, tenant: str = "", role: str = "", **fields: Any) -> User:
-        """Make a person with a seat and a token of all scopes."""
+        """Make a person with a membership and a token of all scopes."""
         user = User.objects.create(username=name, **fields)
         if tenant:
             Membership.objects.create(user=user, tenant=self.cluster.tenants[tenant], role=role)

@@ -88,7 +88,7 @@ def settled_stage() -> Stage:
 
 def _people(lab: Cluster) -> None:
     elsewhere = cluster({"delta": 4}, nodes=1).tenants["delta"]
-    seats = {
+    memberships = {
         "owner": (lab.tenants["alpha"], Membership.Role.MEMBER),
         "mate": (lab.tenants["alpha"], Membership.Role.VIEWER),
         "neighbour": (lab.tenants["beta"], Membership.Role.MANAGER),
@@ -97,8 +97,8 @@ def _people(lab: Cluster) -> None:
     for name in PEOPLE:
         site_role = User.SiteRole.OPERATOR if name == "operator" else User.SiteRole.NONE
         user = User.objects.create(username=name, site_role=site_role, password=PASSWORD_FREE)
-        if name in seats:
-            tenant, role = seats[name]
+        if name in memberships:
+            tenant, role = memberships[name]
             Membership.objects.create(user=user, tenant=tenant, role=role)
 
 

@@ -135,7 +135,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
     # No round is missed, however long the asking takes: /readyz would say so.
     Pool.objects.update(round_s=86_400)
     role = Membership.Role
-    seats = {
+    memberships = {
         "owner": (lab.tenants["canary-lab"], role.MEMBER),
         "mate": (lab.tenants["canary-lab"], role.VIEWER),
         "manager": (lab.tenants["canary-lab"], role.MANAGER),
@@ -144,11 +144,11 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "operator": None,
     }
     made = Stage({}, lab)
-    for actor, seat in seats.items():
-        site_role = User.SiteRole.OPERATOR if seat is None else User.SiteRole.NONE
+    for actor, membership in memberships.items():
+        site_role = User.SiteRole.OPERATOR if membership is None else User.SiteRole.NONE
         user = User.objects.create(username=NAMES[actor], site_role=site_role)
-        if seat is not None:
-            Membership.objects.create(user=user, tenant=seat[0], role=seat[1])
+        if membership is not None:
+            Membership.objects.create(user=user, tenant=membership[0], role=membership[1])
         made.secrets[actor] = secret(user, f"{NAMES[actor]}-token", *Scope)
         made.sign_in(actor)
     owner = User.objects.get(username=NAMES["owner"])

@@ -81,7 +81,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             return redirect("operate-tenant", slug)
     with site_scope():
-        seats = list(
+        memberships = list(
             Membership.objects.filter(tenant=tenant)
             .select_related("user")
             .order_by("user__username")
@@ -90,9 +90,9 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
     typed = request.POST if adding else {}
     context = {
         "tenant": tenant,
-        "seats": seats,
+        "memberships": memberships,
         "roles": ROLES,
-        "managers": sum(seat.role == Role.MANAGER for seat in seats),
+        "managers": sum(membership.role == Role.MANAGER for membership in memberships),
         "trouble": "" if adding else " ".join(errors.values()),
         "fields": [
             Field(
