@@ -13,6 +13,7 @@ from portal.charts.labels import Place, Point, label
 from portal.charts.scale import Scale, text_width, tick_places, ticks
 from portal.charts.svg import Markup, move, path, rect, tag, text
 
+PRICE_FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
 HEIGHT, TOP, BASE, LEFT = 220, 24, 190, 44
 
 

@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from portal.jobs.submit_yaml import YamlError, read_yaml, write_yaml
+from portal.site.submit_links import submit_command
 from scheduling.models import Job
 from scheduling.services import FieldError, SpecError
-from tenants.models import Tenant
-from tenants.permissions import Action, may_in_tenant
-from tenants.selectors import Access
 
 FORM, YAML = "form", "yaml"
-EXAMPLE = ["python", "examples/train.py"]
 MOST_CHARACTERS = 256 * 1024
 # Fields that the form has; what is wrong with another one stands beside the YAML.
 LABELS = {
@@ -195,25 +192,6 @@ def job_spec(job: Job, *, duration_s: int | None = None) -> dict[str, object]:
     return {name: value for name, value in said.items() if value not in (None, [], {})}
 
 
-def cli_words(spec: Mapping[str, Any]) -> str:
-    """Return the command line that submits a specification."""
-    words = ["evenshare", "job", "submit"]
-    for option, name in (
-        *(("--tenant", "tenant"), ("--pool", "pool"), ("--gpus", "gpus"), ("--name", "name")),
-        *(("--profile", "profile"), ("--max-price", "max_price"), ("--weight", "weight")),
-    ):
-        if spec.get(name) not in (None, ""):
-            words += [option, str(spec[name])]
-    types, environment, command = (spec.get(n) for n in ("gpu_types", "environment", "command"))
-    for value in types if isinstance(types, list) else ():
-        words += ["--gpu-type", str(value)]
-    for key, value in environment.items() if isinstance(environment, Mapping) else ():
-        words += ["--env", f"{key}={value}"]
-    if command and isinstance(command, list):
-        words += ["--", *map(str, command)]
-    return shlex.join(words)
-
-
 def curl_words(spec: Mapping[str, Any], url: str) -> str:
     """Return the HTTP call that submits a specification."""
     body = json.dumps(spec, ensure_ascii=False)
@@ -223,21 +201,11 @@ def curl_words(spec: Mapping[str, Any], url: str) -> str:
     return f"curl -sS {bearer} {kind} -d {shlex.quote(body)} {shlex.quote(url)}"
 
 
-def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
-    """Return what pages need to lead here: what the viewer may do, and a first submission."""
-    first = {"tenant": tenant.slug, "pool": pool, "gpus": 1, "command": EXAMPLE}
-    return {
-        "may_submit": may_in_tenant(who, Action.SUBMIT, tenant.pk),
-        "may_cancel": may_in_tenant(who, Action.CANCEL, tenant.pk),
-        "first_command": cli_words(first) if pool else "",
-    }
-
-
 def spec_context(job: Job, url: str) -> dict[str, str]:
     """Return what templates/jobs/_job_spec.html reads: three ways to submit the same again."""
     spec = {"tenant": job.tenant.slug, **job_spec(job)}
     text, _ = write_yaml(spec)
-    return {"spec_yaml": text, "spec_cli": cli_words(spec), "spec_curl": curl_words(spec, url)}
+    return {"spec_yaml": text, "spec_cli": submit_command(spec), "spec_curl": curl_words(spec, url)}
 
 
 def _subject(place: str, name: str) -> str:

@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from portal.jobs.submit_context import submit_links
-from portal.overview.context import Board, board_context
+from portal.overview.text import Board, board_context
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks
+from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.throughput import tenant_throughput

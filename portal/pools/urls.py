@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.pools import prices, views
+from portal.pools.views import pool, prices
 
 urlpatterns: list[URLPattern] = [
-    path("pools/<slug:name>/", views.pool, name="pool"),
+    path("pools/<slug:name>/", pool.pool, name="pool"),
     path("pools/<slug:name>/prices/", prices.prices, name="prices"),
 ]

@@ -11,7 +11,7 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 
 from evenshare_core.fairness.certificate import VERSION, Property, Verdict, certificate, read
-from portal.rounds.certificate_text import NAMES
+from portal.rounds.text.certificate import NAMES
 from scheduling.engine import rounds as engine
 from scheduling.models import Round
 from scheduling.selectors.replay import find_rounds, replay_stored_round

@@ -9,7 +9,7 @@ import pytest
 from billing.tasks import meter
 from portal.charts.figures import credits_text
 from portal.charts.notes import Addend
-from portal.overview.context import Board, day_title, stats
+from portal.overview.text import Board, day_title, stats
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.dashboard import Day
 from tenants.models import Quota

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from portal.jobs.output_context import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
+from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
 from scheduling.models import Job
 from tests.functional.visitors import Town, town
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from portal.rounds import counterfactual as view
+from portal.rounds.views import counterfactual as view
 from scheduling.api.rate import Buckets
 from scheduling.models import Job, Profile, Round
 from scheduling.selectors import counterfactual as selector

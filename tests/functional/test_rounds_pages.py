@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evenshare_core.domain.invariants import Violation
-from portal.rounds.text import applied_note
+from portal.rounds.text.round import applied_note
 from scheduling.models import Round
 from scheduling.selectors import promises
 from scheduling.selectors import rounds as selectors

@@ -15,12 +15,13 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
-from portal.jobs.job_context import STATE_MARKS, charge_rows, job_context
-from portal.jobs.log_context import job_log
-from portal.jobs.output_context import output_context
-from portal.jobs.submit_context import spec_context, submit_links
+from portal.jobs.submit_context import spec_context
+from portal.jobs.text.job import STATE_MARKS, charge_rows, job_context
+from portal.jobs.text.log import job_log
+from portal.jobs.text.output import output_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks
+from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.lines import PoolFacts, pool_facts

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.jobs.output_context import (
+from portal.jobs.text.output import (
     kept_bytes,
     output_at,
     output_context,

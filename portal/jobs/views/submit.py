@@ -21,13 +21,13 @@ from portal.jobs.submit_context import (
     YAML,
     Draft,
     Sheet,
-    cli_words,
     draft_of,
     job_spec,
     sheet_of_draft,
     sheet_of_text,
 )
 from portal.site.access import View, access, signed_in, tenant_or_404, tenant_pool
+from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
 from scheduling.models import VirtualWork
 from scheduling.selectors.jobs import pool_names
@@ -239,7 +239,7 @@ def _context(
         "from_form": from_form,
         "new_pool": from_form and sheet.changed == "pool",
         "source": request.GET.get("from", ""),
-        "cli": cli_words({"tenant": desk.tenant.slug, **sheet.spec}) if sheet.spec else "",
+        "cli": submit_command({"tenant": desk.tenant.slug, **sheet.spec}) if sheet.spec else "",
     }
 
 

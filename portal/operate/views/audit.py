@@ -8,8 +8,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
-from portal.operate.console import console_read, page
-from portal.operate.text import Difference, action_words, differences
+from portal.operate.text.audit import Difference, action_words, differences
+from portal.operate.views.console import console_read, page
 from portal.site.forms import text, whole
 from tenants.audit import AuditFilter, audit_page
 from tenants.models import AuditRecord

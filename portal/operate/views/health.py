@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import Addend, Stat
 from portal.charts.page import LATE, PAUSED
-from portal.operate.console import console_read, page, pool_of_console
+from portal.operate.views.console import console_read, page, pool_of_console
 from portal.site.clocks import clocks, pool_now
 from portal.site.context import line_of
 from scheduling.selectors import operate

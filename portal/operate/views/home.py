@@ -9,8 +9,8 @@ from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from portal.operate.console import actor_of, console_act, console_read, page
-from portal.operate.queue import queue
+from portal.operate.text.queue import queue
+from portal.operate.views.console import actor_of, console_act, console_read, page
 from portal.site.clocks import pool_now
 from portal.site.context import line_of
 from scheduling.models import Job

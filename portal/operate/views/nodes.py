@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.charts.figures import duration, plural
-from portal.operate.console import (
+from portal.operate.views.console import (
     actor_of,
     console,
     no_such_button,

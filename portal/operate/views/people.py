@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 
-from portal.operate.console import actor_of, console, page
+from portal.operate.views.console import actor_of, console, page
 from portal.site.forms import Field, text
 from tenants.models import User
 from tenants.operator_transaction import ChangeError

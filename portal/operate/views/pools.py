@@ -14,18 +14,18 @@ from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import duration
-from portal.operate.console import (
-    actor_of,
-    console,
-    no_such_button,
-    page,
-    pool_of_console,
-)
 from portal.operate.settings_form import (
     lengths_typed,
     option_fields,
     options_typed,
     setting_fields,
+)
+from portal.operate.views.console import (
+    actor_of,
+    console,
+    no_such_button,
+    page,
+    pool_of_console,
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, text, whole

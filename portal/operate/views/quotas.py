@@ -14,9 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from portal.charts.tenants import TenantMark
-from portal.operate.console import actor_of, console, console_act, page, pool_of_console
-from portal.operate.impact import Preview, preview
-from portal.operate.quota_grid import (
+from portal.operate.forms.quotas import (
     MODES,
     NAMES,
     NOW,
@@ -28,6 +26,8 @@ from portal.operate.quota_grid import (
     read_since,
     tomorrow,
 )
+from portal.operate.text.impact import Preview, preview
+from portal.operate.views.console import actor_of, console, console_act, page, pool_of_console
 from portal.site.clocks import pool_now
 from portal.site.forms import instant_text, text, whole
 from scheduling.engine.clock import PoolNow

@@ -11,7 +11,9 @@ from django.shortcuts import redirect
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.compare import bar
 from portal.charts.tenants import TenantMark
-from portal.operate.console import (
+from portal.operate.settings_form import option_fields, options_typed
+from portal.operate.text.simulation import told
+from portal.operate.views.console import (
     actor_of,
     console,
     console_act,
@@ -19,8 +21,6 @@ from portal.operate.console import (
     page,
     pool_of_console,
 )
-from portal.operate.settings_form import option_fields, options_typed
-from portal.operate.simulation import told
 from portal.site.clocks import clocks
 from portal.site.forms import text, whole
 from scheduling.models import Pool, Simulation

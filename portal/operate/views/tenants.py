@@ -7,7 +7,7 @@ from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from portal.operate.console import actor_of, console, page
+from portal.operate.views.console import actor_of, console, page
 from portal.site.forms import Field, text
 from scheduling.models import Pool
 from tenants.models import Membership, Tenant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
-from portal.rounds.certificate_text import _envy
+from portal.rounds.text.certificate import _envy
 from scheduling.selectors.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from portal.charts.compare import Course, Move, bar, courses, moves
-from portal.operate.simulation import KINDS, _headline, _row, _work_words
+from portal.operate.text.simulation import KINDS, _headline, _row, _work_words
 
 KIND = {kind.name: kind for kind in KINDS}
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from portal.charts.figures import credits_text, duration, plural
 from portal.charts.notes import Instant
-from portal.jobs.job_context import ASKED_BACK, PLACES, moves_of, where
+from portal.jobs.text.job import ASKED_BACK, PLACES, moves_of, where
 from portal.site.clocks import Clocks
 from scheduling.models import LeaseEvent
 from scheduling.selectors.jobs import Hold, JobStory

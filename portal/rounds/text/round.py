@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
 from portal.charts.notes import Addend, Note
+from portal.charts.pricechart import PRICE_FORMULA
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
 
-FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
 NOTES = {
     "reserved": "Its gang had waited so long that GPUs were kept for it.",
     "share": "Its tenant's whole GPUs of this round had room for it.",
@@ -164,7 +164,7 @@ def price_row_note(row: PriceRow) -> Note:
             Addend("theta", f"{row.theta:.3f}"),
             Addend("use", f"{thousands(row.used)} of {thousands(row.capacity)}"),
         ),
-        Addend(FORMULA, credits_text(row.posted, 6)),
+        Addend(PRICE_FORMULA, credits_text(row.posted, 6)),
     )
 
 

@@ -15,11 +15,11 @@ from django.views.decorators.http import require_safe
 from portal.charts.figures import clock, credits_text, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import Addend, Instant, Link, Note, count_note
+from portal.charts.pricechart import PRICE_FORMULA
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantMark
-from portal.pools.throughput import throughput_context
-from portal.rounds.text import FORMULA
+from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.tenant_marks import HIDDEN, map_marks
@@ -193,7 +193,7 @@ def price_note(price: PriceNow) -> Note:
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
         (Addend("posted after the last round", credits_text(price.price, 6)),),
-        words=f"It follows from {share}: {FORMULA}. Only borrowed GPUs cost it.",
+        words=f"It follows from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost it.",
     )
 
 

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
-from portal.rounds import text as words
-from portal.rounds.certificate_text import sheet, worth_context
+from portal.rounds.text import round as words
+from portal.rounds.text.certificate import sheet, worth_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import Clocks, clocks, pool_now
 from portal.site.tenant_marks import mark_of

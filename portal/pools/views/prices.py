@@ -13,8 +13,7 @@ from django.views.decorators.http import require_safe
 from billing.selectors import PricePoint, price_history, prices_now
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Addend, Note
-from portal.charts.pricechart import PriceStep, price_chart
-from portal.rounds.text import FORMULA
+from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
 from portal.site.access import pool_or_404, signed_in
 from portal.site.clocks import Clocks, clocks
 from tenants.scopes import site_scope
@@ -80,7 +79,7 @@ def _note(point: PricePoint) -> Note:
             Addend("theta", f"{point.theta:.3f}"),
             Addend("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
         ),
-        Addend(FORMULA, credits_text(point.price, 6)),
+        Addend(PRICE_FORMULA, credits_text(point.price, 6)),
     )
 
 

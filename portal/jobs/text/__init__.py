@@ -1,0 +1,1 @@
+"""Jobs in words and charts: what their templates read."""

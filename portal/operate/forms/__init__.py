@@ -1,0 +1,1 @@
+"""Forms of the console: what was typed, and what it means."""

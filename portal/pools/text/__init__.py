@@ -1,0 +1,1 @@
+"""Pools in words and charts."""

@@ -1,0 +1,1 @@
+"""Rounds and their certificates in words."""
