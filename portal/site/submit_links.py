@@ -19,11 +19,11 @@ def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
     return {
         "may_submit": may_in_tenant(who, Action.SUBMIT, tenant.pk),
         "may_cancel": may_in_tenant(who, Action.CANCEL, tenant.pk),
-        "first_command": cli_words(first) if pool else "",
+        "first_command": submit_command(first) if pool else "",
     }
 
 
-def cli_words(spec: Mapping[str, Any]) -> str:
+def submit_command(spec: Mapping[str, Any]) -> str:
     """Return the command line that submits a specification."""
     words = ["evenshare", "job", "submit"]
     for option, name in (

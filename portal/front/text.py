@@ -1,0 +1,163 @@
+"""The front page in words: the ways in, the pool's numbers, a short tour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from billing.selectors.totals import Moved
+from portal.charts.figures import apportion, credits_text, gpu_hours, ratio, thousands
+from portal.charts.notes import Addend, Link, Note, Stat
+from scheduling.selectors.lines import PoolFacts, PoolSoFar
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One way into the demo."""
+
+    role: str
+    title: str
+    words: str
+    button: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stop of the tour: who walks in to see it, and where."""
+
+    title: str
+    words: str
+    role: str
+    button: str
+    href: str
+
+
+DOORS = (
+    Door(
+        "researcher",
+        "Rosa, researcher",
+        "A team that borrows much: what it has, uses, deserves and owes, in one glance. Each"
+        " waiting job says why, each running one until when.",
+        "Look as Rosa",
+    ),
+    Door(
+        "manager",
+        "Mara, manager",
+        "A team that often lends: what its quota earned while it was idle, who pays for it, and"
+        " how soon it is back when a job asks.",
+        "Look as Mara",
+    ),
+    Door(
+        "operator",
+        "Otto, operator",
+        "All nodes and all tenants: who is where, what went unused and why, and a certificate"
+        " for each round.",
+        "Look as Otto",
+    ),
+)
+
+
+def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: Moved) -> list[Stat]:
+    """The pool so far: GPUs in use, leases, who is furthest behind, credits."""
+    to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
+    renewals = so_far.terms - so_far.leases
+    return [
+        Stat(
+            "At work now",
+            thousands(so_far.used),
+            "GPUs",
+            (Addend("leased", thousands(so_far.used)), Addend("idle", thousands(so_far.idle))),
+            Addend("in the pool", thousands(so_far.used + so_far.idle)),
+        ),
+        Stat(
+            "Granted so far",
+            thousands(so_far.leases),
+            "leases",
+            (
+                Addend("leases", thousands(so_far.leases)),
+                Addend("renewals of them", thousands(renewals)),
+            ),
+            Addend("terms", thousands(so_far.terms)),
+            Note(
+                "Leases",
+                words=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
+                " a round renews it or gives the GPUs to whoever is further behind.",
+            ),
+        ),
+        Stat(
+            "Furthest behind",
+            ratio(so_far.least_rho),
+            "rho",
+            (
+                Addend("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
+                Addend("deserved", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
+            ),
+            Addend("received \N{DIVISION SIGN} deserved", ratio(so_far.least_rho)),
+            Note(
+                "rho of the tenant that is furthest behind",
+                words="GPU-time received over GPU-time deserved, since the pool began. Whoever"
+                " has the lowest is served first, so that it comes back to 1.00.",
+            ),
+        ),
+        Stat(
+            "Moved so far",
+            credits_text(moved.total),
+            "credits",
+            (
+                Addend("to tenants that lent", credits_text(to_tenants)),
+                Addend("to the operator", credits_text(to_operator)),
+            ),
+            Addend("paid by borrowers", credits_text(moved.total)),
+            Note(
+                "Settled payments for borrowed GPU-time",
+                words="Once an hour of pool time, what borrowers owe for the hour is paid to those"
+                " whose quota stood idle, to the last digit.",
+                links=(Link("Ledger", reverse("ledger")),),
+            ),
+        ),
+    ]
+
+
+def tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
+    rounds = reverse("round-list", args=[pool.name])
+    last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
+    return (
+        Step(
+            "See who is where",
+            f"{pool.nodes} nodes, {pool.gpus} GPUs, drawn as boxes of leases. The jobs are those"
+            " of a real cluster on a Friday in October 2017, replayed.",
+            "operator",
+            "The pool",
+            reverse("pool", args=[pool.name]),
+        ),
+        Step(
+            "Read one decision",
+            "Who was served, in which order, by which numbers; who was not, and why; and which"
+            " promises held.",
+            "operator",
+            "The last round",
+            last,
+        ),
+        Step(
+            "Be a tenant that waits",
+            "Four questions in one glance, and the jobs that wait with what would help them.",
+            "researcher",
+            "Rosa's overview",
+            reverse("front"),
+        ),
+        Step(
+            "Follow one job",
+            "Its leases, own and borrowed GPUs, price and charge, on one clock.",
+            "researcher",
+            "Rosa's jobs",
+            jobs,
+        ),
+        Step(
+            "Follow the money",
+            "What borrowers paid is what lenders earned, transfer by transfer.",
+            "operator",
+            "The ledger",
+            reverse("ledger"),
+        ),
+    )

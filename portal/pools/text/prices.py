@@ -1,0 +1,77 @@
+"""The price board in words and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from billing.selectors import PricePoint
+from portal.charts.figures import credits_text, thousands
+from portal.charts.notes import Addend, Note
+from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
+from portal.site.clocks import Clocks
+
+HOUR = timedelta(hours=1)
+
+
+def price_headline(present: Sequence[PricePoint]) -> str:
+    """The present prices as a sentence."""
+    if not present:
+        return "No price has been posted yet."
+    parts = [f"{credits_text(point.price, 4)} credits for {point.gpu_type}" for point in present]
+    if len(parts) == 1:
+        return f"A borrowed GPU costs {credits_text(present[0].price, 4)} credits an hour."
+    return f"An hour of a borrowed GPU costs {', '.join(parts)}."
+
+
+def price_board_row(
+    point: PricePoint, history: Sequence[PricePoint], times: Clocks
+) -> dict[str, Any]:
+    """One GPU type: its price, the change of an hour, its chart, its hours."""
+    now = times.now.pool_at
+    steps = [PriceStep(row.posted_at, row.price) for row in history]
+    before = [row for row in history if row.posted_at <= now - HOUR]
+    return {
+        "now": point,
+        "note": _note(point),
+        "change": point.price - before[-1].price if before else None,
+        "svg": price_chart(
+            steps,
+            now,
+            label=f"Price of {point.gpu_type} over 24 hours, now {credits_text(point.price, 4)}",
+        ),
+        "hours": _hours(history, times),
+    }
+
+
+def _note(point: PricePoint) -> Note:
+    return Note(
+        f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on",
+        (
+            Addend("base price", credits_text(point.base, 6)),
+            Addend("theta", f"{point.theta:.3f}"),
+            Addend("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
+        ),
+        Addend(PRICE_FORMULA, credits_text(point.price, 6)),
+    )
+
+
+def _hours(history: Sequence[PricePoint], times: Clocks) -> list[dict[str, Any]]:
+    """The last price of each hour, newest first, with the cheapest and the dearest marked."""
+    by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
+    amounts = [row.price for row in by_hour.values()]
+    ends = {min(amounts): "cheapest", max(amounts): "dearest"} if len(set(amounts)) > 1 else {}
+    # What most hours have is no finding.
+    marks = {
+        price: word for price, word in ends.items() if 3 * amounts.count(price) <= len(amounts)
+    }
+    return [
+        {
+            "hour": times.instant(hour),
+            "point": row,
+            "mark": marks.get(row.price, ""),
+            "posted_by": row.valid_from_round - 1,
+        }
+        for hour, row in sorted(by_hour.items(), reverse=True)
+    ]

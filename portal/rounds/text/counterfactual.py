@@ -1,0 +1,96 @@
+"""What other reports of speeds would have given, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenshare_core.domain.profiles import PLAIN_MILLI
+from portal.charts.figures import percent, thousands
+from scheduling.models import Round
+from scheduling.selectors.counterfactual import Otherwise, Tried
+
+SOURCES = {
+    "measured": "measured by the portal on a run of it, so that a report would not have counted",
+    "declared": "declared by its tenant, and not measured yet",
+    "published": "from a published measurement",
+}
+
+
+def counterfactual_body(
+    found: Otherwise, round_: Round, speeds: dict[str, int], wrong: list[str]
+) -> dict[str, Any]:
+    """Return what the page says and shows of the reports that were tried."""
+    body: dict[str, Any] = {"headline": _headline(found, round_), "deck": _deck(found, round_)}
+    if found.truth is None or found.chosen is None:
+        return body
+    return body | {
+        "fields": [
+            (name, _speed(speeds.get(name, milli)), _speed(milli), name in wrong)
+            for name, milli in ((one, found.truth.speeds[one]) for one in found.gpu_types)
+        ],
+        "rows": [_row(found.truth, found), *(_row(one, found) for one in found.tried)],
+        "source": SOURCES.get(found.chosen.source, "no longer kept"),
+    }
+
+
+def _headline(found: Otherwise, round_: Round) -> str:
+    if not found.looks_at_speeds:
+        return "No report of speeds would have changed this round."
+    if found.chosen is None:
+        return f"You had no job type with speeds in round {thousands(round_.number)}."
+    if found.best is None or found.truth is None:
+        return "The truth was your best report."
+    whole = found.truth.outcome.throughput
+    gain = percent(found.best.gain / whole, 1) if whole > 0 else "something"
+    return f"Another report would have gained {gain} in this round."
+
+
+def _deck(found: Otherwise, round_: Round) -> str:
+    """What the policy promises, and names it where it is not truthful."""
+    policy = f"Policy {round_.policy}"
+    if not found.looks_at_speeds:
+        return f"{policy} gives GPUs by other rules, and does not look at speeds."
+    if found.chosen is None:
+        return "It takes a job with a job type, and speeds of it, that was there in the round."
+    if found.best is not None:
+        rest = "it promises no gain from overstating, one job type, and understating gained"
+        if not found.promised:
+            rest = "it does not promise that a false report never gains"
+        return f"{policy} is not truthful here: {rest}."
+    if found.promised:
+        return f"{policy} promises here: no gain from overstating, one job type."
+    return f"{policy} does not promise that; it is so for the reports that were tried."
+
+
+def _speed(milli: int) -> str:
+    """1000 -> "1", 2125 -> "2.125": as a person writes it."""
+    return f"{milli / PLAIN_MILLI:.3f}".rstrip("0").rstrip(".")
+
+
+def _row(one: Tried, found: Otherwise) -> dict[str, Any]:
+    truth = found.truth
+    return {
+        "words": "The truth" if one is truth else _words(one.factor),
+        "truth": one is truth,
+        "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in found.gpu_types),
+        "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in found.gpu_types],
+        "throughput": one.outcome.throughput,
+        "gain": one.gain,
+        "state": _state(one, found),
+    }
+
+
+def _words(factor: float | None) -> str:
+    if factor is None:
+        return "Your own report"
+    kind = "Overstated" if factor > 1 else "Understated"
+    return f"{kind}, \N{MULTIPLICATION SIGN}{factor:g}"
+
+
+def _state(one: Tried, found: Otherwise) -> tuple[str, str]:
+    """(mark, word): a gain is what the page warns of, so it has the sign of a warning."""
+    if one is found.truth:
+        return ("", "")
+    if one.gain > found.noise:
+        return ("note", "gains")
+    return ("ok", "loses") if one.gain < -found.noise else ("ok", "the same")

@@ -1,0 +1,198 @@
+"""The tables of a round, and of the list of rounds, with the notes behind their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from portal.charts.bars import hash_bars, hash_groups
+from portal.charts.figures import plural, thousands
+from portal.charts.notes import Note, count_note
+from portal.rounds.text import round as words
+from portal.site.clocks import Clocks
+from portal.site.tenant_marks import mark_of
+from scheduling.models import Round
+from scheduling.selectors.reasons import why
+from scheduling.selectors.rounds import (
+    LIMIT,
+    EndRow,
+    PickRow,
+    RoundDecision,
+    RoundsPage,
+    RoundView,
+    ShareRow,
+    SkipGroup,
+)
+
+ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
+
+
+def list_row(row: Round, times: Clocks) -> dict[str, Any]:
+    """One round of the list."""
+    reasons = sorted(row.summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "round": row,
+        "at": times.instant(row.at),
+        "sum": row.summary,
+        "blocked": 0,
+        "reason": why(reasons[0][0]) if reasons else None,
+        "reason_note": _reasons_note(row, reasons),
+        "decide_ms": row.decide_us / 1000,
+    }
+
+
+def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
+    if not reasons:
+        return None
+    return count_note(
+        f"Jobs that waited after round {thousands(row.number)}",
+        [(why(code).words, count) for code, count in reasons],
+        total="wait",
+    )
+
+
+def list_title(page: RoundsPage) -> str:
+    """The finding of the list."""
+    if not page.rows:
+        return "No round has been decided here."
+    count = len(page.rows)
+    if page.newer is not None:
+        which = f"Rounds {thousands(page.rows[-1].number)} to {thousands(page.rows[0].number)}"
+    else:
+        which = "The only round" if count == 1 else f"The last {count} rounds"
+    return f"{which} granted {plural(page.total('granted'), 'lease')}."
+
+
+def round_body(view: RoundView) -> dict[str, Any]:
+    """Return what templates/rounds/round.html reads of the decision."""
+    found = view.decision
+    body: dict[str, Any] = {
+        "shares": [_share(row, view.shares) for row in view.shares],
+        "share_sums": {
+            key: sum(getattr(row, key) for row in view.shares)
+            for key in ("quota", "demand", "deserved", "own", "borrowed", "holds")
+        },
+        "share_title": _share_title(view),
+        "types": len({row.gpu_type for row in view.shares}),
+        "hashes": [
+            (label, hash_bars(sha256), hash_groups(sha256))
+            for label, sha256 in (
+                ("Snapshot", view.round.snapshot_sha256),
+                ("Decision", view.round.decision_sha256),
+            )
+        ],
+        "superseded": [
+            {"what": ITEMS.get(row["item"], row["item"]), "why": row["why"]}
+            for row in view.round.superseded
+        ],
+        "found": found,
+        "limit": LIMIT,
+    }
+    if found is not None:
+        body |= {
+            "order": words.order_words(view.round.policy),
+            "grants": _picks(found.grants, view.round.policy),
+            "renewals": _picks(found.renewals, view.round.policy),
+            "ends": [_end(row) for row in found.ends],
+            "groups": [_group(group) for group in found.skips],
+            "waiting_jobs": sum(group.jobs for group in found.skips),
+            "waiting_gpus": sum(group.gpus for group in found.skips),
+            "prices": [(row, words.price_row_note(row)) for row in found.prices],
+            "unseen": _unseen(found),
+        }
+    return body
+
+
+def _unseen(found: RoundDecision) -> dict[str, int]:
+    """Rows of each table that are not shown: out of sight, or beyond the limit."""
+    return {
+        "grants": found.counts["grants"] - len(found.grants),
+        "renewals": found.counts["renewals"] - len(found.renewals),
+        "ends": found.counts["ends"] - len(found.ends),
+    }
+
+
+def _share(row: ShareRow, rows: Sequence[ShareRow]) -> dict[str, Any]:
+    most = max(max(one.holds, one.quota, one.demand) for one in rows)
+    return {
+        "row": row,
+        "mark": mark_of(row.tenant),
+        "most": most,
+        "note": words.share_note(row),
+        "rho_note": words.rho_note(row) if row.rho_before is not None else None,
+        "moves": row.rho_before is not None and f"{row.rho_before:.2f}" != f"{row.rho_after:.2f}",
+    }
+
+
+def _share_title(view: RoundView) -> str:
+    """A finding: who holds at least min(demand, quota) now.
+
+    A policy that shares by a program trades one type for another on purpose, so there a row says
+    nothing alone.
+    """
+    seen = [row for row in view.shares if row.tenant]
+    if not seen:
+        return "Shares"
+    if words.trades_types(view.round.policy):
+        return "Shares trade one GPU type for another"
+    less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
+    of = len({row.tenant.id for row in seen if row.tenant})
+    if not less:
+        return "Everybody holds at least what they deserve now"
+    if of == 1:
+        return "You hold less than you deserve now"
+    verb = "holds less than it deserves" if less == 1 else "hold less than they deserve"
+    return f"{less} of {of} tenants {verb} now"
+
+
+def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
+    """Rows in order; where tenants below 1 all come first, they stand under a head."""
+    split = next((i for i, row in enumerate(rows) if (row.tenant_rho or 0) >= 1), len(rows))
+    clean = policy == "ltgf" and all((row.tenant_rho or 0) >= 1 for row in rows[split:])
+    heads: dict[int, str] = {}
+    if clean and 0 < split < len(rows):
+        first, rest = rows[:split], rows[split:]
+        heads[0] = _head_words("First tenants below 1, which received less than deserved", first)
+        heads[split] = _head_words("Then tenants from 1 on", rest)
+    return [
+        {
+            "row": row,
+            "mark": mark_of(row.tenant),
+            "key": words.key_note(row, policy),
+            "where": _where(row.places),
+            "head": heads.get(place, ""),
+        }
+        for place, row in enumerate(rows)
+    ]
+
+
+def _head_words(text: str, rows: Sequence[PickRow]) -> str:
+    gpus = sum(row.gpus for row in rows)
+    return f"{text}: {plural(len(rows), 'lease')}, {plural(gpus, 'GPU')}"
+
+
+def _where(places: Sequence[Any]) -> str:
+    if len(places) == 1:
+        return str(places[0].node)
+    shown = ", ".join(f"{place.node} ({place.gpus})" for place in places[:4])
+    return shown + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+
+
+def _end(row: EndRow) -> dict[str, Any]:
+    return {
+        "row": row,
+        "mark": mark_of(row.tenant),
+        "where": _where(row.places),
+        "why": words.MOVED if row.moved else words.ended_words(row.reason.value),
+    }
+
+
+def _group(group: SkipGroup) -> dict[str, Any]:
+    return {
+        "group": group,
+        "why": why(group.reason.value),
+        "rows": [
+            {"row": row, "mark": mark_of(row.tenant), "why": why(group.reason.value, row.numbers)}
+            for row in group.rows
+        ],
+    }
