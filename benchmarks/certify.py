@@ -73,11 +73,11 @@ def shared_round() -> tuple[Snapshot, Decision]:
     return snapshot, Decision(at_us=0, ideals=ideals, service=Service(at_us=0))
 
 
-def told(name: str, spent_ms: float, found: Certificate, beside: str = "") -> None:
+def report(name: str, spent_ms: float, certificate: Certificate, beside: str = "") -> None:
     """Print one line; a certificate that failed is no figure."""
-    if found.failure:
-        raise SystemExit(f"{name}: {found.failure}")
-    size = len(msgspec.json.encode(plain(found)))
+    if certificate.failure:
+        raise SystemExit(f"{name}: {certificate.failure}")
+    size = len(msgspec.json.encode(plain(certificate)))
     print(f"{name:<34} {spent_ms:6.1f} ms  {size / 1000:5.1f} kB  {beside}")
 
 
@@ -85,12 +85,12 @@ def main() -> int:
     """Print both; 1 if the goal is missed."""
     print(f"{TENANTS} tenants, {TYPES} GPU types, {NODES} nodes, {JOBS} jobs; CPU time, median")
     snapshot, decision = shared_round()
-    shared_ms, found = cpu_ms(lambda: certify(snapshot, decision))
-    told("ideals of 5 types", shared_ms, found)
+    shared_ms, certificate = cpu_ms(lambda: certify(snapshot, decision))
+    report("ideals of 5 types", shared_ms, certificate)
     busy = msgspec.structs.replace(advanced(sized(JOBS, fill=0.97, expired=0.02)), options={})
     decide_ms, answer = cpu_ms(lambda: decide_round(busy))
-    order_ms, found = cpu_ms(lambda: certify(busy, answer))
-    told("ltgf, busy pool", order_ms, found, f"(its decision: {decide_ms:.1f} ms)")
+    order_ms, certificate = cpu_ms(lambda: certify(busy, answer))
+    report("ltgf, busy pool", order_ms, certificate, f"(its decision: {decide_ms:.1f} ms)")
     worst = max(shared_ms, order_ms)
     print(f"goal: at most {GOAL_MS} ms; most measured {worst:.0f} ms")
     return 0 if worst <= GOAL_MS else 1

@@ -44,10 +44,10 @@ def cpu_ms(call: Callable[[], T], runs: int = RUNS) -> tuple[float, T]:
 
 def picks(snapshot: Snapshot) -> list[Pick]:
     """What was picked, in order, in the literal form's terms (before jobs exchange places)."""
-    _, found, _ = POLICY.picks(snapshot)
+    _, picked, _ = POLICY.picks(snapshot)
     held = {lease.job: lease.placement for lease in snapshot.leases}
-    rows = [(row.order, (row.job, row.placement, False)) for row in found.grants]
-    rows += [(row.order, (row.job, held[row.job], True)) for row in found.renewals]
+    rows = [(row.order, (row.job, row.placement, False)) for row in picked.grants]
+    rows += [(row.order, (row.job, held[row.job], True)) for row in picked.renewals]
     return [pick for _, pick in sorted(rows)]
 
 
@@ -64,13 +64,13 @@ def compare(name: str, snapshot: Snapshot, *, work_conserving: bool) -> float:
     literal_ms, expected = cpu_ms(
         lambda: LiteralLtgf(ready, work_conserving=work_conserving).picks(), runs=3
     )
-    found = picks(ready)
-    if found != expected:
+    picked = picks(ready)
+    if picked != expected:
         raise SystemExit(f"{name}: the picks differ from the literal Algorithm 1")
     rule = "work-conserving" if work_conserving else "line 17 as printed"
     ratio = literal_ms / fast_ms
     print(
-        f"{name:<22} {rule:<19} {len(found):>5} picks  literal {literal_ms:7.1f} ms"
+        f"{name:<22} {rule:<19} {len(picked):>5} picks  literal {literal_ms:7.1f} ms"
         f"  decide {fast_ms:5.1f} ms  {ratio:5.0f}x"
     )
     return ratio

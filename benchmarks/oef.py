@@ -86,18 +86,18 @@ def main() -> None:
     solve_shares(instance("general", 5), Rule.COOPERATIVE)  # The first call loads HiGHS.
     for rule, kind, tenants, runs, asked, goal in CASES:
         problem = instance(kind, tenants)
-        found: list[ShareSolution] = []
-        ours = cpu_s(lambda p=problem, r=rule, f=found: f.append(solve_shares(p, r)), runs)
-        if found[0].fallback or found[0].status != "optimal":
-            raise SystemExit(f"not solved as asked: {found[0].fallback}")
-        told = f"{rule:<15}{kind:<9}{tenants:>5} tenants  ours {ours * 1000:9.1f} ms"
+        solutions: list[ShareSolution] = []
+        ours = cpu_s(lambda p=problem, r=rule, f=solutions: f.append(solve_shares(p, r)), runs)
+        if solutions[0].fallback or solutions[0].status != "optimal":
+            raise SystemExit(f"not solved as asked: {solutions[0].fallback}")
+        line = f"{rule:<15}{kind:<9}{tenants:>5} tenants  ours {ours * 1000:9.1f} ms"
         if asked:
             totals: list[float] = []
             theirs = cpu_s(lambda p=problem, r=rule, t=totals: t.append(ecos(p, r)), 1)
-            if abs(totals[0] / found[0].total - 1) > 1e-5:
-                raise SystemExit(f"totals differ: {totals[0]} and {found[0].total}")
-            told += f"  cvxpy + ECOS {theirs * 1000:9.1f} ms  {theirs / ours:6.0f}x"
-        print(told + (f"  (goal {goal})" if goal else ""), flush=True)
+            if abs(totals[0] / solutions[0].total - 1) > 1e-5:
+                raise SystemExit(f"totals differ: {totals[0]} and {solutions[0].total}")
+            line += f"  cvxpy + ECOS {theirs * 1000:9.1f} ms  {theirs / ours:6.0f}x"
+        print(line + (f"  (goal {goal})" if goal else ""), flush=True)
 
 
 if __name__ == "__main__":

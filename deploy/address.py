@@ -34,19 +34,19 @@ def exports(variable: str) -> dict[str, str]:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise SettingError(f"{variable} has the option {unknown[0]}, which is not passed on")
-    found = {name: str(parts[part]) for part, name in PARTS.items() if parts[part]}
-    found |= {OPTIONS[name]: value for name, value in options.items()}
-    return found | {"PGDATABASE": str(parts["NAME"])}
+    variables = {name: str(parts[part]) for part, name in PARTS.items() if parts[part]}
+    variables |= {OPTIONS[name]: value for name, value in options.items()}
+    return variables | {"PGDATABASE": str(parts["NAME"])}
 
 
 def main(variable: str) -> None:
     """Print it for a shell; what an earlier address has set is unset."""
     try:
-        found = exports(variable)
+        variables = exports(variable)
     except SettingError as error:
         sys.exit(f"refused: {error}")
     print("unset", *sorted([*PARTS.values(), *OPTIONS.values()]))
-    for name, value in sorted(found.items()):
+    for name, value in sorted(variables.items()):
         print(f"export {name}={shlex.quote(value)}")
 
 

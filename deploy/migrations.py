@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def unknown(manifest: Path) -> list[str]:
     """Names as `app.0001_initial`; Django's own are as its version wants them."""
-    told: list[str] = json.loads(manifest.read_text())["migrations"]
+    expected: list[str] = json.loads(manifest.read_text())["migrations"]
     missing = []
-    for name in told:
+    for name in expected:
         app, _, migration = name.partition(".")
         folder = ROOT / app / "migrations"
         if folder.is_dir() and not (folder / f"{migration}.py").is_file():

@@ -6,6 +6,6 @@ SELECT string_agg(format('SELECT %L AS name, count(*) AS rows FROM public.%I', r
   FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace \gset
 SELECT format('%s: %s rows, %s in the manifest', coalesce(name, key), rows, value)
   FROM (:counts) AS counted
-  FULL JOIN json_each_text(:'manifest'::json -> 'rows') AS told ON key = name
+  FULL JOIN json_each_text(:'manifest'::json -> 'rows') AS expected ON key = name
  WHERE rows IS DISTINCT FROM value::bigint
  ORDER BY 1;

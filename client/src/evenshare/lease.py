@@ -96,9 +96,9 @@ def resume(default: Any = None) -> Any:
     keeper = _get().keeper
     if keeper is not None:
         keeper.start()
-        found = keeper.resume()
-        if found is not None:
-            return _get().load(found.body)
+        checkpoint = keeper.resume()
+        if checkpoint is not None:
+            return _get().load(checkpoint.body)
     return default() if callable(default) else default
 
 
@@ -193,7 +193,7 @@ def _save_json(state: Any) -> bytes:
 
 
 def _refuse_what_json_changes(value: Any, where: str) -> None:
-    """A wrong type is told at the first store, not at the first resume."""
+    """A wrong type is refused at the first store, not at the first resume."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):

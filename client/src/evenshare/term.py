@@ -32,7 +32,7 @@ class Wrapper:
         self._command = list(command)
         self._signal = wanted
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked = self._told = False
+        self._asked = self._forwarded = False
 
     def run(self) -> int:
         """The program's exit code (negative: its signal), or 99."""
@@ -42,7 +42,7 @@ class Wrapper:
             # Safe: this process has one thread.
             preexec_fn=self._ignore_signal,  # noqa: PLW1509 - see above
         )
-        self._tell()
+        self._forward()
         code = self._wait()
         return CHECKPOINTED if self._asked and code in ENDED_BY_TERM else code
 
@@ -55,12 +55,12 @@ class Wrapper:
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._asked = True
-        self._tell()
+        self._forward()
 
-    def _tell(self) -> None:
+    def _forward(self) -> None:
         """Once: many programs take a second SIGTERM as an order to drop everything."""
-        if self._asked and not self._told and self._process is not None:
-            self._told = True
+        if self._asked and not self._forwarded and self._process is not None:
+            self._forwarded = True
             self._process.terminate()
 
     def _ignore_signal(self) -> None:

@@ -190,9 +190,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
     problem: dict[str, Any] = {"title": refused.reason or "Refused", "status": refused.code}
     try:
-        found = json.loads(refused.read(2**20))
-        if isinstance(found, dict):
-            problem.update(found)
+        answer = json.loads(refused.read(2**20))
+        if isinstance(answer, dict):
+            problem.update(answer)
     except (ValueError, OSError, http.client.HTTPException):
         # A proxy's page, perhaps: its status must do.
         problem["detail"] = "The answer is not one of the portal's own."

@@ -38,18 +38,18 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    found = client.get("/prices", pool=options.pool)["results"]
+    prices = client.get("/prices", pool=options.pool)["results"]
     if options.output == "json":
-        screen.json(found)
+        screen.json(prices)
         return 0
-    if not found:
+    if not prices:
         screen.note("no prices are posted")
         return 0
-    present = {name for row in found for name, value in row.items() if _is_plain(value)}
+    present = {name for row in prices for name, value in row.items() if _is_plain(value)}
     known = [name for name in PRICE_COLUMNS if name in present]
     names = known + sorted(present - set(known))
     heads = [name.replace("_", " ").upper() for name in names]
-    screen.table(heads, [[_cell(row, name) for name in names] for row in found], "PRICE")
+    screen.table(heads, [[_cell(row, name) for name in names] for row in prices], "PRICE")
     return 0
 
 

@@ -42,11 +42,11 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     given = {"state": options.state, "pool": options.pool, "tenant": options.tenant}
-    found = list(client.pages("/jobs", limit, **given))
+    jobs = list(client.pages("/jobs", limit, **given))
     if options.output == "json":
-        screen.json(found)
+        screen.json(jobs)
         return 0
-    if not found:
+    if not jobs:
         screen.note("no jobs")
         return 0
     room = max(12, screen.columns() - 84)
@@ -60,7 +60,7 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
             when(job.get("submitted_at")),
             short(inert(job.get("name", "")), room),
         ]
-        for job in found
+        for job in jobs
     ]
     screen.table(["ID", "STATE", "GPUS", "POOL", "TENANT", "SUBMITTED", "NAME"], rows, "GPUS")
     return 0
@@ -121,11 +121,12 @@ def find(client: Client, text: str) -> str:
         raise UsageError(f"{text!r} is no job's id, nor its first 8 characters or more")
     if len(wanted) == 36 or client.explain is not None:
         return wanted
-    found = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
-    if len(found) != 1:
-        told = f"begins {len(found)} jobs' ids: give more of it" if found else "begins no job's id"
-        raise UsageError(f"{text} {told}")
-    return found[0]
+    matches = [str(j["id"]) for j in client.pages("/jobs", None) if str(j["id"]).startswith(wanted)]
+    if not matches:
+        raise UsageError(f"{text} begins no job's id")
+    if len(matches) > 1:
+        raise UsageError(f"{text} begins {len(matches)} jobs' ids: give more of it")
+    return matches[0]
 
 
 class _Reader:

@@ -17,7 +17,7 @@ SCOPES = ["jobs:write", "jobs:read", "read"]
 
 
 def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """A token is tried before it is kept, so that a wrong one is told now."""
+    """A token is tried before it is kept, so that a wrong one is known now."""
     if options.token and (options.username or options.password):
         raise UsageError("give --token, or --username and --password, not both")
     if options.password and not options.username:

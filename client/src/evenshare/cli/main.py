@@ -49,8 +49,8 @@ def _parsed(words: list[str]) -> argparse.Namespace:
 def _run(options: argparse.Namespace, screen: Terminal) -> int:
     explain = (lambda call: show_call(screen, call, options.output)) if options.explain else None
     try:
-        found = server(os.environ, getattr(options, "url", None))
-        return int(options.run(options, Client(found, explain), screen))
+        portal = server(os.environ, getattr(options, "url", None))
+        return int(options.run(options, Client(portal, explain), screen))
     except ExplainedError:
         return OK
     except UsageError as problem:

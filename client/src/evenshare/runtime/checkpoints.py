@@ -96,9 +96,9 @@ class Folder:
         for left in self.path.iterdir():
             if UNFINISHED.fullmatch(left.name):
                 left.unlink(missing_ok=True)
-        found = self._names()
-        self._last = max((sequence for lease, sequence in found if lease == self._lease), default=0)
-        for lease, sequence in found:
+        names = self._names()
+        self._last = max((sequence for lease, sequence in names if lease == self._lease), default=0)
+        for lease, sequence in names:
             checkpoint = read_file(self.path / name_of(lease, sequence))
             if checkpoint and (checkpoint.lease, checkpoint.sequence) == (lease, sequence):
                 return checkpoint
