@@ -135,9 +135,9 @@ class UsageList(SchedulingView):
             lines = lines.filter(id__lt=key[0])
         with tenant_scope(tenant.pk):
             related = lines.select_related("pool", "job", "lease", "gpu_type")
-            found = list(related[: limit + 1])
-        rows = [_usage(line, tenant) for line in found[:limit]]
-        more = make_cursor("usage", found[limit - 1].pk) if len(found) > limit else None
+            page = list(related[: limit + 1])
+        rows = [_usage(line, tenant) for line in page[:limit]]
+        more = make_cursor("usage", page[limit - 1].pk) if len(page) > limit else None
         return Response({"results": rows, "next": more})
 
     def _tenant(self) -> Tenant:

@@ -81,5 +81,5 @@ def audit_page(
         rows = rows.filter(actor__username=wanted.actor)
     if before_id is not None:
         rows = rows.filter(pk__lt=before_id)
-    found = list(rows[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    page = list(rows[: limit + 1])
+    return page[:limit], page[limit - 1].pk if len(page) > limit else None

@@ -290,7 +290,7 @@ def peak(periods: Iterable[Sequence[Period]], now: datetime) -> tuple[int, int, 
     return sums[0][0], most, next(at for gpus, at in sums if gpus == most)
 
 
-def rows_told(periods: Mapping[Name, Sequence[Period]]) -> list[dict[str, str]]:
+def quota_rows(periods: Mapping[Name, Sequence[Period]]) -> list[dict[str, str]]:
     """Return periods as the rows of a file, by pool, type, tenant and time."""
     order = sorted(periods, key=lambda name: (name[1], name[2], name[0]))
     return [
@@ -302,15 +302,15 @@ def rows_told(periods: Mapping[Name, Sequence[Period]]) -> list[dict[str, str]]:
             "from": one.since.isoformat(),
             "until": one.until.isoformat() if one.until else "",
             "mode": one.terms.mode,
-            "borrow_limit": _told(one.terms.borrow_limit),
-            "lend_limit": _told(one.terms.lend_limit),
+            "borrow_limit": _limit_text(one.terms.borrow_limit),
+            "lend_limit": _limit_text(one.terms.lend_limit),
         }
         for name in order
         for one in periods[name]
     ]
 
 
-def _told(limit: int | None) -> str:
+def _limit_text(limit: int | None) -> str:
     return "" if limit is None else str(limit)
 
 

@@ -33,8 +33,8 @@ def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Return all rows of a query."""
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def count(table: str) -> int:

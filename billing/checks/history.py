@@ -26,11 +26,11 @@ def events_gapless() -> Finding:
         """
     )
     return finding_of(
-        sum(found for _, _, found, _, _ in pools),
+        sum(count for _, _, count, _, _ in pools),
         [
-            f"pool {pool}: {found} events, numbers {first} to {last}, the counter says {drawn}"
-            for pool, drawn, found, first, last in pools
-            if not (found == drawn == last and first == 1)
+            f"pool {pool}: {count} events, numbers {first} to {last}, the counter says {drawn}"
+            for pool, drawn, count, first, last in pools
+            if not (count == drawn == last and first == 1)
         ],
     )
 

@@ -144,7 +144,7 @@ def _expected(term: ClosedTerm) -> Iterator[tuple[str, Line, Shares]]:
 
 
 def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]:
-    found: dict[tuple[int, int, str], tuple[Line, Shares]] = {}
+    stored: dict[tuple[int, int, str], tuple[Line, Shares]] = {}
     shares_of: dict[int, Shares] = {}
     lines = UsageLine.objects.filter(lease_id__in=leases).values_list(
         *("pk", "lease_id", "term", "meter", "gpus", "price", "starts_at", "ends_at"),
@@ -154,13 +154,13 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
         times = (to_us(starts_at), to_us(ends_at))
         shares_of[key] = {}
         line = (gpus, to_micro(price), *times, to_micro(amount), event)
-        found[lease, term, meter] = (line, shares_of[key])
+        stored[lease, term, meter] = (line, shares_of[key])
     shares = UsageShare.objects.filter(line__lease_id__in=leases).values_list(
         "line_id", "account__tenant_id", "weight", "amount", "lent_gpu_us"
     )
     for key, tenant, weight, amount, lent in shares:
         shares_of[key][tenant or 0] = (weight, to_micro(amount), lent)
-    return found
+    return stored
 
 
 def lines_match_terms() -> Finding:

@@ -61,8 +61,8 @@ def price_history(
             [since, until, points, pool_id, gpu_type, since, until],
         )
         chosen = [row[0] for row in cursor.fetchall()]
-    found = PostedPrice.objects.filter(pk__in=chosen).select_related("gpu_type")
-    return [_point(price) for price in found.order_by("posted_at")]
+    prices = PostedPrice.objects.filter(pk__in=chosen).select_related("gpu_type")
+    return [_point(price) for price in prices.order_by("posted_at")]
 
 
 def _point(price: PostedPrice) -> PricePoint:

@@ -158,7 +158,7 @@ def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
 
 
 def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
-    found: dict[int, list[LenderShare]] = defaultdict(list)
+    by_line: dict[int, list[LenderShare]] = defaultdict(list)
     shares = (
         UsageShare.objects.filter(line_id__in=list(lines))
         .select_related("account__tenant")
@@ -166,7 +166,7 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
     )
     for share in shares:
         tenant = share.account.tenant
-        found[share.line_id].append(
+        by_line[share.line_id].append(
             LenderShare(
                 tenant_id=share.account.tenant_id,
                 tenant=tenant.slug if tenant else "operator",
@@ -175,7 +175,7 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
                 weight_gpu_h=gpu_hours(share.weight),
             )
         )
-    return found
+    return by_line
 
 
 def _term_charge(

@@ -34,7 +34,7 @@ def make_cursor(route: str, *key: int | str) -> str:
 
 
 def read_limit(request: Request) -> int:
-    """Return how many rows a page shall have, `LIMIT` unless told, `LIMIT_MAX` at most.
+    """Return how many rows a page shall have, `LIMIT` unless it says, `LIMIT_MAX` at most.
 
     Raises:
         Problem: it is no whole number from 1 to `LIMIT_MAX`.

@@ -83,10 +83,10 @@ class OperateView(ApiView):
 
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused change by its fields, and a stale edit with the present ETag."""
-        told = self.refusal(exc.errors) if isinstance(exc, ChangeError) else exc
-        response = super().handle_exception(told)
-        if isinstance(told, StaleError):
-            response["ETag"] = told.etag
+        problem = self.refusal(exc.errors) if isinstance(exc, ChangeError) else exc
+        response = super().handle_exception(problem)
+        if isinstance(problem, StaleError):
+            response["ETag"] = problem.etag
         return response
 
     def refusal(self, errors: Mapping[str, str]) -> Problem:
@@ -122,8 +122,8 @@ class OperateView(ApiView):
 
 def etag_of(state: object) -> str:
     """Return the strong tag of a state: of what an edit may set, not of what merely runs."""
-    told = msgspec.json.encode(state, order="sorted")
-    return f'"{sha256(told).hexdigest()[:32]}"'
+    problem = msgspec.json.encode(state, order="sorted")
+    return f'"{sha256(problem).hexdigest()[:32]}"'
 
 
 def _as_made(tag: str) -> str:

@@ -20,8 +20,8 @@ from tenants.quota_files import (
     QuotaLine,
     peak,
     periods_from,
+    quota_rows,
     replace_periods,
-    rows_told,
     wanted_periods,
 )
 from tenants.services.quotas import (
@@ -29,8 +29,8 @@ from tenants.services.quotas import (
     Key,
     QuotaPlan,
     make_budgets,
+    periods_to_plain,
     quota_periods,
-    told,
     write_periods,
 )
 
@@ -200,9 +200,9 @@ def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
         actor,
         SAVED,
         f"pool {pool.name}",
-        before={"periods": told(plan.before)},
+        before={"periods": periods_to_plain(plan.before)},
         after={
-            "periods": told(plan.after),
+            "periods": periods_to_plain(plan.after),
             "since": pool.now.isoformat(),
             "planned_at": pool.now.isoformat(),
             "next_round": pool.next_round,
@@ -211,7 +211,7 @@ def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
     )
 
 
-def quotas_told(
+def export_quotas(
     pools: Iterable[PoolToday], types: Mapping[str, int], *, history: bool
 ) -> list[dict[str, str]]:
     """Return the quotas of pools as rows of a file: from now on, or all that ever were."""
@@ -222,4 +222,4 @@ def quotas_told(
     for pool in pools:
         for key, rows in quota_periods(pool.id, first if history else pool.now).items():
             periods[slugs[key[0]], pool.name, names[key[1]]] = rows
-    return rows_told(periods)
+    return quota_rows(periods)

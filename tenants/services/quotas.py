@@ -68,8 +68,8 @@ def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]
 
 def basis_of(pool_id: int, now: datetime) -> str:
     """A digest of what is planned for a pool: it changes when anybody changes a quota."""
-    told = repr(sorted(quota_periods(pool_id, now).items()))
-    return sha256(told.encode()).hexdigest()[:16]
+    planned = repr(sorted(quota_periods(pool_id, now).items()))
+    return sha256(planned.encode()).hexdigest()[:16]
 
 
 def plan_quotas(
@@ -87,17 +87,17 @@ def plan_quotas(
     before: dict[Key, tuple[Period, ...]] = {}
     after: dict[Key, tuple[Period, ...]] = {}
     for edit in edits:
-        found = _edit_errors(edit, since)
+        wrong = _edit_errors(edit, since)
         old = present.get(edit.key, ())
-        if not found:
+        if not wrong:
             try:
                 new = set_periods(old, since=since, until=edit.until, terms=edit.terms)
             except OverlapError as error:
-                found = {field_of(edit.key, "until"): _overlap_words(error.period)}
+                wrong = {field_of(edit.key, "until"): _overlap_words(error.period)}
             else:
                 if new != old:
                     before[edit.key], after[edit.key] = old, new
-        errors |= found
+        errors |= wrong
     if errors:
         raise ChangeError(errors)
     return QuotaPlan(pool_id, since, before, after)
@@ -165,9 +165,9 @@ def save_quotas(
             actor,
             SAVED,
             f"pool {pool_name}",
-            before={"periods": told(plan.before)},
+            before={"periods": periods_to_plain(plan.before)},
             after={
-                "periods": told(plan.after),
+                "periods": periods_to_plain(plan.after),
                 "since": since.isoformat(),
                 "planned_at": now.isoformat(),
                 "next_round": next_round,
@@ -190,7 +190,8 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
             words = "A round has used it since: change the quota again instead."
             raise ChangeError({"record": words})
         planned_at = datetime.fromisoformat(record.after["planned_at"])
-        before, after = read(record.before["periods"]), read(record.after["periods"])
+        before = periods_from_plain(record.before["periods"])
+        after = periods_from_plain(record.after["periods"])
         for key in sorted(set(before) | set(after)):
             expected = after.get(key, ())
             if _still(pool_id, key, planned_at, expected) != set(expected):
@@ -209,8 +210,8 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
     """The periods that are there now; one that had ended before the change does not count."""
     rows = Quota.objects.filter(pool_id=pool_id, tenant_id=key[0], gpu_type_id=key[1])
     rows = rows.filter(Q(valid_until__isnull=True) | Q(valid_until__gte=planned_at))
-    found = {_period(row) for row in rows}
-    return {period for period in found if period in expected or period.until != planned_at}
+    present = {_period(row) for row in rows}
+    return {period for period in present if period in expected or period.until != planned_at}
 
 
 def write_periods(
@@ -257,8 +258,8 @@ def _period(row: Quota) -> Period:
     return Period(terms, row.valid_from, row.valid_until)
 
 
-def told(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
-    """Write periods as plain data for the audit log; `read` is its inverse."""
+def periods_to_plain(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
+    """Write periods as plain data for the audit log; `periods_from_plain` is its inverse."""
     names = dict(Tenant.objects.values_list("id", "slug"))
     return [
         {
@@ -277,8 +278,8 @@ def told(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
     ]
 
 
-def read(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
-    """Read periods that `told` wrote."""
+def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
+    """Read periods that `periods_to_plain` wrote."""
     periods: dict[Key, tuple[Period, ...]] = {}
     for row in rows:
         terms = Terms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from portal.operate.quota_pools import pools_today, types_by_name
 from tenants.quota_files import csv_written, format_yaml
 from tenants.scopes import site_scope
-from tenants.services.quota_files import quotas_told
+from tenants.services.quota_files import export_quotas
 
 
 class Command(BaseCommand):
@@ -30,6 +30,6 @@ class Command(BaseCommand):
             pools = pools_today([only] if only else None)
             if only and not pools:
                 raise CommandError(f"there is no pool {only}")
-            rows = quotas_told(pools.values(), types_by_name(), history=options["history"])
+            rows = export_quotas(pools.values(), types_by_name(), history=options["history"])
         written = format_yaml(rows) if options["format"] == "yaml" else csv_written(rows)
         self.stdout.write(written, ending="")

@@ -15,9 +15,9 @@ from tenants.quota_files import (
     format_yaml,
     peak,
     periods_from,
+    quota_rows,
     read_lines,
     replace_periods,
-    rows_told,
     wanted_periods,
 )
 
@@ -127,7 +127,7 @@ class TestAFile:
     def test_comes_back_as_it_was_written(self) -> None:
         name = ("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
-        rows = rows_told(periods)
+        rows = quota_rows(periods)
         for text, is_yaml in ((csv_written(rows), False), (format_yaml(rows), True)):
             lines = read_lines(text, is_yaml=is_yaml)
             assert [Period(one.terms, one.since or NOW, one.until) for one in lines] == list(
