@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db.models import Q
 
 from scheduling.engine.clock import grid_instant, read_clock, tick_clock
-from scheduling.engine.failures import round_failed, round_succeeded
+from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.housekeeping import drop_old_rows
-from scheduling.engine.rounds import Outcome, execute_round
+from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Pool, PoolFence
 from scheduling.services.simulations import (
     LOST_WORDS,
@@ -75,10 +75,10 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
     try:
         outcome = execute_round(pool_id, now=read_clock(pool_id), on_demand=on_demand).outcome
     except Exception as error:
-        round_failed(pool_id, error)
+        record_failure(pool_id, error)
         raise
-    if outcome in (Outcome.COMMITTED, Outcome.QUIET):
-        round_succeeded(pool_id)
+    if outcome in (RoundOutcome.COMMITTED, RoundOutcome.QUIET):
+        clear_failure(pool_id)
     return outcome.value
 
 

@@ -17,7 +17,7 @@ from scheduling.api.operate_pools import OperateReason
 from scheduling.api.operate_read import body_of, instant, refuse, slug, words
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
-from scheduling.selectors.operate import NodeTold, nodes_told, windows_ahead
+from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
 from scheduling.services.fields import texts, whole
 from scheduling.services.operate_nodes import (
     GPUS_MAX,
@@ -111,7 +111,7 @@ class NodeList(PoolView):
         """List nodes with what runs there."""
         with site_scope():
             told = [
-                (pool, nodes_told(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
+                (pool, node_statuses(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
             ]
         body = page(_node(pool, row) for pool, rows in told for row in rows)
         if "pool" not in self.request.query_params:
@@ -133,7 +133,7 @@ class NodeList(PoolView):
         refuse(found)
         _pool_there(pool_name)
         with self.edited(pool_name) as (pool, now):
-            self.require_match(_nodes_tag(nodes_told(pool.pk, now)))
+            self.require_match(_nodes_tag(node_statuses(pool.pk, now)))
             add_node(actor=self.actor, pool=pool, name=name, gpu_type=gpu_type, gpus=gpus)
             return _one(pool, name, now, status=201)
 
@@ -145,7 +145,7 @@ class NodeEdit(PoolView):
 
     def require_node(self, pool: Pool, node: str, now: datetime) -> None:
         """Refuse a node that is not there (404), and a list that is not the present one (412)."""
-        rows = nodes_told(pool.pk, now)
+        rows = node_statuses(pool.pk, now)
         if node not in [row.name for row in rows]:
             raise not_there()
         self.require_match(_nodes_tag(rows))
@@ -160,7 +160,7 @@ class NodeOne(NodeEdit):
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             remove_node(actor=self.actor, pool=pool, name=node)
-            return answer(None, _nodes_tag(nodes_told(pool.pk, now)), 204)
+            return answer(None, _nodes_tag(node_statuses(pool.pk, now)), 204)
 
 
 class NodeDrain(NodeEdit):
@@ -277,12 +277,12 @@ def _pool_there(name: str) -> None:
 
 
 def _one(pool: Pool, name: str, now: datetime, status: int = 200) -> Response:
-    rows = nodes_told(pool.pk, now)
+    rows = node_statuses(pool.pk, now)
     row = next(row for row in rows if row.name == name)
     return answer(_node(pool, row), _nodes_tag(rows), status)
 
 
-def _nodes_tag(rows: Iterable[NodeTold]) -> str:
+def _nodes_tag(rows: Iterable[NodeStatus]) -> str:
     return etag_of([[row.name, row.gpu_type, row.gpus, row.state] for row in rows])
 
 
@@ -290,7 +290,7 @@ def _windows_tag(pool: Pool, rows: Iterable[MaintenanceWindow]) -> str:
     return etag_of([_window(pool, row) for row in rows])
 
 
-def _node(pool: Pool, row: NodeTold) -> dict[str, Any]:
+def _node(pool: Pool, row: NodeStatus) -> dict[str, Any]:
     return {
         "pool": pool.name,
         "name": row.name,

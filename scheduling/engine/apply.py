@@ -1,12 +1,14 @@
-"""The one writer of leases, terms, slots and lease events: decisions, and what is observed.
+"""The one writer of leases, terms, slots and lease events: its half for decisions.
 
-Every function here is one transaction that begins by locking the pool's fence at the caller's
-token, so that at most one holder writes and event numbers have no gaps.
+What executors report is written by `scheduling.engine.observe`, what was cancelled by
+`scheduling.engine.revoke`. Each is one transaction that begins by locking the pool's fence at the
+caller's token, so that at most one holder writes and event numbers have no gaps.
 """
 
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import Sum
@@ -21,7 +23,7 @@ from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
 from scheduling.engine.records import (
     entitled_rows,
-    fallback_told,
+    fallback_text,
     price_row,
     share_row,
     summary_row,
@@ -31,7 +33,7 @@ from scheduling.engine.write import (
     Kind,
     RoundPlan,
     RoundWrite,
-    jobs_state,
+    set_job_states,
     write_intents,
     write_terms,
 )
@@ -81,14 +83,14 @@ def apply_round(plan: RoundPlan) -> Round:
 
 
 def _record_entitlements(write: RoundWrite) -> None:
-    """Tell billing about effective quotas when they differ from what it was told last."""
+    """Tell billing about effective quotas when they differ from those it has."""
     snapshot = write.plan.snapshot
-    told = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
+    before = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
     now = entitled_rows(snapshot)
     for gpu_type in now:
-        if told.get(gpu_type) != now[gpu_type]:
+        if before.get(gpu_type) != now[gpu_type]:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})
-    if told != now:
+    if before != now:
         PoolState.objects.filter(pool_id=snapshot.pool).update(entitled=now)
 
 
@@ -124,6 +126,15 @@ def _renew(write: RoundWrite) -> int:
     return len(done)
 
 
+class _TakenBack(NamedTuple):
+    """A lease that a round takes back: it ended at once, or its process is stopped first."""
+
+    lease: int
+    state: str
+    term: int
+    job: int
+
+
 def _end(write: RoundWrite) -> int:
     """Take leases back: the executor is asked to stop them; their jobs will wait again."""
     ends = write.plan.decision.ends
@@ -141,25 +152,25 @@ def _end(write: RoundWrite) -> int:
         """,
         [write.at, [item.lease for item in ends], [item.reason.value for item in ends]],
     )
-    rows = {row[0]: row for row in write.cursor.fetchall()}
-    gone = [lease for lease, row in rows.items() if row[1] == "ended"]
-    LeaseSlot.objects.filter(lease_id__in=gone).update(planned=False)
-    jobs_state(write, [row[3] for row in rows.values() if row[1] == "stopping"], "stopping")
-    jobs_state(write, [row[3] for row in rows.values() if row[1] == "ended"], "pending")
+    taken = {row.lease: row for row in map(_TakenBack._make, write.cursor.fetchall())}
+    stopping = [row for row in taken.values() if row.state == "stopping"]
+    ended = [row for row in taken.values() if row.state == "ended"]
+    LeaseSlot.objects.filter(lease_id__in=[row.lease for row in ended]).update(planned=False)
+    set_job_states(write, [row.job for row in stopping], "stopping")
+    set_job_states(write, [row.job for row in ended], "pending")
     for item in ends:
-        if item.lease not in rows:
+        if item.lease not in taken:
             write.supersede("end", item.lease, "the lease had ended since the snapshot")
             continue
-        _, state, term, _ = rows[item.lease]
-        who = {"lease": item.lease, "job": item.job, "tenant": item.tenant, "term": term}
-        if state == "ended":
+        row = taken[item.lease]
+        who = {"lease": item.lease, "job": item.job, "tenant": item.tenant, "term": row.term}
+        if row.state == "ended":
             data = {"reason": item.reason.value, "exit_code": None, "started": False}
             write.events.add(Kind.ENDED, write.at, data, **who)
         else:
             write.events.add(Kind.STOP_ASKED, write.at, {"reason": item.reason.value}, **who)
-    stopping = [(lease, row[2]) for lease, row in rows.items() if row[1] == "stopping"]
-    write_intents(write, Intent.Kind.STOP, stopping)
-    return len(rows)
+    write_intents(write, Intent.Kind.STOP, [(row.lease, row.term) for row in stopping])
+    return len(taken)
 
 
 def _write_reasons(write: RoundWrite) -> None:
@@ -274,5 +285,5 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         shares=[share_row(share, throughput) for share in decision.shares],
         superseded=write.superseded,
         certificate=plain(plan.certificate),
-        fallback=fallback_told(decision),
+        fallback=fallback_text(decision),
     )

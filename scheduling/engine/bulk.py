@@ -32,7 +32,7 @@ def next_ids(table: str, count: int) -> list[int]:
             "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
             [table, count],
         )
-        return [row[0] for row in cursor.fetchall()]
+        return [id_ for (id_,) in cursor.fetchall()]
 
 
 def run(statement: str, parameters: Sequence[Any]) -> None:

@@ -27,7 +27,7 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class LeaseHold:
     """One lease's hold, from its start until its end (None: it still holds)."""
 
     job: int
@@ -37,7 +37,7 @@ class Hold:
 
 
 def timed_changes(
-    service: Service, jobs: Sequence[JobFacts], holds: Iterable[Hold], at_us: int
+    service: Service, jobs: Sequence[JobFacts], holds: Iterable[LeaseHold], at_us: int
 ) -> list[Change]:
     """Return the changes in (service.at_us, at_us], in order per job.
 
@@ -45,7 +45,7 @@ def timed_changes(
     `service.at_us` leave no trace.
     """
     known = {job.job: job for job in service.jobs}
-    holds_of: dict[int, list[Hold]] = {}
+    holds_of: dict[int, list[LeaseHold]] = {}
     for hold in holds:
         holds_of.setdefault(hold.job, []).append(hold)
     changes: list[Change] = []
@@ -62,7 +62,7 @@ def timed_changes(
 
 
 def _job_changes(
-    since_us: int, at_us: int, facts: JobFacts, before: JobService | None, holds: list[Hold]
+    since_us: int, at_us: int, facts: JobFacts, before: JobService | None, holds: list[LeaseHold]
 ) -> list[Change]:
     changes: list[Change] = []
     clock_us = since_us

@@ -1,6 +1,11 @@
 """Pool time: read from the database's clock, monotone, re-anchored where it must not jump.
 
-The only module that reads the time. Everything else gets instants passed in.
+The only module that reads a pool's clock: rounds, services and pages get a `PoolNow` or an instant
+passed in, and `wall_now` is asked of the database here alone. A reader of pages may select the
+wall time beside its rows, in the same statement, and works out the pool time by `pool_time`.
+Other clocks measure only: how long a step took (`scheduling.engine.rounds`), the fence's and the
+tokens' validity in their own statements, and a job's process, which has this machine's clock alone
+(`scheduling.engine.executors.local`).
 """
 
 from __future__ import annotations
@@ -129,8 +134,8 @@ def wall_now() -> datetime:
     """Return the database's wall clock (also inside a transaction: not its start)."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
-        row = cursor.fetchone()
-    instant: datetime = row[0]
+        instant: datetime
+        (instant,) = cursor.fetchone()
     return instant
 
 

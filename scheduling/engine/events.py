@@ -1,13 +1,15 @@
 """Drafts of lease events, numbered without gaps when they are written.
 
-Used by `scheduling.engine.apply` alone, which holds the fence's row lock while it writes.
+Used by the writers of leases alone: `scheduling.engine.apply` (through `scheduling.engine.write`),
+`scheduling.engine.observe` and `scheduling.engine.revoke`. Each holds the lock of the fence's row
+while it writes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +19,18 @@ from scheduling.models import LeaseEvent, PoolFence
 _json = msgspec.json.Encoder().encode
 
 
+class EventDraft(NamedTuple):
+    """An event without its number; `data` is JSON. In the order of the columns."""
+
+    kind: str
+    at: datetime
+    lease: int | None
+    job: int | None
+    tenant: int | None
+    term: int | None
+    data: str
+
+
 @dataclass
 class EventLog:
     """Collects events of one transaction in the order in which they happened."""
@@ -24,7 +38,7 @@ class EventLog:
     pool_id: int
     round: int | None
     posted_at: datetime
-    drafts: list[tuple[Any, ...]] = field(default_factory=list)
+    drafts: list[EventDraft] = field(default_factory=list)
 
     def add(
         self,
@@ -38,7 +52,8 @@ class EventLog:
         term: int | None = None,
     ) -> None:
         """Draft one event."""
-        self.drafts.append((kind.value, at, lease, job, tenant, term, _json(data).decode()))
+        draft = EventDraft(kind.value, at, lease, job, tenant, term, _json(data).decode())
+        self.drafts.append(draft)
 
     def write(self, fence: PoolFence) -> None:
         """Number the drafts from the locked fence and insert them."""
@@ -49,7 +64,10 @@ class EventLog:
                 *("lease_id", "job_id", "tenant_id", "term", "data"),
             ),
             (
-                (self.pool_id, number, *draft[:2], self.posted_at, self.round, *draft[2:])
+                (
+                    *(self.pool_id, number, draft.kind, draft.at, self.posted_at, self.round),
+                    *(draft.lease, draft.job, draft.tenant, draft.term, draft.data),
+                )
                 for number, draft in enumerate(self.drafts, start=fence.next_event)
             ),
         )

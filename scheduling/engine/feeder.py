@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from evenshare_core.domain.values import SECOND_US
+from evenshare_core.simulation.traces import TraceJob, read_trace
 from scheduling.engine.arrivals import profile_fields, submit_arrivals
-from scheduling.engine.bundled_traces import TraceJob, read_trace
-from scheduling.engine.profiles import profiles_held
+from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, TraceFeed, VirtualWork
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
@@ -81,7 +81,7 @@ def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
         (tenants[f"vc-{job.tenant}"], job, cycle, submitted_at) for job, cycle, submitted_at in due
     ]
     named = {(tenant_id, job.profile) for tenant_id, job, _, _ in made if job.profile}
-    profiles = profiles_held(pool_id, named)
+    profiles = lock_profiles(pool_id, named)
     jobs = [
         Job(
             pool_id=pool_id,

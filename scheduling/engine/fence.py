@@ -41,7 +41,10 @@ def take_fence(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | No
             [holder, hold_s, pool_id],
         )
         row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+    (token,) = row
+    return int(token)
 
 
 def lock_fence(pool_id: int, token: int) -> PoolFence:

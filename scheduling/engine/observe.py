@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import Q
 
@@ -21,12 +22,21 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
-from scheduling.engine.slots import waiting_ready
+from scheduling.engine.slots import find_ready_leases
 from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
+
+
+class _JobState(NamedTuple):
+    """Where a job stands after its lease: ended, or waiting again."""
+
+    job: int
+    state: str
+    ended_at: datetime | None = None
+    exit_code: int | None = None
 
 
 @dataclass
@@ -38,7 +48,7 @@ class _Observed:
     gpu_types: dict[int, str]
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
-    jobs: list[tuple[int, str, datetime | None, int | None]] = field(default_factory=list)
+    jobs: list[_JobState] = field(default_factory=list)
 
 
 def observe(
@@ -132,16 +142,18 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
         _close(observed, lease, ended_at, reason, None)
         if reason is EndReason.CANCELLED:
             cancelled = Job.State.CANCELLED.value
-            observed.jobs.append((lease.job_id, cancelled, lease.ended_at, report.exit_code))
+            over = _JobState(lease.job_id, cancelled, lease.ended_at, report.exit_code)
+            observed.jobs.append(over)
         elif successor is None:  # otherwise it was moved, and its next lease waits already
-            observed.jobs.append((lease.job_id, Job.State.PENDING.value, None, None))
+            observed.jobs.append(_JobState(lease.job_id, Job.State.PENDING.value))
         return
     _started(observed, lease, report)
     done = report.exit_code == 0
     reason = EndReason.FINISHED if done else EndReason.FAILED
     state = Job.State.SUCCEEDED if done else Job.State.FAILED
     _close(observed, lease, ended_at, reason, report.exit_code)
-    observed.jobs.append((lease.job_id, state.value, lease.ended_at, report.exit_code))
+    over = _JobState(lease.job_id, state.value, lease.ended_at, report.exit_code)
+    observed.jobs.append(over)
     if successor is not None:
         # It finished while it was being moved: its next lease has nothing to run.
         _close(observed, successor, max(ended_at, successor.granted_at), reason, None)
@@ -232,19 +244,19 @@ def _write_jobs(observed: _Observed) -> None:
 
 def _write_progress(reports: Sequence[Report]) -> None:
     """Keep what jobs report of themselves, where it changed."""
-    told = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
-    if told:
+    changed = [(token_job(r.token), r.progress) for r in reports if r.progress is not None]
+    if changed:
         run(
             "UPDATE scheduling_job j SET progress = x.progress::jsonb"
             " FROM unnest(%s::bigint[], %s::text[]) x(id, progress)"
             " WHERE j.id = x.id AND j.progress IS DISTINCT FROM x.progress::jsonb",
-            [[job for job, _ in told], [json.dumps(progress) for _, progress in told]],
+            [[job for job, _ in changed], [json.dumps(progress) for _, progress in changed]],
         )
 
 
 def _activate(pool_id: int, at: datetime) -> None:
     """Waiting leases whose GPUs are all released take them and are launched."""
-    ready = waiting_ready(pool_id)
+    ready = find_ready_leases(pool_id)
     if not ready:
         return
     run(

@@ -13,7 +13,7 @@ ORDER BY id FOR SHARE
 """
 
 
-def profiles_held(
+def lock_profiles(
     pool_id: int, wanted: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], Profile]:
     """Return profiles by (tenant, name); they stay as they are until the transaction ends.

@@ -1,4 +1,4 @@
-"""Finds the job that makes a policy fail, and sets it aside, so that the round goes on."""
+"""Finds the job that makes a policy fail, and quarantines it, so that the round goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     """Return a waiting job without which the policy would get on, by bisection; None if the
     policy fails with no waiting job at all: then it is no job's fault.
 
-    Takes about 2 log2(jobs) decisions. Of several culprits it finds one; the next call finds
+    Takes about 2 log2(jobs) decisions. Of several faulty jobs it finds one; the next call finds
     the next.
     """
     held = {lease.job for lease in snapshot.leases}
@@ -43,7 +43,7 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     return suspects[0]
 
 
-def job_set_aside(job: Job, error: Exception) -> None:
+def quarantine_job(job: Job, error: Exception) -> None:
     """Take a job out of all rounds until somebody releases it, and say why on the job."""
     why = f"{type(error).__name__}: {error}"[:400]
     with connection.cursor() as cursor:
@@ -52,7 +52,7 @@ def job_set_aside(job: Job, error: Exception) -> None:
             " WHERE id = %s AND state = 'pending'",
             [why, Reason.QUARANTINED.value, job.id],
         )
-    log.error("job.set_aside", job=job.id, why=why)
+    log.error("job.quarantined", job=job.id, why=why)
 
 
 def _fails(snapshot: Snapshot, waiting: Sequence[Job], decide: Decide) -> bool:

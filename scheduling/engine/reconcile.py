@@ -25,28 +25,28 @@ from tenants.faults import fault_point
 log = structlog.get_logger(__name__)
 
 
-def _stop_strays(
+def _stop_orphans(
     pool: Pool, executor: Executor, reports: Sequence[Report], installation: str, at: datetime
 ) -> list[str]:
     """Stop processes that run on although their lease has ended; return those that did.
 
-    It happens where the end was recorded, and the crash came before the executor was told.
+    It happens where the end was recorded, and the crash came before the executor was asked to stop.
     """
     live = Lease.objects.filter(pool=pool).exclude(state=Lease.State.ENDED)
     known = {
         lease_token(job, number, installation)
         for job, number in live.values_list("job_id", "number")
     }
-    strays = [
+    orphans = [
         Stop(report.token, token_job(report.token), to_us(at), pool.grace_s * SECOND_US)
         for report in reports
         if report.state is ReportState.RUNNING and report.token not in known
     ]
-    if not strays:
+    if not orphans:
         return []
-    log.warning("executor.strays", pool=pool.name, tokens=[stray.token for stray in strays])
+    log.warning("executor.orphans", pool=pool.name, tokens=[stop.token for stop in orphans])
     try:
-        stopped = executor.stop(strays)
+        stopped = executor.stop(orphans)
     except ExecutorError as error:
         log.warning("executor.refused", pool=pool.name, error=str(error))
         return []
@@ -71,6 +71,6 @@ def reconcile(
     fault_point("reconcile.after_list")
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
     fault_point("reconcile.after_observe")
-    ended += _stop_strays(pool, executor, reports, installation, at)
+    ended += _stop_orphans(pool, executor, reports, installation, at)
     executor.forget(ended)
     return len(ended)

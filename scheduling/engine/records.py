@@ -77,15 +77,15 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
         (grant.job, grant.tenant, grant.gpu_type, sum(gpus for _, gpus in grant.placement))
         for grant in decision.grants
     ]
-    found: dict[tuple[int, str], int] = {}
+    by_type: dict[tuple[int, str], int] = {}
     for job, tenant, gpu_type, gpus in held:
         profile = profile_of.get(job)
         speed = profile.speed_milli(gpu_type) if profile else PLAIN_MILLI
-        found[tenant, gpu_type] = found.get((tenant, gpu_type), 0) + gpus * speed
-    return found
+        by_type[tenant, gpu_type] = by_type.get((tenant, gpu_type), 0) + gpus * speed
+    return by_type
 
 
-def fallback_told(decision: Decision) -> str:
+def fallback_text(decision: Decision) -> str:
     """Return what solved the round instead of what was asked, and why; empty where nothing did."""
     solve = decision.solve
     if solve is None or not solve.fallback:

@@ -6,6 +6,7 @@ Part of the one writer, beside `apply` and `observe`: it locks the pool's fence 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import connection
 
@@ -19,6 +20,17 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 _REASON = EndReason.CANCELLED.value
+
+
+class _Revoked(NamedTuple):
+    """A lease of a cancelled job: `ended_at` where it held nothing yet and ended at once."""
+
+    lease: int
+    job: int
+    tenant: int
+    term: int
+    state: str
+    ended_at: datetime
 
 
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
@@ -42,17 +54,17 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
             """,
             [at, _REASON, pool_id],
         )
-        rows = cursor.fetchall()
+        rows = [_Revoked._make(row) for row in cursor.fetchall()]
         events = EventLog(pool_id, fence.next_round - 1, wall_now())
-        for lease, job, tenant, term, state, ended_at in sorted(rows):
-            who = {"lease": lease, "job": job, "tenant": tenant, "term": term}
-            if state == "ended":
+        for row in sorted(rows, key=lambda row: row.lease):
+            who = {"lease": row.lease, "job": row.job, "tenant": row.tenant, "term": row.term}
+            if row.state == "ended":
                 data = {"reason": _REASON, "exit_code": None, "started": False}
-                events.add(LeaseEvent.Kind.ENDED, ended_at, data, **who)
+                events.add(LeaseEvent.Kind.ENDED, row.ended_at, data, **who)
             else:
                 events.add(LeaseEvent.Kind.STOP_ASKED, at, {"reason": _REASON}, **who)
-        _free([row[0] for row in rows if row[4] == "ended"])
-        _stop(pool_id, [(row[0], row[1], row[3]) for row in rows if row[4] != "ended"], at)
+        _free([row.lease for row in rows if row.state == "ended"])
+        _stop(pool_id, [row for row in rows if row.state != "ended"], at)
         ended = _end_idle(pool_id, at)
         if events.drafts:
             events.write(fence)
@@ -66,21 +78,21 @@ def _free(leases: list[int]) -> None:
         run("UPDATE scheduling_leaseslot SET planned = false WHERE lease_id = ANY(%s)", [leases])
 
 
-def _stop(pool_id: int, leases: list[tuple[int, int, int]], at: datetime) -> None:
+def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
     """One STOP intent per lease, and the jobs shown as stopping."""
     if not leases:
         return
     run(
         "UPDATE scheduling_job SET state = 'stopping', version = version + 1"
         " WHERE id = ANY(%s) AND state = 'running'",
-        [[job for _, job, _ in leases]],
+        [[row.job for row in leases]],
     )
     copy_rows(
         "scheduling_intent",
         ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
         (
-            (pool_id, lease, Intent.Kind.STOP.value, term, at, "open", 0, "")
-            for lease, _, term in leases
+            (pool_id, row.lease, Intent.Kind.STOP.value, row.term, at, "open", 0, "")
+            for row in leases
         ),
     )
 

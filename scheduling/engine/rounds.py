@@ -29,7 +29,7 @@ from scheduling.engine.fence import (
     release_fence,
     take_fence,
 )
-from scheduling.engine.quarantine import find_faulty_job, job_set_aside
+from scheduling.engine.quarantine import find_faulty_job, quarantine_job
 from scheduling.engine.reconcile import reconcile
 from scheduling.engine.revoke import revoke_cancelled
 from scheduling.engine.snapshots import next_number, read_snapshot
@@ -41,11 +41,11 @@ from tenants.scopes import engine_scope
 log = structlog.get_logger(__name__)
 
 ON_DEMAND_GAP = timedelta(seconds=1)
-# A round sets aside at most so many jobs that make its policy fail.
-MAX_CULPRITS = 8
+# A round puts at most so many jobs that make its policy fail into quarantine.
+MAX_FAULTY_JOBS = 8
 
 
-class Outcome(StrEnum):
+class RoundOutcome(StrEnum):
     """What came of an attempt to run a round."""
 
     COMMITTED = "committed"
@@ -58,7 +58,7 @@ class Outcome(StrEnum):
 class RoundResult:
     """The outcome, and the round if one was committed."""
 
-    outcome: Outcome
+    outcome: RoundOutcome
     round: Round | None = None
 
 
@@ -77,24 +77,24 @@ def execute_round(
     """
     pool = Pool.objects.get(pk=pool_id)
     at = grid_instant(now, pool.round_s)
-    if on_demand and pool.on_demand and not _due(pool_id, at):
+    if on_demand and pool.on_demand and not _is_due(pool_id, at):
         at = _instant_on_demand(pool_id, now)
-    if now.paused or not _due(pool_id, at):
-        return RoundResult(Outcome.NOT_DUE)
+    if now.paused or not _is_due(pool_id, at):
+        return RoundResult(RoundOutcome.NOT_DUE)
     fault_point("round.before_fence")
     token = take_fence(pool_id, holder=_holder(), hold_s=hold_s)
     if token is None:
         log.info("round.fenced", pool=pool.name, why="another holder has the pool")
-        return RoundResult(Outcome.FENCED)
+        return RoundResult(RoundOutcome.FENCED)
     try:
-        if not _due(pool_id, at):
-            return RoundResult(Outcome.NOT_DUE)
+        if not _is_due(pool_id, at):
+            return RoundResult(RoundOutcome.NOT_DUE)
         # Whatever is logged meanwhile, by an executor too, names the round that it belongs to.
         with structlog.contextvars.bound_contextvars(pool=pool.name, round=next_number(pool_id)):
             return _run(pool, token, at, wall_at=now.wall, scale=now.scale)
     except FencedError as error:
         log.warning("round.fenced", pool=pool.name, why=str(error))
-        return RoundResult(Outcome.FENCED)
+        return RoundResult(RoundOutcome.FENCED)
     finally:
         release_fence(pool_id, token)
 
@@ -110,7 +110,7 @@ def _instant_on_demand(pool_id: int, now: PoolNow) -> datetime:
     return now.pool_at
 
 
-def _due(pool_id: int, at: datetime) -> bool:
+def _is_due(pool_id: int, at: datetime) -> bool:
     fence = PoolFence.objects.get(pool_id=pool_id)
     return fence.last_checked_at is None or at > fence.last_checked_at
 
@@ -134,7 +134,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     fault_point("round.after_snapshot")
     if _quiet(snapshot):
         _note_checked(pool.pk, token, at)
-        return RoundResult(Outcome.QUIET)
+        return RoundResult(RoundOutcome.QUIET)
     # 4. Decide and check: the same call as in a simulation or a replay.
     snapshot, decision = _decide(pool, snapshot, at)
     fault_point("round.after_decide")
@@ -174,7 +174,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         certify_ms=(certified - decided) // 1_000_000,
         apply_ms=(applied - certified) // 1_000_000,
     )
-    return RoundResult(Outcome.COMMITTED, round_)
+    return RoundResult(RoundOutcome.COMMITTED, round_)
 
 
 def _read(pool: Pool, at: datetime) -> Snapshot:
@@ -182,17 +182,17 @@ def _read(pool: Pool, at: datetime) -> Snapshot:
 
 
 def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Decision]:
-    """Decide; a job that makes the policy fail is set aside and the snapshot read again."""
-    for _ in range(MAX_CULPRITS):
+    """Decide; a job that makes the policy fail is quarantined and the snapshot read again."""
+    for _ in range(MAX_FAULTY_JOBS):
         try:
             return snapshot, decide_round(snapshot)
         except InvariantViolation:
             raise
         except Exception as error:
-            culprit = find_faulty_job(snapshot, decide_round)
-            if culprit is None:
+            faulty_job = find_faulty_job(snapshot, decide_round)
+            if faulty_job is None:
                 raise
-            job_set_aside(culprit, error)
+            quarantine_job(faulty_job, error)
             snapshot = _read(pool, at)
     return snapshot, decide_round(snapshot)
 

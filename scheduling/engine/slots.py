@@ -65,7 +65,7 @@ def read_slots(node_ids: Iterable[int]) -> SlotMap:
     return slots
 
 
-def waiting_ready(pool_id: int) -> list[int]:
+def find_ready_leases(pool_id: int) -> list[int]:
     """Return the waiting leases whose GPUs have all been released."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -85,4 +85,4 @@ def waiting_ready(pool_id: int) -> list[int]:
             """,
             [pool_id],
         )
-        return [row[0] for row in cursor.fetchall()]
+        return [lease for (lease,) in cursor.fetchall()]

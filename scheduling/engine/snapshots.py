@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import connection
@@ -27,7 +27,7 @@ from evenshare_core.domain.snapshot import (
 from evenshare_core.domain.values import SECOND_US, decode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.policies.registry import policy as policy_named
-from scheduling.engine.changes import Hold, JobFacts, timed_changes
+from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
@@ -56,6 +56,42 @@ FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
 WHERE l.pool_id = %s AND l.state <> 'ended'
 ORDER BY l.id
 """
+
+
+class _JobRow(NamedTuple):
+    """A row of `_JOBS`."""
+
+    id: int
+    tenant: int
+    gpus: int
+    submitted_us: int
+    gpu_types: list[str]
+    weight: int
+    terms: int
+    max_price_micro: int | None
+    deadline_us: int | None
+    estimate_us: int | None
+    profile: int
+    state: str
+
+
+class _LeaseRow(NamedTuple):
+    """A row of `_LEASES`; `placement` is JSON."""
+
+    id: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: str
+    state: str
+    started_us: int
+    expires_us: int
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    protected_until_us: int | None
+
 
 _HOLDS = """
 SELECT job_id, gpus, (extract(epoch FROM started_at) * 1000000)::bigint,
@@ -94,18 +130,12 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
-    job_rows = _rows(_JOBS, [pool_id, from_us(at_us)])
+    job_rows = [_JobRow._make(row) for row in _rows(_JOBS, [pool_id, from_us(at_us)])]
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
-    jobs = tuple(
-        Job(
-            row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6], row[7], row[8], row[9],
-            row[10],
-        )
-        for row in job_rows
-        if row[11] != "stopping"
-    )  # fmt: skip
-    leases = tuple(_lease(row) for row in _rows(_LEASES, [pool_id]) if row[5] != "stopping")
+    jobs = tuple(_job(row) for row in job_rows if row.state != "stopping")
+    lease_rows = map(_LeaseRow._make, _rows(_LEASES, [pool_id]))
+    leases = tuple(_lease(row) for row in lease_rows if row.state != "stopping")
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
     return Snapshot(
@@ -139,24 +169,38 @@ def _rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _lease(row: tuple[Any, ...]) -> Lease:
+def _job(row: _JobRow) -> Job:
+    return Job(
+        row.id,
+        row.tenant,
+        row.gpus,
+        row.submitted_us,
+        tuple(row.gpu_types),
+        row.weight,
+        row.terms,
+        row.max_price_micro,
+        row.deadline_us,
+        row.estimate_us,
+        row.profile,
+    )
+
+
+def _lease(row: _LeaseRow) -> Lease:
     # Django leaves jsonb as text on raw cursors.
-    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row[4]))
-    id_, job, tenant, gpu_type = row[:4]
-    started, expires, term, own, borrowed, price, protected = row[6:13]
+    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row.placement))
     return Lease(
-        id_,
-        job,
-        tenant,
-        gpu_type,
+        row.id,
+        row.job,
+        row.tenant,
+        row.gpu_type,
         placement,
-        started,
-        expires,
-        term,
-        own,
-        borrowed,
-        price,
-        protected or 0,
+        row.started_us,
+        row.expires_us,
+        row.term,
+        row.own,
+        row.borrowed,
+        row.price_micro,
+        row.protected_until_us or 0,
     )
 
 
@@ -286,21 +330,26 @@ def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[Po
 
 
 def _changes(
-    pool_id: int, job_rows: list[tuple[Any, ...]], service: Service, at_us: int
+    pool_id: int, job_rows: Sequence[_JobRow], service: Service, at_us: int
 ) -> list[Change]:
-    active = {row[0] for row in job_rows}
+    active = {row.id for row in job_rows}
     facts = [
-        JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], None) for row in job_rows
+        JobFacts(
+            row.id, row.tenant, row.gpus, row.submitted_us, tuple(row.gpu_types), row.weight, None
+        )
+        for row in job_rows
     ]
-    # One that is set aside has not ended, but claims nothing any more.
+    # One in quarantine has not ended, but claims nothing any more.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [
-        JobFacts(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], row[6])
-        for row in _rows(_GONE, [at, pool_id, since, at, vanished])
-        if row[0] not in active
+        JobFacts(job, tenant, gpus, submitted_us, tuple(gpu_types), weight, ended_us)
+        for job, tenant, gpus, submitted_us, gpu_types, weight, ended_us in _rows(
+            _GONE, [at, pool_id, since, at, vanished]
+        )
+        if job not in active
     ]
-    holds = [Hold(*row) for row in _rows(_HOLDS, [pool_id, since])]
+    holds = [LeaseHold(*row) for row in _rows(_HOLDS, [pool_id, since])]
     return timed_changes(service, facts, holds, at_us)
 
 

@@ -1,6 +1,7 @@
 """What the steps of a round's one transaction share, and the rows that several of them write.
 
-Part of the one writer: used by `apply` and `grants` alone, under the pool's fence.
+Part of the one writer: `apply` and `grants` write with it, under the pool's fence, what
+`scheduling.engine.rounds` hands over as a `RoundPlan`.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def write_intents(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[i
     )
 
 
-def jobs_state(write: RoundWrite, jobs: Sequence[int], state: str) -> None:
+def set_job_states(write: RoundWrite, jobs: Sequence[int], state: str) -> None:
     """Move jobs that run or stop to a state."""
     write.cursor.execute(
         "UPDATE scheduling_job SET state = %s, version = version + 1"

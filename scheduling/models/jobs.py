@@ -129,7 +129,7 @@ class VirtualWork(models.Model):
 
     Microseconds of pool time. `done_us` is the work that ended leases left behind; `token`
     names the lease that runs now, since `launched_us` (of pool time, since 1970), at
-    `speed_milli` thousandths of the speed that `duration_us` is told for.
+    `speed_milli` thousandths of the speed that `duration_us` is meant for.
     """
 
     job = models.OneToOneField(

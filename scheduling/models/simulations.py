@@ -12,7 +12,7 @@ from scheduling.models.cluster import Pool
 class Simulation(models.Model):
     """The next hours of a pool with its present queue, under its policy and another one.
 
-    `at` is the pool time that it starts from, of the snapshot whose hash is told; all other
+    `at` is the pool time that it starts from, of the snapshot of that hash; all other
     times are of the wall. `claim` names the process that runs it: state, progress and result are
     written where state and claim are still as that process knows them, so that one that was given
     up writes nothing. `beat_at` is its last sign of life.

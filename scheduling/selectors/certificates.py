@@ -80,19 +80,19 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
     if not round_.certificate:
         return None
     try:
-        found = read(round_.certificate)
+        certificate = read(round_.certificate)
     except msgspec.ValidationError:
         version = round_.certificate.get("version", 0)
         return CertificateView(version, (), (), 0, f"it is of another version, {version}")
-    failure = found.failure
+    failure = certificate.failure
     if failure and not visibility.all_jobs:
         failure = FAILED
-    rows = _rows(found, visibility)
+    rows = _rows(certificate, visibility)
     return CertificateView(
-        version=found.version,
-        findings=tuple(_finding(row, visibility) for row in found.findings),
+        version=certificate.version,
+        findings=tuple(_finding(row, visibility) for row in certificate.findings),
         rows=rows,
-        rows_hidden=len(found.rows) + found.left_out - len(rows),
+        rows_hidden=len(certificate.rows) + certificate.left_out - len(rows),
         failure=failure,
     )
 
@@ -121,13 +121,15 @@ def _finding(row: Finding, visibility: Visibility) -> CertificateItemView:
     )
 
 
-def _rows(found: Certificate, visibility: Visibility) -> tuple[JobTypeView, ...]:
+def _rows(certificate: Certificate, visibility: Visibility) -> tuple[JobTypeView, ...]:
     """Rows of the tenants in sight, in their order; their job types by name where they may be."""
-    mine = [row.profile for row in found.rows if row.profile and visibility.jobs_of(row.tenant)]
+    mine = [
+        row.profile for row in certificate.rows if row.profile and visibility.jobs_of(row.tenant)
+    ]
     names = dict(Profile.objects.filter(id__in=mine).values_list("id", "name")) if mine else {}
     shown = [
         _row(row, seen, names, visibility)
-        for row in found.rows
+        for row in certificate.rows
         if (seen := visibility.of(row.tenant))
     ]
     return tuple(sorted(shown, key=lambda row: row.tenant.number))

@@ -123,10 +123,10 @@ def otherwise(
 
 
 def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnProfile, ...]:
-    """Own job types by name; one that was removed since is told by its number."""
+    """Own job types by name; one that was removed since goes by its number."""
     ids = [profile for _, profile in keys]
     known = {row.pk: row for row in Profile.objects.filter(id__in=ids)} if ids else {}
-    found = [
+    profiles = [
         OwnProfile(
             id=profile,
             name=known[profile].name if profile in known else f"job type {profile}",
@@ -137,25 +137,27 @@ def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnP
         if (seen := visibility.of(tenant))
     ]
     # One's own before those that only an operator's role lets one see.
-    return tuple(sorted(found, key=lambda row: (not row.tenant.you, row.tenant.number, row.name)))
+    return tuple(
+        sorted(profiles, key=lambda row: (not row.tenant.you, row.tenant.number, row.name))
+    )
 
 
 def _tried(
     measured: Measured, place: int, speeds: Mapping[str, int]
 ) -> tuple[Tried, tuple[Tried, ...]]:
     profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
-    told = {name: speed for name, speed in profile.speedups if speed}
+    true_speeds = {name: speed for name, speed in profile.speedups if speed}
     honest = outcome(measured, place)
-    truth = Tried(None, told, honest, 0.0)
+    truth = Tried(None, true_speeds, honest, 0.0)
     reports: list[tuple[float | None, Speeds]] = []
-    own = {name: speeds.get(name, speed) for name, speed in told.items()}
-    if own != told:
+    own = {name: speeds.get(name, speed) for name, speed in true_speeds.items()}
+    if own != true_speeds:
         reports.append((None, own))
     reports += [(factor, factor_told(profile, factor)) for factor in FACTORS]
-    found = []
+    tried = []
     for factor, report in reports:
-        if report == told:
+        if report == true_speeds:
             continue  # it runs equally fast everywhere, or on one type alone
-        got = outcome_if(measured, place, report)
-        found.append(Tried(factor, report, got, got.throughput - honest.throughput))
-    return truth, tuple(found)
+        result = outcome_if(measured, place, report)
+        tried.append(Tried(factor, report, result, result.throughput - honest.throughput))
+    return truth, tuple(tried)

@@ -35,8 +35,8 @@ def jobs_listed(wanted: Listing, *, limit: int) -> tuple[list[Job], bool]:
         jobs = jobs.filter(pool__name=wanted.pool)
     if wanted.before is not None:
         jobs = jobs.filter(id__lt=wanted.before)
-    found = list(jobs[: limit + 1])
-    return found[:limit], len(found) > limit
+    page = list(jobs[: limit + 1])
+    return page[:limit], len(page) > limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ def queue_listed(
         jobs = jobs.filter(submitted_at__gte=after.submitted_at).exclude(
             submitted_at=after.submitted_at, id__lte=after.job
         )
-    found = list(jobs[: limit + 1])
-    rows = list(enumerate(found[:limit], start=position + 1))
-    return rows, len(found) > limit
+    page = list(jobs[: limit + 1])
+    rows = list(enumerate(page[:limit], start=position + 1))
+    return rows, len(page) > limit
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:

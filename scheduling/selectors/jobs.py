@@ -79,13 +79,13 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobPag
         jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
     if wanted.before is not None:
         jobs = jobs.filter(id__lt=wanted.before)
-    found = list(jobs[: limit + 1])
-    shown = found[:limit]
+    page = list(jobs[: limit + 1])
+    shown = page[:limit]
     held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
     holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
     return JobPage(
         tuple(_row(job, holds.get(job.pk)) for job in shown),
-        shown[-1].pk if len(found) > limit else None,
+        shown[-1].pk if len(page) > limit else None,
     )
 
 
@@ -212,12 +212,12 @@ def job_story(job: Job) -> JobStory:
 def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, Why]:
     """Why the job waited right before its last leases: by the round before each grant."""
     asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
-    found: dict[int, Why] = {}
+    reasons: dict[int, Why] = {}
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
         skip = _skip_of(round_, job.pk)
         if skip is not None:
-            found[asked[round_.number].number] = skip[0]
-    return found
+            reasons[asked[round_.number].number] = skip[0]
+    return reasons
 
 
 def _waits_for(job: Job) -> tuple[int, Why, int] | None:

@@ -41,7 +41,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class QuarantinedJob:
     """A job that no round takes, and why."""
 
     uid: UUID
@@ -96,8 +96,8 @@ class Spent:
 def all_pools() -> list[PoolFacts]:
     """Every pool with its last round and clock, oldest first. A query for each."""
     ids = Pool.objects.order_by("id").values_list("id", flat=True)
-    found = (pool_facts(pool_id) for pool_id in ids)
-    return [facts for facts in found if facts is not None]
+    pools = (pool_facts(pool_id) for pool_id in ids)
+    return [facts for facts in pools if facts is not None]
 
 
 def failures() -> list[Failure]:
@@ -108,13 +108,13 @@ def failures() -> list[Failure]:
     ]
 
 
-def jobs_set_aside(pool_id: int | None = None) -> list[SetAside]:
+def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
     """Jobs that are set aside, oldest first; at most `LISTED`."""
     rows = Job.objects.exclude(quarantine="").filter(state=Job.State.PENDING).order_by("id")
     if pool_id is not None:
         rows = rows.filter(pool_id=pool_id)
     wanted = rows.values_list("uid", "name", "tenant__name", "pool__name", "quarantine")
-    return [SetAside(*row) for row in wanted[:LISTED]]
+    return [QuarantinedJob(*row) for row in wanted[:LISTED]]
 
 
 def nodes_off() -> list[NodeOff]:
@@ -138,7 +138,7 @@ def quotas_above_capacity(now: dict[int, datetime]) -> list[Excess]:
         .values("pool", "gpu_type")
         .annotate(all=Sum("gpus"))
     }
-    found = []
+    excesses = []
     for pool_id, at in now.items():
         sums = (
             Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
@@ -150,24 +150,25 @@ def quotas_above_capacity(now: dict[int, datetime]) -> list[Excess]:
         for row in sums:
             there = capacity.get((pool_id, row["gpu_type"]), 0)
             if row["all"] > there:
-                found.append(Excess(row["pool__name"], row["gpu_type__name"], row["all"], there))
-    return found
+                excess = Excess(row["pool__name"], row["gpu_type__name"], row["all"], there)
+                excesses.append(excess)
+    return excesses
 
 
 def intents_stuck(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuck]:
     """Pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
-    found = []
+    stuck = []
     for facts in pools:
         step = timedelta(seconds=facts.round_s * facts.clock.scale)
         late = now[facts.id] - STUCK_ROUNDS * step
         rows = Intent.objects.filter(pool_id=facts.id, state=Intent.State.OPEN, at__lt=late)
         first = rows.order_by("at", "id").first()
         if first is not None:
-            told = rows.aggregate(count=Count("id"), attempts=Max("attempts"))
-            found.append(
-                Stuck(facts.name, told["count"], first.at, told["attempts"], first.last_error)
+            sums = rows.aggregate(count=Count("id"), attempts=Max("attempts"))
+            stuck.append(
+                Stuck(facts.name, sums["count"], first.at, sums["attempts"], first.last_error)
             )
-    return found
+    return stuck
 
 
 def budgets_spent() -> list[Spent]:
@@ -178,12 +179,12 @@ def budgets_spent() -> list[Spent]:
         .filter(left__lte=0)
         .order_by("tenant__slug", "book")
     )
-    found = rows.values_list("tenant__slug", "book", "left", "credit_limit")
-    return [Spent(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in found]
+    budgets = rows.values_list("tenant__slug", "book", "left", "credit_limit")
+    return [Spent(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in budgets]
 
 
 @dataclass(frozen=True, slots=True)
-class RoundTold:
+class RoundStats:
     """One past round: what it did and how long it took (milliseconds)."""
 
     number: int
@@ -197,11 +198,11 @@ class RoundTold:
     fallback: str
 
 
-def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundTold]:
+def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
     """A pool's last rounds, newest first."""
     rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:limit]
     return [
-        RoundTold(
+        RoundStats(
             number=row.number,
             at=row.at,
             granted=row.summary.get("granted", 0),
@@ -217,7 +218,7 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundTold]:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTold:
+class NodeStatus:
     """A node for its operator: GPUs held, when the last of its leases expires, its windows."""
 
     name: str
@@ -235,7 +236,7 @@ class NodeTold:
         return self.held == 0
 
 
-def nodes_told(pool_id: int, now: datetime) -> list[NodeTold]:
+def node_statuses(pool_id: int, now: datetime) -> list[NodeStatus]:
     """A pool's nodes with their leases and the windows that are not over. Two queries."""
     windows: dict[int, list[MaintenanceWindow]] = {}
     for window in windows_ahead(pool_id, now):
@@ -249,11 +250,21 @@ def nodes_told(pool_id: int, now: datetime) -> list[NodeTold]:
             last_expiry=Max("leaseslot__lease__expires_at", filter=held),
         )
         .order_by("gpu_type__rank", "gpu_type", "name")
-        .values_list(
-            "id", "name", "gpu_type__name", "gpus", "state", "held", "leases", "last_expiry"
-        )
+        .select_related("gpu_type")
     )
-    return [NodeTold(*row[1:], tuple(windows.get(row[0], ()))) for row in rows]
+    return [
+        NodeStatus(
+            name=node.name,
+            gpu_type=node.gpu_type.name,
+            gpus=node.gpus,
+            state=node.state,
+            held=node.held,
+            leases=node.leases,
+            last_expiry=node.last_expiry,
+            windows=tuple(windows.get(node.pk, ())),
+        )
+        for node in rows
+    ]
 
 
 def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:

@@ -50,7 +50,7 @@ def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
 def _options(pool: Pool) -> dict[str, Any]:
     """The stored options with the defaults of those that were left out."""
     try:
-        told: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
+        options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
     except (registry.UnknownPolicyError, OptionError):
         return dict(pool.options)
-    return told
+    return options

@@ -19,8 +19,8 @@ from evenshare_core.domain.snapshot import Snapshot
 class Checked:
     """A decision in counts; `broken` counts violations by rule of `domain.invariants`.
 
-    leases = kept + renewed + granted after the round; `due` leases had expired and were not
-    protected; `capped` are waiting or served jobs with a maximum price; `told` counts reasons
+    leases = kept + renewed + granted after the round; `expired` leases were over and were not
+    protected; `capped` are waiting or served jobs with a maximum price; `explained` counts reasons
     given to the `waiting` jobs.
     """
 
@@ -33,13 +33,13 @@ class Checked:
     kept: int
     renewed: int
     granted: int
-    due: int
+    expired: int
     ended: int
     borrowing: int
     capped: int
     budgeted: int
     waiting: int
-    told: int
+    explained: int
 
     @property
     def leases(self) -> int:
@@ -53,7 +53,7 @@ class Checked:
 
 def check(snapshot: Snapshot, decision: Decision) -> Checked:
     """Check every invariant again and count what a certificate says."""
-    found = Counter(row.rule for row in violations(snapshot, decision))
+    broken = Counter(row.rule for row in violations(snapshot, decision))
     decided = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
     kept = [lease for lease in snapshot.leases if lease.id not in decided]
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
@@ -61,7 +61,7 @@ def check(snapshot: Snapshot, decision: Decision) -> Checked:
     own = sum(lease.own for lease in kept) + sum(term.own for term in terms)
     borrowed = sum(lease.borrowed for lease in kept) + sum(term.borrowed for term in terms)
     return Checked(
-        broken=dict(found),
+        broken=dict(broken),
         capacity=sum(node.gpus for node in snapshot.nodes),
         leased=sum(lease.gpus for lease in kept)
         + sum(row.gpus for row in decision.renewals)
@@ -72,13 +72,13 @@ def check(snapshot: Snapshot, decision: Decision) -> Checked:
         kept=len(kept),
         renewed=len(decision.renewals),
         granted=len(decision.grants),
-        due=sum(lease.ends_by(snapshot.at_us) for lease in snapshot.leases),
+        expired=sum(lease.ends_by(snapshot.at_us) for lease in snapshot.leases),
         ended=len(decision.ends),
         borrowing=sum(term.borrowed > 0 for term in terms),
         capped=sum(job.max_price_micro is not None for job in snapshot.jobs),
         budgeted=sum(tenant.spendable_micro is not None for tenant in snapshot.tenants),
         waiting=sum(job.id not in holders for job in snapshot.jobs),
-        told=sum(len(skip.jobs) for skip in decision.skips),
+        explained=sum(len(skip.jobs) for skip in decision.skips),
     )
 
 

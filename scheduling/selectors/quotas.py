@@ -18,5 +18,5 @@ def quotas_listed(
         rows = rows.filter(pool__name=pool)
     if before is not None:
         rows = rows.filter(id__lt=before)
-    found = list(rows[: limit + 1])
-    return found[:limit], len(found) > limit
+    page = list(rows[: limit + 1])
+    return page[:limit], len(page) > limit

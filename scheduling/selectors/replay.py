@@ -49,11 +49,11 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
         return list(rounds.filter(number__in=list(kept)))
     if not numbers:
         raise ReplayError("name at least one round, or give --all")
-    found = {round_.number: round_ for round_ in rounds.filter(number__in=numbers)}
-    missing = [number for number in numbers if number not in found]
+    by_number = {round_.number: round_ for round_ in rounds.filter(number__in=numbers)}
+    missing = [number for number in numbers if number not in by_number]
     if missing:
         raise ReplayError(f"pool {pool_name} has no round {missing[0]}")
-    return [found[number] for number in numbers]
+    return [by_number[number] for number in numbers]
 
 
 def round_bytes(round_: Round) -> tuple[bytes, bytes]:

@@ -48,14 +48,14 @@ def rounds_page(
     """Return rounds by key: the newest, those numbered below `before`, or just above `after`."""
     rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded", "certificate")
     if after is not None:
-        found = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
-        rows = found[:limit][::-1]
-        older, newer = bool(rows), len(found) > limit
+        page = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
+        rows = page[:limit][::-1]
+        older, newer = bool(rows), len(page) > limit
     else:
         below = rounds if before is None else rounds.filter(number__lt=before)
-        found = list(below.order_by("-number")[: limit + 1])
-        rows = found[:limit]
-        older, newer = len(found) > limit, before is not None
+        page = list(below.order_by("-number")[: limit + 1])
+        rows = page[:limit]
+        older, newer = len(page) > limit, before is not None
     return RoundsPage(
         rows=tuple(rows),
         older=rows[-1].number if rows and older else None,
@@ -226,13 +226,13 @@ class RoundView:
 
 def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView | None:
     """Return a round with its stored decision, or None. At most four queries."""
-    found = {
+    near = {
         row.number: row
         for row in Round.objects.filter(pool_id=pool_id, number__in=range(number - 1, number + 2))
     }
-    if number not in found:
+    if number not in near:
         return None
-    round_ = found[number]
+    round_ = near[number]
     decision, why_not = None, ""
     try:
         raw = round_bytes(round_)
@@ -245,8 +245,8 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
     return RoundView(
         round=round_,
         shares=_shares(round_.shares, visibility),
-        previous=found.get(number - 1),
-        next=found.get(number + 1),
+        previous=near.get(number - 1),
+        next=near.get(number + 1),
         decision=decision,
         why_not=why_not,
     )
@@ -390,7 +390,7 @@ class _Reader:
         groups: dict[Reason, list[Skip]] = {}
         for skip in self.decision.skips:
             groups.setdefault(skip.reason, []).append(skip)
-        found = [
+        reason_groups = [
             SkipGroup(
                 reason=reason,
                 jobs=sum(len(skip.jobs) for skip in skips),
@@ -403,7 +403,7 @@ class _Reader:
             )
             for reason, skips in groups.items()
         ]
-        return tuple(sorted(found, key=lambda group: (-group.jobs, group.reason.value)))
+        return tuple(sorted(reason_groups, key=lambda group: (-group.jobs, group.reason.value)))
 
     def _skip(self, skip: Skip, seen: VisibleTenant) -> SkipRow:
         # What a tenant would pay at most, and what it has left, is its own affair.
@@ -441,5 +441,5 @@ class _Reader:
 
     def _smallest_gang(self) -> int | None:
         """The fewest GPUs that a waiting job needs."""
-        told = {job for skip in self.decision.skips for job in skip.jobs}
-        return min((job.gpus for job in self.snapshot.jobs if job.id in told), default=None)
+        waiting = {job for skip in self.decision.skips for job in skip.jobs}
+        return min((job.gpus for job in self.snapshot.jobs if job.id in waiting), default=None)

@@ -77,7 +77,7 @@ SELECT * FROM (
 
 
 def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) -> Throughput | None:
-    """Return a pool's throughput since an instant; None where no round told of any. Two queries."""
+    """Return a pool's throughput since an instant; None where no round had any. Two queries."""
     moments = _moments(pool_id, since)
     if not moments:
         return None
@@ -94,11 +94,11 @@ def _moments(pool_id: int, since: datetime) -> list[Moment]:
 
 def reigns(moments: Sequence[Moment]) -> tuple[Reign, ...]:
     """Return the policies of rounds in time order, one after the other."""
-    found: list[list[Moment]] = []
+    runs: list[list[Moment]] = []
     for moment in moments:
-        if not found or found[-1][-1].policy != moment.policy:
-            found.append([])
-        found[-1].append(moment)
+        if not runs or runs[-1][-1].policy != moment.policy:
+            runs.append([])
+        runs[-1].append(moment)
     return tuple(
         Reign(
             rows[0].policy,
@@ -108,7 +108,7 @@ def reigns(moments: Sequence[Moment]) -> tuple[Reign, ...]:
             len(rows),
             sum(row.milli for row in rows) // len(rows),
         )
-        for rows in found
+        for rows in runs
     )
 
 

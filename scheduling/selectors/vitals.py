@@ -156,12 +156,12 @@ def certificate_vitals() -> list[CertificateVitals]:
     with connection.cursor() as cursor:
         cursor.execute(_CERTIFIED)
         rows = cursor.fetchall()
-    found: dict[int, CertificateVitals] = {}
+    vitals: dict[int, CertificateVitals] = {}
     for pool, age_s, failed, name, verdict, count in rows:
-        one = found.setdefault(pool, CertificateVitals(pool, max(0.0, age_s), failed, {}))
+        one = vitals.setdefault(pool, CertificateVitals(pool, max(0.0, age_s), failed, {}))
         if name is not None:
             one.broken[name] = max(1, count) if verdict == "violated" else 0
-    return list(found.values())
+    return list(vitals.values())
 
 
 def pool_vitals() -> list[PoolVitals]:

@@ -70,7 +70,7 @@ class _Held:
 
 
 def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], Assumed]:
-    """Return the work of every job of a snapshot, and from what it was told. Two queries.
+    """Return the work of every job of a snapshot, and from what it is estimated. Two queries.
 
     A job's work is its estimate; without one, the median time that ended jobs of its tenant in
     this pool held GPUs; else of the whole pool; else an hour. What its leases held at their
@@ -125,17 +125,17 @@ def _held(snapshot: Snapshot) -> dict[int, _Held]:
     jobs = {job.id: job for job in snapshot.jobs}
     profiles = {row.id: row for row in snapshot.profiles}
     present = [lease.id for lease in snapshot.leases]
-    found: dict[int, _Held] = {}
+    held: dict[int, _Held] = {}
     with connection.cursor() as cursor:
         cursor.execute(_HELD, [list(jobs), present, snapshot.at_us / SECOND_US])
         for job_id, gpu_type, count, started_us, held_us in cursor.fetchall():
-            row = found.setdefault(job_id, _Held())
+            row = held.setdefault(job_id, _Held())
             row.leases += count
             row.started_us = min(started_us, row.started_us or started_us)
             row.held_us += int(held_us)
             speed_milli = _speed_milli(jobs[job_id], profiles, gpu_type)
             row.done_us += int(held_us) * speed_milli // 1000
-    return found
+    return held
 
 
 def _medians(snapshot: Snapshot) -> dict[int | None, int]:

@@ -15,7 +15,7 @@ from django.db import connection
 from evenshare_core.domain.values import SECOND_US
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
-from scheduling.engine.profiles import profiles_held
+from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
 from scheduling.selectors.offers import Offer, pool_offer
 from scheduling.services import fields
@@ -155,7 +155,7 @@ def _profiles(tenant: Tenant, read: Sequence[JobSpec]) -> dict[tuple[int, str], 
     held: dict[tuple[int, str], Profile] = {}
     for pool_id in sorted({spec.pool.id for spec in read if spec.profile}):
         wanted = {(tenant.pk, spec.profile) for spec in read if spec.profile}
-        rows = profiles_held(pool_id, wanted)
+        rows = lock_profiles(pool_id, wanted)
         held |= {(pool_id, name): row for (_, name), row in rows.items()}
     for spec in read:
         row = held.get((spec.pool.id, spec.profile))

@@ -173,5 +173,5 @@ class TestTheStoredSums:
                 assert checked.broken == {}
                 assert checked.own + checked.borrowed == checked.leased
                 assert sum(row.holds for row in view.shares) == checked.leased
-                assert checked.waiting == checked.told == view.round.summary["waiting"]
-                assert checked.due == checked.renewed + checked.ended
+                assert checked.waiting == checked.explained == view.round.summary["waiting"]
+                assert checked.expired == checked.renewed + checked.ended

@@ -37,7 +37,7 @@ from portal.embedded.postgres import (
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
 from portal.site.environment import SettingError
-from scheduling.engine.rounds import Outcome
+from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import Cluster, cluster
@@ -279,7 +279,7 @@ class TestTheDrill:
             outcomes = [drill.lab.round(after_s=300).outcome for _ in range(13)]
             meter(drill.lab)
             after = rows()
-            assert set(outcomes) == {Outcome.COMMITTED}
+            assert set(outcomes) == {RoundOutcome.COMMITTED}
             assert violations() == []
             assert after["billing_transfer"] > before["billing_transfer"]
             with connection.cursor() as cursor:

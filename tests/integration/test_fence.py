@@ -19,7 +19,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.fence import FencedError, lock_fence, release_fence, take_fence
-from scheduling.engine.rounds import Outcome, RoundResult, execute_round
+from scheduling.engine.rounds import RoundOutcome, RoundResult, execute_round
 from scheduling.models import Intent, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
 from tenants import scopes
 from tenants.scopes import engine_scope
@@ -97,10 +97,10 @@ class TestTheFence:
         thread.start()
         assert frozen.wait(10)
         # At once, not after the frozen session is cut off.
-        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()
-        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.COMMITTED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.COMMITTED
 
     def test_lock_does_not_outlive_a_writer_that_freezes_in_its_transaction(
         self, monkeypatch: pytest.MonkeyPatch
@@ -154,15 +154,15 @@ class TestTwoRoundsAtOnce:
         thread = threading.Thread(target=first)
         thread.start()
         assert deciding.wait(10)
-        assert execute_round(lab.pool.pk, now=lab.now()).outcome is Outcome.FENCED
+        assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()
-        assert [result.outcome for result in results] == [Outcome.COMMITTED]
+        assert [result.outcome for result in results] == [RoundOutcome.COMMITTED]
         assert Round.objects.count() == 1
 
     def test_many_contenders_commit_one_round_per_instant(self) -> None:
         lab = busy_cluster()
-        outcomes: list[Outcome] = []
+        outcomes: list[RoundOutcome] = []
 
         def contend(now: PoolNow) -> None:
             outcomes.append(execute_round(lab.pool.pk, now=now).outcome)
@@ -175,7 +175,7 @@ class TestTwoRoundsAtOnce:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert outcomes.count(Outcome.COMMITTED) == 5
+        assert outcomes.count(RoundOutcome.COMMITTED) == 5
         assert Round.objects.values("at").distinct().count() == Round.objects.count() == 5
 
     def test_the_database_refuses_a_second_round_of_an_instant(self) -> None:
@@ -196,7 +196,7 @@ class TestAStaleHolder:
             assert sleeper.stdout.readline() == "round.after_decide\n"
             eventually(lambda: "\nState:\tT" in Path(f"/proc/{sleeper.pid}/status").read_text())
             expire_fence()
-            assert lab.round().outcome is Outcome.COMMITTED
+            assert lab.round().outcome is RoundOutcome.COMMITTED
             before = _written()
             os.kill(sleeper.pid, signal.SIGCONT)
             assert sleeper.stdout.read() == "fenced\n"

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from scheduling.engine.rounds import Outcome
+from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Arrival, Job, PoolClock, VirtualWork
 from scheduling.selectors.dashboard import job_counts
 from scheduling.selectors.jobs import JobFilter, active_counts, jobs_page
@@ -61,7 +61,7 @@ class TestABacklog:
         ]
         assert {job.submitted_at for job in jobs} == {BEGIN}
         assert {job.source for job in jobs} == {"trace"}
-        assert place.round().outcome is Outcome.COMMITTED
+        assert place.round().outcome is RoundOutcome.COMMITTED
         place.round(after_s=100)
         assert set(Job.objects.values_list("state", flat=True)) == {Job.State.SUCCEEDED}
 

@@ -15,7 +15,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
 from scheduling.engine.quarantine import find_faulty_job
-from scheduling.engine.rounds import Outcome, execute_round
+from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import BEGIN, Cluster, cluster
@@ -75,7 +75,7 @@ class TestARoundOnDemand:
         lab.at += timedelta(seconds=3)
         late = lab.submit("a", 1, 1000)
         result = execute_round(lab.pool.pk, now=lab.now(), on_demand=True)
-        assert result.outcome is Outcome.COMMITTED
+        assert result.outcome is RoundOutcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == BEGIN + timedelta(seconds=3)
 
     def test_comes_at_most_once_a_second(self) -> None:
@@ -87,17 +87,17 @@ class TestARoundOnDemand:
             lab.at += timedelta(milliseconds=250)
             lab.submit("a", 1, 1000)
             outcomes.append(execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome)
-        assert outcomes.count(Outcome.COMMITTED) == 2
+        assert outcomes.count(RoundOutcome.COMMITTED) == 2
 
     def test_does_not_wait_for_a_look_that_found_nothing_to_do(self) -> None:
         lab = cluster({"a": 8}, on_demand=True)
         lab.submit("a", 1, 1000)
         lab.rounds(2, every_s=10)
-        assert lab.round(after_s=10).outcome is Outcome.QUIET
+        assert lab.round(after_s=10).outcome is RoundOutcome.QUIET
         lab.at += timedelta(milliseconds=100)
         late = lab.submit("a", 1, 1000)
         result = execute_round(lab.pool.pk, now=lab.now(), on_demand=True)
-        assert result.outcome is Outcome.COMMITTED
+        assert result.outcome is RoundOutcome.COMMITTED
         assert Lease.objects.get(job=late).started_at == lab.at
 
     def test_is_not_had_where_the_pool_does_not_allow_it(self) -> None:
@@ -105,7 +105,10 @@ class TestARoundOnDemand:
         lab.submit("a", 1, 1000)
         lab.round()
         lab.at += timedelta(seconds=3)
-        assert execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome is Outcome.NOT_DUE
+        assert (
+            execute_round(lab.pool.pk, now=lab.now(), on_demand=True).outcome
+            is RoundOutcome.NOT_DUE
+        )
 
 
 class BadJobError(Exception):
@@ -135,7 +138,7 @@ class TestAJobThatBreaksThePolicy:
         monkeypatch.setattr(engine, "decide_round", breaking_on(bad.pk))
         result = lab.round()
         bad.refresh_from_db()
-        assert result.outcome is Outcome.COMMITTED
+        assert result.outcome is RoundOutcome.COMMITTED
         assert (bad.state, bad.reason_code) == ("pending", "quarantined")
         assert bad.quarantine == f"BadJobError: cannot digest job {bad.pk}"
         assert Lease.objects.count() == 5
@@ -169,7 +172,7 @@ class TestAJobThatBreaksThePolicy:
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_each_of_several_culprits_is_found() -> None:
+def test_each_of_several_faulty_jobs_is_found() -> None:
     lab = cluster({"a": 8})
     ids = [lab.submit("a", 1, 1000).pk for _ in range(12)]
     from scheduling.engine.snapshots import read_snapshot
@@ -179,8 +182,8 @@ def test_each_of_several_culprits_is_found() -> None:
     @settings(max_examples=25, deadline=None)
     @given(st.sets(st.sampled_from(ids), min_size=1, max_size=4))
     def finds(bad: set[int]) -> None:
-        culprit = find_faulty_job(snapshot, breaking_on(*bad))
-        assert culprit is not None
-        assert culprit.id in bad
+        faulty_job = find_faulty_job(snapshot, breaking_on(*bad))
+        assert faulty_job is not None
+        assert faulty_job.id in bad
 
     finds()

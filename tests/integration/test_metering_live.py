@@ -13,7 +13,7 @@ from billing.models import Entry, PostedPrice, Transfer, UsageLine
 from billing.tasks import meter
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import read_clock
-from scheduling.engine.rounds import Outcome, execute_round
+from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Pool, PoolClock, PoolState
 
 ROUNDS = 30
@@ -27,7 +27,7 @@ class TestTheDemo:
         pool = Pool.objects.get(name="philly")
         for number in range(ROUNDS):
             PoolClock.objects.update(anchor_pool=F("anchor_pool") + STEP)
-            assert execute_round(pool.pk, now=read_clock(pool.pk)).outcome is Outcome.COMMITTED
+            assert execute_round(pool.pk, now=read_clock(pool.pk)).outcome is RoundOutcome.COMMITTED
             if number % 3 == 0:
                 meter("unknown", argument=True)
         meter()

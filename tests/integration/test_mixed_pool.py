@@ -12,11 +12,11 @@ import pytest
 from billing.checks import run_checks
 from billing.metering import meter_pool
 from evenshare_core.policies.registry import POLICIES
-from portal.demo.data import DATA
+from evenshare_core.simulation.mixed_trace import COLUMNS, mixed_rows
+from evenshare_core.simulation.traces import DATA
 from portal.demo.mixed import BEGIN, KINDS
-from portal.demo.mixed_trace import COLUMNS, mixed_rows
 from portal.demo.philly import seed_demo
-from scheduling.engine.rounds import Outcome
+from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.throughput import read_throughput
@@ -125,7 +125,7 @@ class TestASwitchOfThePolicy:
             assert held == set(Lease.objects.exclude(state="ended").values_list("id", flat=True))
             for _ in range(ROUNDS):
                 result = lab.round(after_s=ROUND_S if Round.objects.exists() else 0)
-                assert result.outcome is Outcome.COMMITTED
+                assert result.outcome is RoundOutcome.COMMITTED
         self.leases_end_at_their_terms(pool)
         self.books_add_up(pool)
         self.rounds_replay(pool)

@@ -319,12 +319,12 @@ class TestAJobSetAside:
         Job.objects.exclude(pk=job.pk).update(state="cancelled", ended_at=lab.at)
         Job.objects.filter(pk=job.pk).update(quarantine="bad", reason_code="quarantined")
         lab.round()
-        assert [row.name for row in reads.jobs_set_aside()] == ["a-1"]
+        assert [row.name for row in reads.quarantined_jobs()] == ["a-1"]
         operate.release_job(actor=actor, job=job)
         lab.round(after_s=10)
         job.refresh_from_db()
         assert (job.state, job.reason_code) == ("running", "")
-        assert reads.jobs_set_aside() == []
+        assert reads.quarantined_jobs() == []
 
 
 class TestPeople:

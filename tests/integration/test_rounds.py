@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Service, Snapshot
 from evenshare_core.domain.values import decode
 from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
-from scheduling.engine.rounds import Outcome
+from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
@@ -113,14 +113,19 @@ class TestARound:
         lab = cluster({"a": 8})
         lab.submit("a", 2, 1000)
         outcomes = [result.outcome for result in lab.rounds(4, every_s=10)]
-        assert outcomes == [Outcome.COMMITTED, Outcome.COMMITTED, Outcome.QUIET, Outcome.QUIET]
+        assert outcomes == [
+            RoundOutcome.COMMITTED,
+            RoundOutcome.COMMITTED,
+            RoundOutcome.QUIET,
+            RoundOutcome.QUIET,
+        ]
 
     def test_is_run_once_per_grid_instant(self) -> None:
         lab = cluster({"a": 8})
         lab.submit("a", 2, 1000)
-        assert lab.round().outcome is Outcome.COMMITTED
-        assert lab.round(after_s=9).outcome is Outcome.NOT_DUE
-        assert lab.round(after_s=1).outcome is Outcome.COMMITTED
+        assert lab.round().outcome is RoundOutcome.COMMITTED
+        assert lab.round(after_s=9).outcome is RoundOutcome.NOT_DUE
+        assert lab.round(after_s=1).outcome is RoundOutcome.COMMITTED
 
     def test_replays_to_the_same_bytes(self) -> None:
         lab = cluster({"a": 5, "b": 3}, lease_s=20)
@@ -183,7 +188,7 @@ class TestARound:
         thread = threading.Thread(target=refer)
         thread.start()
         assert holds.wait(10)
-        assert lab.round().outcome is Outcome.COMMITTED
+        assert lab.round().outcome is RoundOutcome.COMMITTED
         done.set()
         thread.join()
 

@@ -29,7 +29,7 @@ from evenshare_core.simulation.world import Rules
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
-from scheduling.engine.rounds import Outcome as Round
+from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
@@ -108,7 +108,7 @@ def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
     rounds = 0
     for tick in range(HOUR_S // ROUND_S + 1):
         lab.at = BEGIN + timedelta(seconds=tick * ROUND_S)
-        rounds += lab.round().outcome is Round.COMMITTED
+        rounds += lab.round().outcome is RoundOutcome.COMMITTED
         for job in cancels.get(tick, []):
             cancel_job(job=Job.objects.get(pk=job), now=PoolNow(lab.at, lab.at, 1, paused=False))
     while meter_pool(lab.pool.pk).events:

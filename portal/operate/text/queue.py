@@ -35,7 +35,7 @@ def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Thing
         *(_failing(row) for row in operate.failures()),
         *(thing for facts in pools if (thing := _late(facts)) is not None),
         *(_stuck(row) for row in operate.intents_stuck(list(pools), dict(now))),
-        *(_aside(row) for row in operate.jobs_set_aside()),
+        *(_aside(row) for row in operate.quarantined_jobs()),
         *(_off(row) for row in sorted(operate.nodes_off(), key=lambda row: row.state == "drained")),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.budgets_spent()),
@@ -84,7 +84,7 @@ def _stuck(row: operate.Stuck) -> Thing:
     )
 
 
-def _aside(row: operate.SetAside) -> Thing:
+def _aside(row: operate.QuarantinedJob) -> Thing:
     return Thing(
         f"aside-{row.uid}",
         "warn",

@@ -109,7 +109,7 @@ def page(
         beneath = [NavItem(k, words, reverse(to, args=[pool.name])) for k, words, to in POOL_PAGES]
     return render(
         request,
-        f"portal/operator/{template}",
+        f"operate/{template}",
         {
             **context,
             "nav_key": "operator",

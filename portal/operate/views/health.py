@@ -24,7 +24,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         rounds = operate.last_rounds(facts.id)
         failure = next((row for row in operate.failures() if row.pool == name), None)
         stuck = operate.intents_stuck([facts], {facts.id: now})
-        aside = operate.jobs_set_aside(facts.id)
+        aside = operate.quarantined_jobs(facts.id)
     told = clocks(facts)
     line = line_of(facts)
     context = {
@@ -45,7 +45,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _stats(
-    facts: PoolFacts, rounds: list[operate.RoundTold], failure: operate.Failure | None
+    facts: PoolFacts, rounds: list[operate.RoundStats], failure: operate.Failure | None
 ) -> list[Stat]:
     times = sorted(row.snapshot_ms + row.decide_ms for row in rounds)
     middle = times[len(times) // 2] if times else 0

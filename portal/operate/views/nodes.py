@@ -44,7 +44,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
             return redirect("operate-nodes", name)
     now = pool_now(facts).pool_at
     with site_scope():
-        rows = operate.nodes_told(facts.id, now)
+        rows = operate.node_statuses(facts.id, now)
         windows = operate.windows_ahead(facts.id, now)
         into = {window.pk: operate.leases_into(window) for window in windows}
     told = clocks(facts)

@@ -329,7 +329,7 @@ def _rest(c: Checked) -> list[Promise]:
         _promise(
             "Leases end when they are due, not before",
             c.breaks("known_leases", "running_leases", "instants"),
-            f"{plural(c.due, 'lease was', 'leases were')} due:"
+            f"{plural(c.expired, 'lease was', 'leases were')} due:"
             f" {thousands(c.renewed)} renewed, {thousands(c.ended)} ended.",
             count_note("Leases due", [("renewed", c.renewed), ("ended", c.ended)]),
         ),
@@ -344,7 +344,7 @@ def _rest(c: Checked) -> list[Promise]:
             "Who waits is told one reason",
             c.breaks("reasons"),
             f"{plural(c.waiting, 'job waits', 'jobs wait')},"
-            f" {plural(c.told, 'reason is', 'reasons are')} given.",
+            f" {plural(c.explained, 'reason is', 'reasons are')} given.",
         ),
     ]
 

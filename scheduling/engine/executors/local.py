@@ -39,7 +39,7 @@ from scheduling.engine.executors.base import (
     token_job,
 )
 from scheduling.engine.executors.local_files import jobs_root, read_progress
-from scheduling.engine.executors.local_spec import Told, read_specs, search_path
+from scheduling.engine.executors.local_spec import LeaseSpec, read_specs, search_path
 from scheduling.engine.executors.shim.files import (
     active,
     claim,
@@ -84,12 +84,12 @@ class LocalExecutor:
             ExecutorError: a shim cannot be started here.
         """
         _collect()
-        told = read_specs(self._root, [one.job_id for one in launches])
+        specs = read_specs(self._root, [one.job_id for one in launches])
         with _refusing("no process can be started"):
-            for one in told.values():
+            for one in specs.values():
                 self._put_aside(one.lease)
             fresh = [one.token for one in launches if self._claim(one.token) is None]
-            _await_answers([self._start(told[token]) for token in fresh if token in told])
+            _await_answers([self._start(specs[token]) for token in fresh if token in specs])
             return self._reports({one.token: one.at_us for one in launches})
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
@@ -99,8 +99,8 @@ class LocalExecutor:
             for stop in stops:
                 scale = clocks[stop.job_id].scale if stop.job_id in clocks else 1
                 self._stop(stop.token, stop.grace_us / SECOND_US / scale)
-            found = self._reports({stop.token: stop.at_us for stop in stops})
-        return [report for report in found if report.state is not ReportState.RUNNING]
+            reports = self._reports({stop.token: stop.at_us for stop in stops})
+        return [report for report in reports if report.state is not ReportState.RUNNING]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
@@ -127,15 +127,15 @@ class LocalExecutor:
                     self._stop(token, 0.0)
                 self._settle(token)
             lost = [token for token, expected in live.items() if expected and token not in tokens]
-            found = self._reports(dict.fromkeys([*tokens, *lost], at_us))
-        known = {report.token for report in found}
+            reports = self._reports(dict.fromkeys([*tokens, *lost], at_us))
+        known = {report.token for report in reports}
         gone = [
             Report(token, ReportState.STOPPED, at_us, at_us) for token in lost if token not in known
         ]
-        return found + gone
+        return reports + gone
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Drop what was told; claims, exits and logs stay, so that nothing starts again."""
+        """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
         for token in tokens:
             folder = lease_folder(self._root, token)
             for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
@@ -144,12 +144,12 @@ class LocalExecutor:
     def _claim(self, token: str) -> dict[str, Any] | None:
         return read_json(lease_folder(self._root, token) / "shim.json")
 
-    def _start(self, told: Told) -> subprocess.Popen[bytes]:
-        lease = told.lease
+    def _start(self, start: LeaseSpec) -> subprocess.Popen[bytes]:
+        lease = start.lease
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
         folder = lease_folder(self._root, token)
         self._make(token, lease)
-        write_json(folder / "spec.json", told.spec)
+        write_json(folder / "spec.json", start.spec)
         write_text(folder / "until", _limit(lease.pool, lease.expires_at))
         with os.fdopen(os.open(folder / "shim.log", _ERRORS, 0o600), "ab") as log:
             process = subprocess.Popen(

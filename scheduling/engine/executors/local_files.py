@@ -104,9 +104,9 @@ def _window(folder: int, offset: int, limit: int) -> LogWindow:
 
 def _size(folder: int, name: str) -> int:
     with contextlib.suppress(OSError):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISREG(found.st_mode):
-            return found.st_size
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a shim is told: the program, its folder, its clean environment, its limits."""
+"""What a shim reads: the program, its folder, its clean environment, its limits."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NICE = 5
 
 
 @dataclass(frozen=True)
-class Told:
-    """A lease (with its job and pool) and what its shim is told."""
+class LeaseSpec:
+    """A lease (with its job and pool) and the specification that its shim reads."""
 
     lease: Lease
     spec: dict[str, Any]
 
 
-def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, Told]:
-    """Return what there is to tell about the live leases of jobs, by token."""
+def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, LeaseSpec]:
+    """Return the specifications of the live leases of jobs, by token."""
     leases = (
         Lease.objects.filter(job_id__in=list(job_ids))
         .exclude(state=Lease.State.ENDED)
@@ -42,11 +42,11 @@ def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, Told]:
     rows = LeaseSlot.objects.filter(lease__in=leases).order_by("lease_id", "node_id", "slot")
     for lease_id, slot in rows.values_list("lease_id", "slot"):
         slots.setdefault(lease_id, []).append(slot)
-    told = {}
+    specs = {}
     for lease in leases:
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
-        told[token] = Told(lease, _spec(root, token, lease, slots.get(lease.pk, [])))
-    return told
+        specs[token] = LeaseSpec(lease, _spec(root, token, lease, slots.get(lease.pk, [])))
+    return specs
 
 
 def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[str, Any]:

@@ -65,12 +65,12 @@ class VirtualExecutor:
         asked = {stop.token: stop for stop in stops}
         works = VirtualWork.objects.filter(token__in=list(asked))
         reports = [_stopped(work, asked[work.token].at_us) for work in works]
-        found = {report.token for report in reports}
+        known = {report.token for report in reports}
         # Work that was never launched is stopped too: nothing of it runs.
         reports += [
             Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
             for stop in stops
-            if stop.token not in found
+            if stop.token not in known
         ]
         return reports
 

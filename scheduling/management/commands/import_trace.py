@@ -135,7 +135,7 @@ def _tenant_map(name: str | None) -> dict[str, str]:
     """Two columns without a header: the trace's name, the tenant's."""
     if name is None:
         return {}
-    found: dict[str, str] = {}
+    tenants: dict[str, str] = {}
     with Path(name).open(encoding="utf-8-sig", newline="") as file:
         for number, row in enumerate(csv.reader(file), 1):
             cells = [cell.strip() for cell in row]
@@ -143,9 +143,9 @@ def _tenant_map(name: str | None) -> dict[str, str]:
                 continue
             if len(cells) != 2 or not all(cells):
                 raise CommandError(f"{name}, line {number}: takes two names")
-            if found.setdefault(cells[0], cells[1]) != cells[1]:
+            if tenants.setdefault(cells[0], cells[1]) != cells[1]:
                 raise CommandError(f"{name}, line {number}: {cells[0]!r} is there twice")
-    return found
+    return tenants
 
 
 class _Bar:

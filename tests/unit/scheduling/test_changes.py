@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Service
 from evenshare_core.fairness.gpu_time import advance
-from scheduling.engine.changes import Hold, JobFacts, timed_changes
+from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
 
 K = ChangeKind
 
@@ -28,34 +28,34 @@ def steps(changes: list[Change]) -> list[tuple[int, ChangeKind]]:
 CASES = [
     ("a job arrives", [], [facts(7, 130)], [], [(130, K.ACTIVE)]),
     ("a job waits on", [known(7)], [facts(7)], [], []),
-    ("a job starts", [known(7)], [facts(7)], [Hold(7, 4, 100, None)], [(100, K.HOLD)]),
-    ("a job runs on", [known(7, 4)], [facts(7)], [Hold(7, 4, 50, None)], []),
+    ("a job starts", [known(7)], [facts(7)], [LeaseHold(7, 4, 100, None)], [(100, K.HOLD)]),
+    ("a job runs on", [known(7, 4)], [facts(7)], [LeaseHold(7, 4, 50, None)], []),
     (
         "a job is preempted",
         [known(7, 4)],
         [facts(7)],
-        [Hold(7, 4, 50, 100)],
+        [LeaseHold(7, 4, 50, 100)],
         [(100, K.RELEASE)],
     ),
     (
         "a job is moved at one instant",
         [known(7, 4)],
         [facts(7)],
-        [Hold(7, 4, 50, 100), Hold(7, 4, 100, None)],
+        [LeaseHold(7, 4, 50, 100), LeaseHold(7, 4, 100, None)],
         [(100, K.RELEASE), (100, K.HOLD)],
     ),
     (
         "a job ends",
         [known(7, 4)],
         [facts(7, ended_us=150)],
-        [Hold(7, 4, 50, 150)],
+        [LeaseHold(7, 4, 50, 150)],
         [(150, K.RELEASE), (150, K.INACTIVE)],
     ),
     (
         "a job comes and goes between two rounds",
         [],
         [facts(7, 110, 190)],
-        [Hold(7, 4, 120, 190)],
+        [LeaseHold(7, 4, 120, 190)],
         [(110, K.ACTIVE), (120, K.HOLD), (190, K.RELEASE), (190, K.INACTIVE)],
     ),
     ("a job is cancelled while it waits", [known(7)], [facts(7, 0, 140)], [], [(140, K.INACTIVE)]),
@@ -70,17 +70,17 @@ CASES = [
         "a start is recorded late: it counts from the last round",
         [known(7)],
         [facts(7)],
-        [Hold(7, 4, 60, None)],
+        [LeaseHold(7, 4, 60, None)],
         [(100, K.HOLD)],
     ),
     (
         "a start is said to be later than the round: it counts from the round",
         [known(7)],
         [facts(7)],
-        [Hold(7, 4, 230, None)],
+        [LeaseHold(7, 4, 230, None)],
         [(200, K.HOLD)],
     ),
-    ("a job was over before anybody looked", [], [facts(7, 10, 90)], [Hold(7, 4, 20, 90)], []),
+    ("a job was over before anybody looked", [], [facts(7, 10, 90)], [LeaseHold(7, 4, 20, 90)], []),
 ]
 
 
@@ -90,7 +90,7 @@ CASES = [
 def test_changes(
     before: list[JobService],
     jobs: list[JobFacts],
-    holds: list[Hold],
+    holds: list[LeaseHold],
     expected: list[tuple[int, ChangeKind]],
 ) -> None:
     assert steps(timed_changes(Service(100, jobs=tuple(before)), jobs, holds, 200)) == expected
@@ -100,15 +100,15 @@ times = st.integers(0, 300)
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[JobFacts, list[Hold]]:
+def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
     """A job's whole life: submission, some holds one after the other, perhaps an end."""
     job = draw(st.integers(1, 5))
     points = sorted(draw(st.lists(times, min_size=1, max_size=7)))
     submitted, rest = points[0], points[1:]
     ends = draw(st.booleans())
-    holds = [Hold(job, 4, a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
+    holds = [LeaseHold(job, 4, a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
     if len(rest) % 2 and not ends:
-        holds.append(Hold(job, 4, rest[-1], None))
+        holds.append(LeaseHold(job, 4, rest[-1], None))
     return JobFacts(job, 1, 4, submitted, ("v100",), 1, points[-1] if ends else None), holds
 
 
@@ -116,7 +116,7 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[Hold]]:
     st.lists(lives(), max_size=5, unique_by=lambda life: life[0].job), st.lists(times, max_size=4)
 )
 def test_whatever_is_seen_when_the_sums_take_every_change(
-    world: list[tuple[JobFacts, list[Hold]]], rounds: list[int]
+    world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
 ) -> None:
     """Rows cut off at each round's instant, as a snapshot sees them, never confuse the sums."""
     service = Service(0)
@@ -153,5 +153,5 @@ def _open(life: JobFacts) -> tuple[int, int, int, int, tuple[str, ...], int, Non
     return (life.job, life.tenant, life.gpus, life.submitted_us, life.gpu_types, life.weight, None)
 
 
-def _running(hold: Hold) -> Hold:
-    return Hold(hold.job, hold.gpus, hold.started_us, None)
+def _running(hold: LeaseHold) -> LeaseHold:
+    return LeaseHold(hold.job, hold.gpus, hold.started_us, None)

@@ -46,11 +46,11 @@ def _end(
 
 def living(root: Path) -> list[tuple[dict[str, Any], float]]:
     """The claims of living shims with the grace of their programs, in seconds."""
-    found = []
+    shims = []
     for entry in active(root):
         folder = lease_folder(root, entry.name)
         shim = read_json(folder / "shim.json")
         if shim is not None and is_alive(shim):
             spec = read_json(folder / "spec.json", at_most=2**25) or {}
-            found.append((shim, number(spec.get("grace_s"), 0.0)))
-    return found
+            shims.append((shim, number(spec.get("grace_s"), 0.0)))
+    return shims

@@ -38,12 +38,12 @@ def descendants(root: int) -> list[int]:
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
         if entry.isdecimal() and (fields := _stat(int(entry))):
             children.setdefault(int(fields[1]), []).append(int(entry))
-    found, todo = [], [root]
+    pids, todo = [], [root]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def start_of_process(pid: int) -> int:
@@ -88,13 +88,13 @@ def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:
 def marked(environment: Mapping[str, str]) -> list[int]:
     """Processes that were started with all of these variables, where we may look."""
     marks = [f"{key}={value}".encode() for key, value in environment.items()]
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 if set(marks) <= set((entry / "environ").read_bytes().split(b"\0")):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def _stat(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Traces that come with the portal, read into plain values; `settings.BUNDLED_TRACES` has them."""
+"""Real traces as files of the repository, read into plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from django.conf import settings
+DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,7 @@ def read_trace(name: str) -> tuple[TraceJob, ...]:
     Raises:
         FileNotFoundError: no trace of this name is bundled.
     """
-    jobs = _rows(settings.BUNDLED_TRACES / f"{name}.csv.gz")
-    return tuple(sorted(jobs, key=lambda job: (job.submit_s, job.trace_id)))
+    return tuple(sorted(_rows(DATA / f"{name}.csv.gz"), key=lambda j: (j.submit_s, j.trace_id)))
 
 
 def _rows(path: Path) -> Iterator[TraceJob]:

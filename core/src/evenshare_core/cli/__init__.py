@@ -1,1 +1,0 @@
-"""The command `evenshare-core`: the only part of the library that touches files and a terminal."""
