@@ -19,8 +19,8 @@ from portal.site.request_id import request_id_of
 from scheduling.models import Pool
 from scheduling.selectors.lines import PoolFacts, pool_facts, pool_id_named
 from tenants.audit import Actor
+from tenants.input.errors import invalid
 from tenants.models import User
-from tenants.operator_transaction import ChangeError
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 
@@ -127,6 +127,6 @@ def no_such_button(*_: object) -> str:
     """What a form that the page does not have asks for.
 
     Raises:
-        ChangeError: always.
+        InvalidInputError: always.
     """
-    raise ChangeError({"do": "This page has no such button."})
+    raise invalid("do", "This page has no such button.")
