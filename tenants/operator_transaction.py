@@ -1,4 +1,4 @@
-"""What every change of the console shares: who may make it, one transaction, field errors."""
+"""What every change of the console shares: who may make it, and one transaction."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from tenants.audit import Actor
 from tenants.models import User
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
-
-
-class ChangeError(Exception):
-    """A change that cannot be made; nothing was. `errors`: field -> what is wrong with it."""
-
-    def __init__(self, errors: dict[str, str]) -> None:
-        super().__init__("; ".join(f"{field}: {words}" for field, words in errors.items()))
-        self.errors = errors
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from evenshare_core.domain.entitlements import Mode
+from tenants.input.errors import FieldError, InvalidInputError, invalid
 from tenants.periods import Period, Terms, set_periods
 
 COLUMNS = (
@@ -32,27 +33,6 @@ Name = tuple[str, str, str]
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NOTHING = frozenset({"", "~", "null"})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong in a file: the line from 1 (0: the file), the column (empty: the line)."""
-
-    line: int
-    field: str
-    reason: str
-
-    def __str__(self) -> str:
-        where = f"line {self.line}" if self.line else "the file"
-        return f"{where}{', ' + self.field if self.field else ''}: {self.reason}"
-
-
-class QuotaFileError(Exception):
-    """The file is not applied; `findings` says why, by line."""
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("; ".join(str(one) for one in findings))
-        self.findings = tuple(findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +66,16 @@ def read_lines(text: str, *, is_yaml: bool) -> list[QuotaLine]:
     """Return the rows of a file.
 
     Raises:
-        QuotaFileError: with all findings.
+        InvalidInputError: with all errors.
     """
     if len(text) > BYTES_MAX:
-        raise QuotaFileError([Finding(0, "", f"is longer than {BYTES_MAX:,} characters")])
+        raise invalid("", f"is longer than {BYTES_MAX:,} characters", line=0)
     rows = _yaml_rows(text) if is_yaml else _csv_rows(text)
-    findings: list[Finding] = []
-    lines = [line for number, row in rows if (line := _line(number, row, findings)) is not None]
-    findings += _doubled(lines)
-    if findings:
-        raise QuotaFileError(sorted(findings, key=lambda one: (one.line, one.field)))
+    errors: list[FieldError] = []
+    lines = [line for number, row in rows if (line := _line(number, row, errors)) is not None]
+    errors += _doubled(lines)
+    if errors:
+        raise InvalidInputError(sorted(errors, key=lambda one: (one.line or 0, one.field)))
     return lines
 
 
@@ -103,38 +83,40 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     rows: list[tuple[int, dict[str, str]]] = []
     header: list[str] | None = None
-    findings: list[Finding] = []
+    errors: list[FieldError] = []
     try:
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
             if header is None:
                 header = [cell.strip() for cell in cells]
-                findings += _header_findings(header, reader.line_num)
+                errors += _header_errors(header, reader.line_num)
             elif len(cells) != len(header):
                 reason = f"has {len(cells)} cells, the header has {len(header)}"
-                findings.append(Finding(reader.line_num, "", reason))
+                errors.append(FieldError("", reason, line=reader.line_num))
             else:
                 rows.append((reader.line_num, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
-        findings.append(Finding(reader.line_num, "", f"is no CSV ({error})"))
-    if header is None and not findings:
+        errors.append(FieldError("", f"is no CSV ({error})", line=reader.line_num))
+    if header is None and not errors:
         # An empty file would end all quotas of the pool that is named beside it.
-        findings.append(Finding(0, "", "has no header"))
-    if findings:
-        raise QuotaFileError(findings)
+        errors.append(FieldError("", "has no header", line=0))
+    if errors:
+        raise InvalidInputError(errors)
     return rows
 
 
-def _header_findings(header: Sequence[str], line: int) -> list[Finding]:
-    findings = [Finding(line, name, "is there twice") for name in _twice(header)]
-    findings += [
-        Finding(line, "", f"{name!a} is no column; there are {', '.join(COLUMNS)}")
+def _header_errors(header: Sequence[str], line: int) -> list[FieldError]:
+    errors = [FieldError(name, "is there twice", line=line) for name in _twice(header)]
+    errors += [
+        FieldError("", f"{name!a} is no column; there are {', '.join(COLUMNS)}", line=line)
         for name in header
         if name not in COLUMNS
     ]
-    return findings + [
-        Finding(line, name, "this column is missing") for name in REQUIRED if name not in header
+    return errors + [
+        FieldError(name, "this column is missing", line=line)
+        for name in REQUIRED
+        if name not in header
     ]
 
 
@@ -149,48 +131,48 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or "is no YAML")
-        raise QuotaFileError([Finding(mark.line + 1 if mark else 0, "", reason)]) from error
+        raise invalid("", reason, line=mark.line + 1 if mark else 0) from error
     if isinstance(top, yaml.MappingNode) and len(top.value) == 1:
         key, top = top.value[0]
         if key.value != "quotas":
             top = key
     if not isinstance(top, yaml.SequenceNode):
-        raise QuotaFileError([Finding(0, "", "is no list of quotas")])
-    findings: list[Finding] = []
-    rows = [(node.start_mark.line + 1, _mapping(node, findings)) for node in top.value]
-    if findings:
-        raise QuotaFileError(findings)
+        raise invalid("", "is no list of quotas", line=0)
+    errors: list[FieldError] = []
+    rows = [(node.start_mark.line + 1, _mapping(node, errors)) for node in top.value]
+    if errors:
+        raise InvalidInputError(errors)
     return rows
 
 
-def _mapping(node: Any, findings: list[Finding]) -> dict[str, str]:
+def _mapping(node: Any, errors: list[FieldError]) -> dict[str, str]:
     row: dict[str, str] = {}
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        findings.append(Finding(line, "", "is no mapping of names to values"))
+        errors.append(FieldError("", "is no mapping of names to values", line=line))
         return row
     for key, value in node.value:
         at = key.start_mark.line + 1
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if name not in COLUMNS:
             reason = f"{str(name)[:40]!a} is no name; there are {', '.join(COLUMNS)}"
-            findings.append(Finding(at, "", reason))
+            errors.append(FieldError("", reason, line=at))
         elif name in row:
-            findings.append(Finding(at, name, "is there twice"))
+            errors.append(FieldError(name, "is there twice", line=at))
         elif not isinstance(value, yaml.ScalarNode):
-            findings.append(Finding(at, name, "must be one value"))
+            errors.append(FieldError(name, "must be one value", line=at))
         else:
             row[name] = "" if not value.style and value.value in _NOTHING else value.value
     return row
 
 
-def _line(number: int, row: Mapping[str, str], findings: list[Finding]) -> QuotaLine | None:
-    """The row's quota; None where something is wrong, which is then among the findings."""
-    before = len(findings)
+def _line(number: int, row: Mapping[str, str], errors: list[FieldError]) -> QuotaLine | None:
+    """The row's quota; None where something is wrong, which is then among the errors."""
+    before = len(errors)
     cells = {name: row.get(name, "").strip() for name in COLUMNS}
 
     def wrong(name: str, reason: str) -> None:
-        findings.append(Finding(number, name, reason))
+        errors.append(FieldError(name, reason, line=number))
 
     for name in REQUIRED:
         if not cells[name]:
@@ -207,7 +189,7 @@ def _line(number: int, row: Mapping[str, str], findings: list[Finding]) -> Quota
         _count(cells["borrow_limit"], "borrow_limit", wrong),
         _count(cells["lend_limit"], "lend_limit", wrong),
     )
-    if len(findings) > before:
+    if len(errors) > before:
         return None
     whose = (cells["tenant"], cells["pool"], cells["gpu_type"])
     return QuotaLine(number, whose, terms, since, until)
@@ -235,17 +217,17 @@ def _instant(text: str, name: str, wrong: Any) -> datetime | None:
         return None
 
 
-def _doubled(lines: Iterable[QuotaLine]) -> list[Finding]:
+def _doubled(lines: Iterable[QuotaLine]) -> list[FieldError]:
     """Rows of one tenant and type that overlap; one without a beginning begins before all."""
     first = datetime.min.replace(tzinfo=UTC)
-    findings = []
+    errors = []
     last: dict[Name, QuotaLine] = {}
     for line in sorted(lines, key=lambda one: (one.name, one.since or first, one.line)):
         before = last.get(line.name)
         if before is not None and (before.until is None or (line.since or first) < before.until):
-            findings.append(Finding(line.line, "from", f"overlaps with line {before.line}"))
+            errors.append(FieldError("from", f"overlaps with line {before.line}", line=line.line))
         last[line.name] = line
-    return findings
+    return errors
 
 
 def wanted_periods(lines: Iterable[QuotaLine], now: datetime) -> tuple[Period, ...]:

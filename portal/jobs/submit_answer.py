@@ -12,7 +12,8 @@ from portal.jobs.submit_context import LABELS, Sheet
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import Offer
 from scheduling.selectors.reasons import why
-from scheduling.services import DryRun, SpecError, dry_run_job
+from scheduling.services import DryRun, dry_run_job
+from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 
 HOUR_S = 3600
@@ -73,7 +74,7 @@ def answer(
     run = None
     try:
         run = dry_run_job(tenant=tenant, spec=sheet.spec, now=now)
-    except SpecError as error:
+    except InvalidInputError as error:
         sheet.refuse(error, pools)
     if run is None or offer is None:
         return _unfinished(sheet)

@@ -16,7 +16,7 @@ from typing import Any
 from portal.jobs.submit_yaml import YamlError, read_yaml, write_yaml
 from portal.site.submit_links import submit_command
 from scheduling.models import Job
-from scheduling.services import FieldError, SpecError
+from tenants.input.errors import FieldError, InvalidInputError
 
 FORM, YAML = "form", "yaml"
 MOST_CHARACTERS = 256 * 1024
@@ -85,7 +85,7 @@ class Sheet:
                 if words not in self.beside:
                     self.beside.append(words)
 
-    def refuse(self, error: SpecError, pools: Sequence[str] = ()) -> None:
+    def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
         """Add a refusal's findings, but those about fields that could not be read anyway."""
         told = set(self.errors)
         self.add([one for one in error.errors if _FIELD.split(one.field)[0] not in told], pools)

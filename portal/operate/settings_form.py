@@ -138,7 +138,7 @@ def _field(
         shape,
         words[:1].upper() + words[1:] + bounds,
         "s" if name.endswith("_s") else "",
-        error=errors.get(key, ""),
+        error=errors.get(f"options.{name}", ""),
         choices=choices,
     )
 

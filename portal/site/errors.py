@@ -16,9 +16,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.site.request_id import request_id_of
-from scheduling.services import PendingLimitError, SpecError
+from scheduling.services import PendingLimitError
 from tenants.api.problems import Problem
 from tenants.idempotency import InFlightError, MismatchError
+from tenants.input.errors import InvalidInputError
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,9 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
         "status": problem.status_code,
         "detail": str(problem.detail),
         "reason_code": problem.reason_code,
-        "errors": problem.errors,
+        "errors": [
+            {"field": one.field, "reason": one.reason, "hint": one.hint} for one in problem.errors
+        ],
         "request_id": request_id,
     }
 
@@ -115,13 +118,10 @@ def _of_django(error: Exception) -> Problem | None:
 
 
 def _of_domain(error: Exception) -> Problem | None:
-    if isinstance(error, SpecError):
-        found = [
-            {"field": one.field, "reason": one.reason, "hint": one.hint} for one in error.errors
-        ]
-        count = len(found)
+    if isinstance(error, InvalidInputError):
+        count = len(error.errors)
         detail = f"The specification has {count} {'error' if count == 1 else 'errors'}."
-        return Problem(400, "invalid_spec", detail, found)
+        return Problem(400, "invalid_spec", detail, error.errors)
     if isinstance(error, PendingLimitError):
         detail = f"{error.limit} jobs of the tenant wait already; more may not."
         return Problem(429, "too_many_pending", detail, retry_after_s=60)

@@ -19,6 +19,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from tenants.api.problems import Problem
+from tenants.input.errors import FieldError
 
 BODY_MAX = 2**20
 DEPTH_MAX = 32
@@ -131,7 +132,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, _ in pairs:
             if name in seen:
                 shown = ascii(name)[1:-1][:80]
-                errors = [{"field": shown, "reason": "is given twice", "hint": "Give it once."}]
+                errors = [FieldError(shown, "is given twice", "Give it once.")]
                 raise Problem(400, "invalid_json", "An object has a name twice.", errors)
             seen.add(name)
     return read
@@ -160,7 +161,7 @@ def _refuse_unfit(value: Any) -> None:
         place, found = open_values.pop()
         if isinstance(found, str) and (unfit := _UNFIT.search(found)):
             what = "a NUL character" if unfit[0] == "\x00" else "half a surrogate pair"
-            errors = [{"field": place, "reason": f"has {what}", "hint": "Leave it out."}]
+            errors = [FieldError(place, f"has {what}", "Leave it out.")]
             raise Problem(400, "invalid_json", f"A text has {what}.", errors)
         if isinstance(found, list):
             open_values += [(f"{place}[{i}]", item) for i, item in enumerate(found)]

@@ -14,11 +14,10 @@ from rest_framework.response import Response
 
 from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_pools import OperateReason
-from scheduling.api.operate_read import body_of, instant, refuse, slug, words
+from scheduling.api.operate_read import body_of
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
 from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
-from scheduling.services.fields import texts, whole
 from scheduling.services.operate_nodes import (
     GPUS_MAX,
     add_node,
@@ -31,6 +30,7 @@ from scheduling.services.operate_nodes import (
 from tenants.api.operate import IF_MATCH, answer, etag_of, page
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import time_text
+from tenants.input.readers import instant, slug, texts, whole, words
 from tenants.scopes import site_scope
 
 POOL = OpenApiParameter(
@@ -126,11 +126,11 @@ class NodeList(PoolView):
     )
     def post(self, request: Request) -> Response:
         """Add a node; the next round counts it. If-Match is of the pool's list."""
-        body, found = body_of(request.data, ("pool", "name", "gpu_type", "gpus"))
-        pool_name, name = slug(body, "pool", found), slug(body, "name", found)
-        gpu_type = slug(body, "gpu_type", found)
-        gpus = whole(body, "gpus", found, least=1, most=GPUS_MAX, required=True)
-        refuse(found)
+        body, errors = body_of(request.data, ("pool", "name", "gpu_type", "gpus"))
+        pool_name, name = slug(body, "pool", errors), slug(body, "name", errors)
+        gpu_type = slug(body, "gpu_type", errors)
+        gpus = whole(body, "gpus", errors, least=1, most=GPUS_MAX, required=True)
+        errors.raise_any()
         _pool_there(pool_name)
         with self.edited(pool_name) as (pool, now):
             self.require_match(_nodes_tag(node_statuses(pool.pk, now)))
@@ -140,8 +140,6 @@ class NodeList(PoolView):
 
 class NodeEdit(PoolView):
     """A change of one node, with its pool and list as they were read."""
-
-    conflicts: ClassVar[frozenset[str]] = frozenset({"node"})
 
     def require_node(self, pool: Pool, node: str, now: datetime) -> None:
         """Refuse a node that is not there (404), and a list that is not the present one (412)."""
@@ -174,9 +172,9 @@ class NodeDrain(NodeEdit):
     )
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let no new lease onto a node; those that are there end at their expiry."""
-        body, found = body_of(request.data, ("reason",))
-        reason = words(body, "reason", found)
-        refuse(found)
+        body, errors = body_of(request.data, ("reason",))
+        reason = words(body, "reason", errors)
+        errors.raise_any()
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             drain_node(actor=self.actor, pool=pool, name=node, reason=reason)
@@ -194,9 +192,9 @@ class NodeResume(NodeEdit):
     )
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let leases onto a node again, from the next round on."""
-        body, found = body_of(request.data, ("reason",))
-        reason = words(body, "reason", found)
-        refuse(found)
+        body, errors = body_of(request.data, ("reason",))
+        reason = words(body, "reason", errors)
+        errors.raise_any()
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             resume_node(actor=self.actor, pool=pool, name=node, reason=reason)
@@ -230,12 +228,12 @@ class WindowList(PoolView):
     )
     def post(self, request: Request) -> Response:
         """Plan maintenance: no lease that could overlap it begins there."""
-        body, found = body_of(request.data, ("pool", "nodes", "starts_at", "ends_at", "reason"))
-        pool_name = slug(body, "pool", found)
-        nodes = texts(body, "nodes", found, most=NODES_MAX)
-        starts_at, ends_at = (instant(body, name, found) for name in ("starts_at", "ends_at"))
-        reason = words(body, "reason", found)
-        refuse(found)
+        body, errors = body_of(request.data, ("pool", "nodes", "starts_at", "ends_at", "reason"))
+        pool_name = slug(body, "pool", errors)
+        nodes = texts(body, "nodes", errors, most=NODES_MAX)
+        starts_at, ends_at = (instant(body, name, errors) for name in ("starts_at", "ends_at"))
+        reason = words(body, "reason", errors)
+        errors.raise_any()
         _pool_there(pool_name)
         with self.edited(pool_name) as (pool, now):
             self.require_match(_windows_tag(pool, windows_ahead(pool.pk, now)))

@@ -11,19 +11,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api.operate_base import PoolView
-from scheduling.api.operate_read import body_of, options, refuse, slug, words
+from scheduling.api.operate_read import body_of, options
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
-from scheduling.services import fields
-from scheduling.services.fields import SLUG, Findings, whole
 from scheduling.services.operate import LENGTHS, SCALE_MAX, set_pool_clock
 from scheduling.services.operate_patch import PoolPatch, patch_pool
 from tenants.api.operate import IF_MATCH, answer, etag_of
 from tenants.api.problems import not_there
 from tenants.api.times import time_text
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+from tenants.input.readers import SLUG, slug, whole, words
 from tenants.scopes import site_scope
 
 FIELDS = ("policy", "options", "visibility", *LENGTHS, "prices", "reason")
@@ -113,10 +114,6 @@ class PoolOne(PoolView):
             patch_pool(actor=self.actor, settings=present, patch=wanted)
             return _told(_found(name))
 
-    def field_name(self, name: str) -> str:
-        """An option's field is `options.NAME` here."""
-        return name.replace("option-", "options.", 1) if name.startswith("option-") else name
-
 
 class PoolClockView(PoolView):
     """A change of a pool's clock; pool time never jumps."""
@@ -126,12 +123,12 @@ class PoolClockView(PoolView):
 
     def change(self, request: Request, name: str) -> Response:
         """Set the clock as the address and the body say."""
-        body, found = body_of(request.data, self.known)
-        reason = words(body, "reason", found)
+        body, errors = body_of(request.data, self.known)
+        reason = words(body, "reason", errors)
         scale = None
         if "scale" in self.known:
-            scale = whole(body, "scale", found, least=1, most=SCALE_MAX, required=True)
-        refuse(found)
+            scale = whole(body, "scale", errors, least=1, most=SCALE_MAX, required=True)
+        errors.raise_any()
         with site_scope():
             present = _found(name, lock=True)
             self.require_match(etag_of(_state(present)))
@@ -227,43 +224,45 @@ def _told(found: PoolSettings) -> Response:
 
 
 def _patch(data: Any) -> PoolPatch:
-    body, found = body_of(data, FIELDS)
+    body, errors = body_of(data, FIELDS)
     if not set(body) - {"reason"}:
-        found.add("", "names nothing to change", f"Fields: {', '.join(FIELDS)}.")
+        errors.add("", "names nothing to change", f"Fields: {', '.join(FIELDS)}.")
     lengths = {
-        name: whole(body, name, found, least=least, most=most)
+        name: whole(body, name, errors, least=least, most=most)
         for name, (least, most) in LENGTHS.items()
         if name in body
     }
     wanted = PoolPatch(
-        policy=slug(body, "policy", found) if "policy" in body else None,
-        options=options(body, found),
+        policy=slug(body, "policy", errors) if "policy" in body else None,
+        options=options(body, errors),
         lengths={name: value for name, value in lengths.items() if value is not None},
-        visibility=slug(body, "visibility", found) if "visibility" in body else None,
-        prices=_prices(body, found),
-        reason=words(body, "reason", found),
+        visibility=slug(body, "visibility", errors) if "visibility" in body else None,
+        prices=_prices(body, errors),
+        reason=words(body, "reason", errors),
     )
-    refuse(found)
+    errors.raise_any()
     return wanted
 
 
 def _prices(
-    body: dict[str, Any], found: Findings
+    body: dict[str, Any], errors: FieldErrors
 ) -> dict[str, tuple[Decimal | None, Decimal | None]]:
     value = body.get("prices", {})
     if not isinstance(value, dict) or len(value) > TYPES_MAX:
         hint = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
-        found.add("prices", "must be an object of GPU types", hint)
+        errors.add("prices", "must be an object of GPU types", hint)
         return {}
     read = {}
     for name, terms in value.items():
         place = f"prices.{ascii(name)[1:-1][:60]}"
         if not SLUG.fullmatch(name) or not isinstance(terms, dict):
-            found.add(place, "must be an object with base and theta")
+            errors.add(place, "must be an object with base and theta")
             continue
         for extra in sorted(set(terms) - {"base", "theta"})[:10]:
-            found.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
+            errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
         given = {f"{place}.{key}": item for key, item in terms.items()}
-        base, theta = (fields.credits(given, f"{place}.{key}", found) for key in ("base", "theta"))
+        base, theta = (
+            readers.credits(given, f"{place}.{key}", errors) for key in ("base", "theta")
+        )
         read[name] = (base, theta)
     return read

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -15,15 +17,16 @@ from rest_framework.response import Response
 
 from evenshare_core.domain.entitlements import Mode
 from scheduling.api.operate_base import PoolView
-from scheduling.api.operate_read import body_of, instant, number, refuse, slug, words
+from scheduling.api.operate_read import body_of
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
-from scheduling.services.fields import Findings
 from scheduling.services.quota_impact import Impact, Standing, quota_impact
 from tenants.api.operate import IF_MATCH, OperateView, answer, page
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import time_text
+from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
+from tenants.input.readers import instant, number, slug, words
 from tenants.models import Tenant
 from tenants.periods import Period, Terms
 from tenants.scopes import site_scope
@@ -39,8 +42,7 @@ from tenants.services.quotas import (
 TERMS = ("gpus", "mode", "borrow_limit", "lend_limit", "until")
 EDITS_MAX = 1000
 MODES = [mode.value for mode in Mode]
-# Fields of the service -> of these addresses.
-NAMES = {"borrow": "borrow_limit", "lend": "lend_limit", "since": "from"}
+_EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
 POOL = OpenApiParameter(
     "pool", OpenApiTypes.STR, OpenApiParameter.QUERY, required=True, description="A pool's name."
@@ -169,8 +171,6 @@ class QuotaList(PoolView):
 class QuotaOne(PoolView):
     """A tenant's quota of a GPU type in a pool."""
 
-    conflicts: ClassVar[frozenset[str]] = frozenset({"basis"})
-
     @extend_schema(operation_id="operate_quota_show", responses={200: QuotasSet})
     def get(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:  # noqa: ARG002 - DRF's
         """Show the periods of one quota; the ETag is of all quotas of the pool."""
@@ -186,31 +186,28 @@ class QuotaOne(PoolView):
     )
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
-        body, found = body_of(request.data, (*TERMS, "from", "reason"))
-        terms, until = _terms_read(body, found), instant(body, "until", found)
-        since, reason = instant(body, "from", found), words(body, "reason", found)
-        refuse(found)
+        body, errors = body_of(request.data, (*TERMS, "from", "reason"))
+        terms, until = _terms_read(body, errors), instant(body, "until", errors)
+        since, reason = instant(body, "from", errors), words(body, "reason", errors)
+        errors.raise_any()
         with self.edited(name) as (pool, now):
             key = _key(pool, slug, gpu_type)
             basis = basis_of(pool.pk, now)
             self.require_match(f'"{basis}"')
-            save_quotas(
-                actor=self.actor,
-                pool_id=pool.pk,
-                pool_name=pool.name,
-                book=pool.book,
-                edits=[QuotaEdit(*key, terms, until)],
-                since=since or now,
-                now=now,
-                basis=basis,
-                next_round=next_number(pool.pk),
-                reason=reason,
-            )
+            with _named(lambda _: ""):
+                save_quotas(
+                    actor=self.actor,
+                    pool_id=pool.pk,
+                    pool_name=pool.name,
+                    book=pool.book,
+                    edits=[QuotaEdit(*key, terms, until)],
+                    since=since or now,
+                    now=now,
+                    basis=basis,
+                    next_round=next_number(pool.pk),
+                    reason=reason,
+                )
             return _told(pool, now, key)
-
-    def field_name(self, name: str) -> str:
-        """The grid's `borrow-7-1` is `borrow_limit` here."""
-        return _field(name)
 
 
 class QuotaPreview(OperateView):
@@ -223,34 +220,35 @@ class QuotaPreview(OperateView):
     )
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
-        body, found = body_of(request.data, ("pool", "from", "quotas"))
-        name, since = slug(body, "pool", found), instant(body, "from", found)
-        drafts = _drafts(body.get("quotas"), found)
-        refuse(found)
+        body, errors = body_of(request.data, ("pool", "from", "quotas"))
+        name, since = slug(body, "pool", errors), instant(body, "from", errors)
+        drafts = _drafts(body.get("quotas"), errors)
+        errors.raise_any()
         with site_scope():
             pool = Pool.objects.filter(name=name).first()
             if pool is None:
                 raise bad_field("pool", "is not a pool")
             names, now = Names.read(), read_clock(pool.pk)
             edits = _edits(drafts, names)
-        impact = quota_impact(pool_id=pool.pk, edits=edits, since=since or now.pool_at, now=now)
+        with _named(lambda index: f"quotas.{drafts[index][0]}.{drafts[index][1]}."):
+            impact = quota_impact(pool_id=pool.pk, edits=edits, since=since or now.pool_at, now=now)
         return Response(_impact(impact, pool, names))
 
-    def field_name(self, name: str) -> str:
-        """The grid's `borrow-7-1` is `quotas.TENANT.TYPE.borrow_limit` here."""
-        kind, _, key = name.partition("-")
-        if not key:
-            return _field(name)
-        with site_scope():
-            names = Names.read()
-        tenant, _, gpu_type = key.partition("-")
-        place = f"{names.tenants.get(int(tenant), '')}.{names.types.get(int(gpu_type), '')}"
-        return f"quotas.{place}.{_field(kind)}"
+
+@contextmanager
+def _named(place: Callable[[int], str]) -> Iterator[None]:
+    """Name the service's fields as these addresses do; `place`: of the edit of an index."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError([_named_error(one, place) for one in error.errors]) from error
 
 
-def _field(name: str) -> str:
-    kind = name.partition("-")[0]
-    return NAMES.get(kind, kind)
+def _named_error(error: FieldError, place: Callable[[int], str]) -> FieldError:
+    found = _EDIT.fullmatch(error.field)
+    if found:
+        return replace(error, field=f"{place(int(found[1]))}{found[2]}")
+    return replace(error, field="from") if error.field == "since" else error
 
 
 def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
@@ -263,17 +261,17 @@ def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
     return tenant.pk, kind.pk
 
 
-def _terms_read(body: Mapping[str, Any], found: Findings, place: str = "") -> Terms | None:
+def _terms_read(body: Mapping[str, Any], errors: FieldErrors, place: str = "") -> Terms | None:
     """What shall hold; None where `gpus` is null, which ends the quota."""
     if "gpus" not in body:
-        found.add(f"{place}gpus", "is required", "Write null to end the quota.")
+        errors.add(f"{place}gpus", "is required", "Write null to end the quota.")
     counts = {
-        name: number(body, name, found, most=GPUS_MAX, place=place)
+        name: number(body, name, errors, most=GPUS_MAX, place=place)
         for name in ("gpus", "borrow_limit", "lend_limit")
     }
     mode = body.get("mode", Mode.LEND_AND_BORROW.value)
     if not isinstance(mode, str) or mode not in MODES:
-        found.add(f"{place}mode", "is not a mode", f"One of {', '.join(MODES)}.")
+        errors.add(f"{place}mode", "is not a mode", f"One of {', '.join(MODES)}.")
         return None
     gpus = counts["gpus"]
     return None if gpus is None else Terms(gpus, mode, counts["borrow_limit"], counts["lend_limit"])
@@ -283,22 +281,22 @@ def _terms_read(body: Mapping[str, Any], found: Findings, place: str = "") -> Te
 _Draft = tuple[str, str, Terms | None, datetime | None]
 
 
-def _drafts(value: Any, found: Findings) -> list[_Draft]:
+def _drafts(value: Any, errors: FieldErrors) -> list[_Draft]:
     if not isinstance(value, list) or not 1 <= len(value) <= EDITS_MAX:
-        found.add("quotas", f"must be a list of 1 to {EDITS_MAX:,} quotas")
+        errors.add("quotas", f"must be a list of 1 to {EDITS_MAX:,} quotas")
         return []
     read: list[_Draft] = []
     for index, row in enumerate(value):
         place = f"quotas[{index}]."
         if not isinstance(row, dict):
-            found.add(place[:-1], "must be an object")
+            errors.add(place[:-1], "must be an object")
             continue
         for extra in sorted(set(row) - {"tenant", "gpu_type", *TERMS})[:10]:
-            found.add(f"{place}{ascii(extra)[1:-1][:60]}", "is not a field of a quota")
-        tenant, kind = slug(row, "tenant", found, place), slug(row, "gpu_type", found, place)
-        terms, until = _terms_read(row, found, place), instant(row, "until", found, place)
+            errors.add(f"{place}{ascii(extra)[1:-1][:60]}", "is not a field of a quota")
+        tenant, kind = slug(row, "tenant", errors, place), slug(row, "gpu_type", errors, place)
+        terms, until = _terms_read(row, errors, place), instant(row, "until", errors, place)
         if any((tenant, kind) == earlier[:2] for earlier in read):
-            found.add(f"{place}tenant", "is there twice with this GPU type")
+            errors.add(f"{place}tenant", "is there twice with this GPU type")
         read.append((tenant, kind, terms, until))
     return read
 
@@ -306,15 +304,15 @@ def _drafts(value: Any, found: Findings) -> list[_Draft]:
 def _edits(drafts: list[_Draft], names: Names) -> list[QuotaEdit]:
     tenants = {slug: key for key, slug in names.tenants.items()}
     types = {name: key for key, name in names.types.items()}
-    found, edits = Findings(), []
+    errors, edits = FieldErrors(), []
     for index, (tenant, kind, terms, until) in enumerate(drafts):
         if tenant not in tenants:
-            found.add(f"quotas[{index}].tenant", "is not a tenant")
+            errors.add(f"quotas[{index}].tenant", "is not a tenant")
         elif kind not in types:
-            found.add(f"quotas[{index}].gpu_type", "is not a GPU type")
+            errors.add(f"quotas[{index}].gpu_type", "is not a GPU type")
         else:
             edits.append(QuotaEdit(tenants[tenant], types[kind], terms, until))
-    refuse(found)
+    errors.raise_any()
     return edits
 
 

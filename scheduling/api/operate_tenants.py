@@ -11,11 +11,12 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api.operate_read import NAME_BYTES, body_of, refuse, slug, words
+from scheduling.api.operate_read import body_of
 from scheduling.models import Pool
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page
 from tenants.api.problems import bad_field
 from tenants.api.times import time_text
+from tenants.input.readers import NAME_BYTES, slug, words
 from tenants.models import Membership, Tenant
 from tenants.scopes import site_scope
 from tenants.services.people import open_tenant
@@ -65,11 +66,11 @@ class TenantList(OperateView):
     )
     def post(self, request: Request) -> Response:
         """Open a tenant with an empty budget in each book; people and quota come next."""
-        body, found = body_of(request.data, ("slug", "name", "initials"))
-        wanted = slug(body, "slug", found)
-        name = words(body, "name", found, most_bytes=NAME_BYTES)
-        initials = words(body, "initials", found, most_bytes=16).upper()
-        refuse(found)
+        body, errors = body_of(request.data, ("slug", "name", "initials"))
+        wanted = slug(body, "slug", errors)
+        name = words(body, "name", errors, most_bytes=NAME_BYTES)
+        initials = words(body, "initials", errors, most_bytes=16).upper()
+        errors.raise_any()
         try:
             with site_scope():
                 # Whoever opens another one at this moment waits here, and is stale then.

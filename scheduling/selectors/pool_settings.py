@@ -44,11 +44,11 @@ def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
     }
     kinds = GpuType.objects.filter(node__pool=pool).distinct().order_by("rank", "name")
     prices = {kind.name: set_.get(kind.name) or PriceSetting(gpu_type=kind) for kind in kinds}
-    return PoolSettings(pool, clock, _options(pool), prices)
+    return PoolSettings(pool, clock, read_options(pool), prices)
 
 
-def _options(pool: Pool) -> dict[str, Any]:
-    """The stored options with the defaults of those that were left out."""
+def read_options(pool: Pool) -> dict[str, Any]:
+    """Return the stored options with the defaults of those that were left out."""
     try:
         options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
     except (registry.UnknownPolicyError, OptionError):

@@ -2,7 +2,6 @@
 
 from scheduling.services.cancel import cancel_job
 from scheduling.services.dry_run import DryRun, dry_run_job
-from scheduling.services.fields import FieldError, SpecError
 from scheduling.services.spec import JobSpec, read_spec
 from scheduling.services.submit import (
     BULK_MAX,
@@ -14,10 +13,8 @@ from scheduling.services.submit import (
 __all__ = [
     "BULK_MAX",
     "DryRun",
-    "FieldError",
     "JobSpec",
     "PendingLimitError",
-    "SpecError",
     "cancel_job",
     "dry_run_job",
     "read_spec",

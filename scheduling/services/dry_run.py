@@ -11,8 +11,8 @@ from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import pool_offer
 from scheduling.selectors.prospects import Prospect, prospects, spendable
 from scheduling.selectors.reasons import why
-from scheduling.services.fields import SpecError
 from scheduling.services.spec import JobSpec, pool_named, read_spec
+from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -46,14 +46,14 @@ def dry_run_job(
     specification an error.
 
     Raises:
-        SpecError: the specification is wrong.
+        InvalidInputError: the specification is wrong.
     """
     with tenant_scope(tenant.pk):
         offer = pool_offer(pool_named(spec), tenant.pk)
         try:
             read = read_spec(spec, offer)
-        except SpecError as error:
-            if offer is None or any(found.code != "too_large" for found in error.errors):
+        except InvalidInputError as error:
+            if offer is None or any(one.code != "too_large" for one in error.errors):
                 raise
             numbers = {"needed": spec["gpus"], "capacity": max(offer.gpus.values(), default=0)}
             return _refusal(Reason.TOO_LARGE, numbers, ZERO, 0, offer.book)

@@ -12,8 +12,10 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.policy import OptionError
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
+from scheduling.selectors.pool_settings import read_options
 from tenants.audit import Actor, changed, write_audit
-from tenants.operator_transaction import ChangeError, operation
+from tenants.input.errors import FieldErrors, invalid
+from tenants.operator_transaction import operation
 
 # Field -> its bounds. Seconds; round_s of the wall, the others of the pool.
 LENGTHS = {
@@ -45,21 +47,21 @@ def change_pool(
     is dropped with a change of policy; GPU-time sums stay.
 
     Raises:
-        ChangeError: by field; an option's is `option-` and its name.
+        InvalidInputError: by field; an option's is `options.NAME`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
-        errors = _length_errors(lengths)
+        errors = FieldErrors()
+        _check_lengths(lengths, errors)
         if visibility not in Pool.Visibility.values:
-            errors["visibility"] = "Choose what tenants see."
+            errors.add("visibility", "Choose what tenants see.")
         chosen = options_read(policy, options, errors)
-        if errors:
-            raise ChangeError(errors)
+        errors.raise_any()
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
         before = {name: getattr(pool, name) for name in after}
         # Options that were left out before have their defaults.
-        before["options"] = _options_now(pool)
+        before["options"] = read_options(pool)
         was, becomes = changed(before, after)
         if becomes:
             for name, value in after.items():
@@ -70,35 +72,25 @@ def change_pool(
     return pool
 
 
-def options_read(policy: str, options: Mapping[str, Any], errors: dict[str, str]) -> dict[str, Any]:
-    """A policy's options in full; what is wrong goes into `errors`, by the form's field."""
+def options_read(policy: str, options: Mapping[str, Any], errors: FieldErrors) -> dict[str, Any]:
+    """A policy's options in full; what is wrong goes into `errors`, as `options.NAME`."""
     try:
         read: dict[str, Any] = msgspec.to_builtins(registry.options(policy, dict(options)))
     except registry.UnknownPolicyError:
-        errors["policy"] = "Choose one of the policies."
+        errors.add("policy", "Choose one of the policies.")
     except OptionError as error:
         field, _, words = str(error).partition(": ")
-        errors[f"option-{field}"] = words
+        errors.add(f"options.{field}", words)
     else:
         return read
     return {}
 
 
-def _length_errors(lengths: Mapping[str, int | None]) -> dict[str, str]:
-    errors = {}
+def _check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> None:
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:
-            errors[name] = f"Write {least:,} to {most:,} seconds."
-    return errors
-
-
-def _options_now(pool: Pool) -> dict[str, Any]:
-    try:
-        options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
-    except (registry.UnknownPolicyError, OptionError):
-        return dict(pool.options)
-    return options
+            errors.add(name, f"Write {least:,} to {most:,} seconds.")
 
 
 def set_pool_clock(
@@ -112,16 +104,16 @@ def set_pool_clock(
     """Pause or resume a pool's clock, or change its scale; pool time never jumps.
 
     Raises:
-        ChangeError: on `scale`.
+        InvalidInputError: on `scale`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
         if scale is not None and not 1 <= scale <= SCALE_MAX:
-            raise ChangeError({"scale": f"Write 1 to {SCALE_MAX:,}."})
+            raise invalid("scale", f"Write 1 to {SCALE_MAX:,}.")
         if scale not in (None, 1) and pool.book == REAL_BOOK:
             words = f"The book {REAL_BOOK} charges real time: the clock of this pool keeps scale 1."
-            raise ChangeError({"scale": words})
+            raise invalid("scale", words)
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         before = {"scale": clock.scale, "paused": clock.paused}
         now = set_clock(pool_id, scale=scale, paused=paused, reason=PAUSE_REASON)
@@ -141,22 +133,22 @@ def set_price(
     """Set base and theta of a GPU type; the price posted after the next round follows them.
 
     Raises:
-        ChangeError: on `gpu_type`, `base` or `theta`.
+        InvalidInputError: on `gpu_type`, `base` or `theta`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
         kind = GpuType.objects.filter(name=gpu_type, node__pool_id=pool_id).first()
-        errors = {}
+        errors = FieldErrors()
         if kind is None:
-            errors["gpu_type"] = "The pool has no GPUs of this type."
+            errors.add("gpu_type", "The pool has no GPUs of this type.")
         if base is None or not 0 <= base <= BASE_MAX or base != round(base, 6):
-            errors["base"] = f"Write 0 to {BASE_MAX:,} credits, with at most six decimals."
+            errors.add("base", f"Write 0 to {BASE_MAX:,} credits, with at most six decimals.")
         # At theta 1 the price would be 0 at any use.
         if theta is None or not 1 < theta <= THETA_MAX or theta != round(theta, 3):
-            errors["theta"] = f"Write more than 1 and at most {THETA_MAX}, with three decimals."
+            errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")
         if errors or kind is None or base is None or theta is None:
-            raise ChangeError(errors)
+            raise errors.as_error()
         setting, _ = PriceSetting.objects.select_for_update().get_or_create(
             pool_id=pool_id, gpu_type=kind
         )

@@ -11,7 +11,8 @@ from django.db.models import Q
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
 from tenants.audit import Actor, write_audit
-from tenants.operator_transaction import ChangeError, operation
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.operator_transaction import operation
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TYPE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,29}[a-z0-9])?")
@@ -22,7 +23,7 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node
     """Let no new lease onto a node; those that are there end at their expiry, elsewhere to go on.
 
     Raises:
-        ChangeError: on `node`.
+        InvalidInputError: on `node`.
         PermissionDenied: the actor may not operate.
     """
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
@@ -32,7 +33,7 @@ def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Nod
     """Let leases onto a node again.
 
     Raises:
-        ChangeError: on `node`.
+        InvalidInputError: on `node`.
         PermissionDenied: the actor may not operate.
     """
     return _state_set(actor, pool, name, state=Node.State.UP, reason=reason)
@@ -60,26 +61,26 @@ def add_node(*, actor: Actor, pool: Pool, name: str, gpu_type: str, gpus: int | 
     """Add a node; a GPU type that is new to the pool gets the default price setting.
 
     Raises:
-        ChangeError: on `name`, `gpu_type` or `gpus`.
+        InvalidInputError: on `name`, `gpu_type` or `gpus`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        errors = {}
+        errors = FieldErrors()
         if not _NAME.fullmatch(name):
-            errors["name"] = "Use 1 to 63 small letters, digits and hyphens."
+            errors.add("name", "Use 1 to 63 small letters, digits and hyphens.")
         if not _TYPE.fullmatch(gpu_type):
-            errors["gpu_type"] = "Use 1 to 31 small letters, digits and hyphens."
+            errors.add("gpu_type", "Use 1 to 31 small letters, digits and hyphens.")
         if gpus is None or not 1 <= gpus <= GPUS_MAX:
-            errors["gpus"] = f"Write 1 to {GPUS_MAX:,}."
+            errors.add("gpus", f"Write 1 to {GPUS_MAX:,}.")
         if errors or gpus is None:
-            raise ChangeError(errors)
+            raise errors.as_error()
         kind, _ = GpuType.objects.get_or_create(name=gpu_type)
         PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
         try:
             with transaction.atomic():
                 node = Node.objects.create(pool=pool, name=name, gpu_type=kind, gpus=gpus)
         except IntegrityError:
-            raise ChangeError({"name": "The pool has a node of this name."}) from None
+            raise invalid("name", "The pool has a node of this name.") from None
         after = {"gpu_type": gpu_type, "gpus": gpus}
         write_audit(actor, "node.added", f"node {pool.name}/{name}", after=after)
     return node
@@ -89,18 +90,18 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
     """Take a drained, empty node out of its pool; past leases go on naming it.
 
     Raises:
-        ChangeError: on `node`: it is not drained, or leases hold or wait for its GPUs.
+        InvalidInputError: on `node`: it is not drained, or leases hold or wait for its GPUs.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         node = _locked(pool, name)
         if node.state == Node.State.UP:
             # Else a round that is being decided could still grant leases there.
-            raise ChangeError({"node": "Drain it first: new leases may still go there."})
+            raise invalid("node", "Drain it first: new leases may still go there.", code=CONFLICT)
         used = LeaseSlot.objects.filter(Q(holding=True) | Q(planned=True), node=node).count()
         if used:
             words = f"Leases hold {used} of its GPUs: wait until they have moved."
-            raise ChangeError({"node": words})
+            raise invalid("node", words, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
         node.pool = None
         node.save(update_fields=["pool"])
@@ -121,7 +122,7 @@ def add_window(
     """Plan maintenance of nodes (pool time): no lease that could overlap it begins there.
 
     Raises:
-        ChangeError: on `nodes`, `starts_at` or `ends_at`.
+        InvalidInputError: on `nodes`, `starts_at` or `ends_at`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -130,25 +131,25 @@ def add_window(
             .filter(pool=pool, name__in=nodes)
             .order_by("id")
         )
-        errors = {}
+        errors = FieldErrors()
         if not found or len(found) < len(set(nodes)):
-            errors["nodes"] = "Choose nodes of this pool."
+            errors.add("nodes", "Choose nodes of this pool.")
         if starts_at is None:
-            errors["starts_at"] = "Write an instant, such as 2026-11-21 08:00."
+            errors.add("starts_at", "Write an instant, such as 2026-11-21 08:00.")
         if ends_at is None:
-            errors["ends_at"] = "Write an instant, such as 2026-11-21 12:00."
+            errors.add("ends_at", "Write an instant, such as 2026-11-21 12:00.")
         elif ends_at <= now:
-            errors["ends_at"] = "It would be over already."
+            errors.add("ends_at", "It would be over already.")
         elif starts_at is not None and ends_at <= starts_at:
-            errors["ends_at"] = "It must end after it begins."
+            errors.add("ends_at", "It must end after it begins.")
         if errors or starts_at is None or ends_at is None:
-            raise ChangeError(errors)
+            raise errors.as_error()
         there = MaintenanceWindow.objects.filter(
             node__in=found, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")
         if there:
             words = f"{there[0].node.name} has maintenance until {there[0].ends_at:%m-%d %H:%M}."
-            raise ChangeError({"nodes": words})
+            raise invalid("nodes", words)
         windows = MaintenanceWindow.objects.bulk_create(
             MaintenanceWindow(
                 pool=pool,
@@ -174,14 +175,14 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
     """Call a window off, or end the one that has begun; what is over stays as it was.
 
     Raises:
-        ChangeError: on `window`.
+        InvalidInputError: on `window`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         rows = MaintenanceWindow.objects.select_for_update(of=("self",)).select_related("node")
         window = rows.filter(pk=window_id, pool=pool, ends_at__gt=now).first()
         if window is None:
-            raise ChangeError({"window": "This maintenance is over, or was called off."})
+            raise invalid("window", "This maintenance is over, or was called off.")
         before = {
             "node": window.node.name,
             "starts_at": window.starts_at.isoformat(),
@@ -202,5 +203,5 @@ def _locked(pool: Pool, name: str) -> Node:
     rows = Node.objects.select_for_update(no_key=True, of=("self",)).select_related("gpu_type")
     node = rows.filter(pool=pool, name=name).first()
     if node is None:
-        raise ChangeError({"node": "The pool has no such node (any more)."})
+        raise invalid("node", "The pool has no such node (any more).", code=CONFLICT)
     return node

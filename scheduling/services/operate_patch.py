@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from scheduling.selectors.pool_settings import PoolSettings
 from scheduling.services.operate import LENGTHS, change_pool, set_price
 from tenants.audit import Actor
-from tenants.operator_transaction import ChangeError, operation
+from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
+from tenants.operator_transaction import operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +32,30 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
     Another policy begins with its own defaults.
 
     Raises:
-        ChangeError: by field, with the errors of all of them; prices as `prices.v100.base`.
+        InvalidInputError: by field, with the errors of all of them; prices as `prices.v100.base`.
         PermissionDenied: the actor may not operate.
     """
     pool = settings.pool
-    errors: dict[str, str] = {}
+    errors = FieldErrors()
     policy = pool.policy if patch.policy is None else patch.policy
     kept = settings.options if policy == pool.policy else {}
     lengths = {name: getattr(pool, name) for name in LENGTHS} | dict(patch.lengths)
     with operation(actor):
-        errors |= _tried(
-            change_pool,
-            actor=actor,
-            pool_id=pool.pk,
-            policy=policy,
-            options={**kept, **patch.options},
-            lengths=lengths,
-            visibility=pool.visibility if patch.visibility is None else patch.visibility,
-            reason=patch.reason,
+        errors.extend(
+            _errors_of(
+                change_pool,
+                actor=actor,
+                pool_id=pool.pk,
+                policy=policy,
+                options={**kept, **patch.options},
+                lengths=lengths,
+                visibility=pool.visibility if patch.visibility is None else patch.visibility,
+                reason=patch.reason,
+            )
         )
         for gpu_type, (base, theta) in patch.prices.items():
             now = settings.prices.get(gpu_type)
-            found = _tried(
+            found = _errors_of(
                 set_price,
                 actor=actor,
                 pool_id=pool.pk,
@@ -60,21 +63,20 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
                 base=now.base if base is None and now else base,
                 theta=now.theta if theta is None and now else theta,
             )
-            if "gpu_type" in found:
-                found = {"gpu_type": found["gpu_type"]}
-            errors |= {_place(gpu_type, name): words for name, words in found.items()}
-        if errors:
-            raise ChangeError(errors)
+            # Of a type that the pool has not, there is nothing else to say.
+            unknown = [one for one in found if one.field == "gpu_type"]
+            place = f"prices.{gpu_type}"
+            errors.extend(
+                replace(one, field=place) if unknown else one.inside(place)
+                for one in unknown or found
+            )
+        errors.raise_any()
 
 
-def _tried(change: Callable[..., object], **values: Any) -> dict[str, str]:
-    """Make a change; what was wrong with it, by field."""
+def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:
+    """Make a change; what was wrong with it."""
     try:
         change(**values)
-    except ChangeError as error:
+    except InvalidInputError as error:
         return error.errors
-    return {}
-
-
-def _place(gpu_type: str, name: str) -> str:
-    return f"prices.{gpu_type}" if name == "gpu_type" else f"prices.{gpu_type}.{name}"
+    return ()

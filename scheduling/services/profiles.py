@@ -10,9 +10,10 @@ from typing import Any
 from evenshare_core.domain.profiles import PLAIN_MILLI, speedups_normal
 from scheduling.models import Job, Pool, Profile
 from scheduling.selectors.profiles import pool_types
-from scheduling.services import fields
-from scheduling.services.fields import NAME, Findings, SpecError
 from tenants.audit import Actor, changed, write_audit
+from tenants.input import readers
+from tenants.input.errors import FieldErrors, invalid
+from tenants.input.readers import NAME
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -43,52 +44,52 @@ def read_profile_spec(name: str, raw: object) -> ProfileSpec:
     """Return what `raw` (a mapping, as parsed from JSON) says of the job type `name`.
 
     Raises:
-        SpecError: with every finding.
+        InvalidInputError: with every finding.
     """
     if not isinstance(raw, Mapping):
-        raise SpecError(fields.one("", "must be an object", "Send fields by name."))
-    found = Findings()
+        raise invalid("", "must be an object", "Send fields by name.")
+    errors = FieldErrors()
     given = {str(key): value for key, value in raw.items() if value is not None}
     if not NAME.fullmatch(name):
         hint = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
-        found.add("name", "is not a usable name", hint)
-    speeds = _speeds(given.get("speeds"), found)
-    priority = fields.whole(given, "priority", found, least=1, most=PRIORITY_MAX)
+        errors.add("name", "is not a usable name", hint)
+    speeds = _speeds(given.get("speeds"), errors)
+    priority = readers.whole(given, "priority", errors, least=1, most=PRIORITY_MAX)
     for extra in sorted(set(given) - {"speeds", "priority"}):
-        found.add(
+        errors.add(
             extra[:80], "is not a field of a job type", "Fields: speeds, priority.", "unknown"
         )
-    found.raise_any(order=("name", "speeds", "priority"))
+    errors.raise_any(order=("name", "speeds", "priority"))
     return ProfileSpec(name, speeds, priority or 1)
 
 
-def _speeds(value: object, found: Findings) -> dict[str, Fraction]:
+def _speeds(value: object, errors: FieldErrors) -> dict[str, Fraction]:
     hint = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
     if not isinstance(value, Mapping) or not value:
-        found.add("speeds", "must be an object with a speed at least", hint)
+        errors.add("speeds", "must be an object with a speed at least", hint)
         return {}
     if len(value) > 64:
-        found.add("speeds", "has more than 64 GPU types", code="too_long")
+        errors.add("speeds", "has more than 64 GPU types", code="too_long")
         return {}
     given = {f"speeds.{ascii(str(kind))[1:-1][:60]}": speed for kind, speed in value.items()}
     read: dict[str, Fraction] = {}
     for (place, text), kind in zip(given.items(), value, strict=False):
-        if not isinstance(kind, str) or not fields.SLUG.fullmatch(kind):
-            found.add(place, "is not a name of a GPU type", hint)
+        if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
+            errors.add(place, "is not a name of a GPU type", hint)
         elif (speed := _speed(text)) is None:
-            found.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
+            errors.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
         else:
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):
         words = "Write all of them in the same unit."
-        found.add("speeds", f"differ by more than {RATIO_MAX:,} times", words)
+        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", words)
     return read
 
 
 def _speed(value: object) -> Fraction | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12:
         return Fraction(value)
-    if isinstance(value, str) and fields.CREDITS.fullmatch(value) and Fraction(value) > 0:
+    if isinstance(value, str) and readers.CREDITS.fullmatch(value) and Fraction(value) > 0:
         return Fraction(value)
     return None
 
@@ -100,7 +101,7 @@ def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
     the new speeds. Its speeds count as declared, whatever they were before.
 
     Raises:
-        SpecError: a GPU type is not of the pool, or is left out while jobs accept it.
+        InvalidInputError: a GPU type is not of the pool, or is left out while jobs accept it.
     """
     with tenant_scope(tenant.pk):
         # One change of a tenant at a time: two may declare the same name at once.
@@ -110,9 +111,7 @@ def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
         row = rows.filter(name=spec.name).first()
         _check(pool, row, spec)
         if row is None and rows.count() >= PROFILES_MAX:
-            raise SpecError(
-                fields.one("name", f"would be the tenant's {PROFILES_MAX + 1}st", "Drop one first.")
-            )
+            raise invalid("name", f"would be the tenant's {PROFILES_MAX + 1}st", "Drop one first.")
         before = {} if row is None else _state(row)
         row = row or Profile(pool=pool, tenant=tenant, name=spec.name)
         row.speedups, row.priority = speedups_normal(spec.speeds), spec.priority
@@ -126,18 +125,18 @@ def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
 
 
 def _check(pool: Pool, row: Profile | None, spec: ProfileSpec) -> None:
-    found = Findings()
+    errors = FieldErrors()
     there = pool_types(pool.pk)
     for kind in sorted(set(spec.speeds) - set(there)):
         hint = f"The pool has: {', '.join(there) or 'none'}."
-        found.add(f"speeds.{kind}", "is not a GPU type of the pool", hint, "unknown")
+        errors.add(f"speeds.{kind}", "is not a GPU type of the pool", hint, "unknown")
     for kind in sorted(set(row.speedups if row else ()) - set(spec.speeds)):
         # A job that accepts a type which it cannot run on would stop every round.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
             hint = "Cancel them, or wait for their end; or declare another job type."
-            found.add(f"speeds.{kind}", f"is left out, but {jobs} jobs accept it", hint, "in_use")
-    found.raise_any(order=("speeds",))
+            errors.add(f"speeds.{kind}", f"is left out, but {jobs} jobs accept it", hint, "in_use")
+    errors.raise_any(order=("speeds",))
 
 
 def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bool:

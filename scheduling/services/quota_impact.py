@@ -73,7 +73,7 @@ def quota_impact(
     Decides the pool's next round twice, with the present quotas and with the changed ones.
 
     Raises:
-        tenants.operator_transaction.ChangeError: the edits are wrong, as in `save_quotas`.
+        tenants.input.errors.InvalidInputError: the edits are wrong, as in `save_quotas`.
         RuntimeError: it is called inside a transaction.
     """
     with site_scope():

@@ -20,7 +20,8 @@ from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
 from scheduling.services.operate import options_read
 from tenants.audit import Actor, write_audit
-from tenants.operator_transaction import ChangeError, operation
+from tenants.input.errors import FieldErrors, invalid
+from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -44,7 +45,7 @@ def request_simulation(
     """Ask for a simulation of the pool's next hours under `policy` beside its present one.
 
     Raises:
-        ChangeError: on `policy`, `option-` and a name, `hours`, or `do` (too much, or too many).
+        InvalidInputError: on `policy`, `options.NAME`, `hours`, or none: too much, or too many.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -68,12 +69,11 @@ def request_simulation(
 
 
 def _chosen(policy: str, options: Mapping[str, Any], hours: int) -> dict[str, Any]:
-    errors: dict[str, str] = {}
+    errors = FieldErrors()
     if hours not in HOURS:
-        errors["hours"] = f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours."
+        errors.add("hours", f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours.")
     chosen = options_read(policy, options, errors)
-    if errors:
-        raise ChangeError(errors)
+    errors.raise_any()
     return chosen
 
 
@@ -81,16 +81,16 @@ def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
     open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
     if open_now >= OPEN_MOST:
         words = f"{open_now} simulations of {pool.name} wait or run. Cancel one, or wait for it."
-        raise ChangeError({"do": words})
+        raise invalid("", words)
     if not jobs:
         words = f"No job of {pool.name} waits or runs: there is nothing to simulate."
-        raise ChangeError({"do": words})
+        raise invalid("", words)
     if work_of(pool, jobs, hours) > WORK_MOST:
         fits = [one for one in HOURS if work_of(pool, jobs, one) <= WORK_MOST]
         rounds = rounds_of(pool, hours)
         words = f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too much for one go. "
         words += f"Choose at most {fits[-1]} h." if fits else "Ask when fewer jobs are open."
-        raise ChangeError({"hours": words})
+        raise invalid("hours", words)
 
 
 def rounds_of(pool: Pool, hours: int) -> int:

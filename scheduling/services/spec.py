@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from scheduling.requests.process import read_command, read_environment
 from scheduling.selectors.offers import Offer
-from scheduling.services import fields
-from scheduling.services.fields import Findings, SpecError
+from tenants.input import readers
+from tenants.input.errors import FieldErrors, invalid
 
 # Every name that a specification may have. `tenant` is the caller's to resolve.
 KNOWN = (
@@ -48,28 +49,28 @@ def read_spec(raw: object, offer: Offer | None) -> JobSpec:
     null count as absent.
 
     Raises:
-        SpecError: with every finding, in the order of `KNOWN`.
+        InvalidInputError: with every finding, in the order of `KNOWN`.
     """
     if not isinstance(raw, Mapping):
-        raise SpecError(fields.one("", "must be an object", "Send fields by name."))
-    found = Findings()
+        raise invalid("", "must be an object", "Send fields by name.")
+    errors = FieldErrors()
     given = {str(name): value for name, value in raw.items() if value is not None}
     virtual = offer is not None and offer.executor == VIRTUAL
-    _pool(given, offer, found)
-    gpus = fields.whole(given, "gpus", found, least=1, required=True)
-    command = fields.command(given, found, required=offer is not None and not virtual)
-    name = fields.name(given, found)
-    gpu_types = _gpu_types(given, offer, found)
-    profile, gpu_types = _profile(given, gpu_types, offer, found)
-    max_price = fields.credits(given, "max_price", found)
-    environment = fields.environment(given, found)
-    weight = fields.whole(given, "weight", found, least=1, most=WEIGHT_MAX)
-    duration_s = _duration(given, offer, found, virtual=virtual)
+    _pool(given, offer, errors)
+    gpus = readers.whole(given, "gpus", errors, least=1, required=True)
+    command = read_command(given, errors, required=offer is not None and not virtual)
+    name = readers.name(given, errors)
+    gpu_types = _gpu_types(given, offer, errors)
+    profile, gpu_types = _profile(given, gpu_types, offer, errors)
+    max_price = readers.credits(given, "max_price", errors)
+    environment = read_environment(given, errors)
+    weight = readers.whole(given, "weight", errors, least=1, most=WEIGHT_MAX)
+    duration_s = _duration(given, offer, errors, virtual=virtual)
     for extra in sorted(set(given) - set(KNOWN)):
-        found.add(extra[:80], "is not a field of a job", f"Fields: {', '.join(KNOWN)}.", "unknown")
+        errors.add(extra[:80], "is not a field of a job", f"Fields: {', '.join(KNOWN)}.", "unknown")
     if offer is not None and gpus is not None and set(gpu_types) <= set(offer.gpus):
-        _fits(gpus, gpu_types, offer, found)
-    found.raise_any(order=KNOWN)
+        _fits(gpus, gpu_types, offer, errors)
+    errors.raise_any(order=KNOWN)
     assert offer is not None and gpus is not None  # noqa: S101, PT018 - else there were findings
     return JobSpec(
         offer, gpus, command, name, gpu_types, max_price, environment, weight or 1, duration_s,
@@ -80,40 +81,40 @@ def read_spec(raw: object, offer: Offer | None) -> JobSpec:
 def pool_named(raw: object) -> str:
     """Return the pool that a raw specification names; empty where it is no usable name."""
     value = raw.get("pool") if isinstance(raw, Mapping) else None
-    return value if isinstance(value, str) and fields.SLUG.fullmatch(value) else ""
+    return value if isinstance(value, str) and readers.SLUG.fullmatch(value) else ""
 
 
-def _pool(given: Mapping[str, object], offer: Offer | None, found: Findings) -> None:
+def _pool(given: Mapping[str, object], offer: Offer | None, errors: FieldErrors) -> None:
     if offer is not None:
         return
     if "pool" not in given:
-        found.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
+        errors.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
     elif not isinstance(given["pool"], str):
-        found.add("pool", "must be a text", "Write the name of a pool.")
+        errors.add("pool", "must be a text", "Write the name of a pool.")
     else:
         # Another tenant's pool reads exactly like none: its name must not leak.
         hint = "GET /api/v1/pools lists the pools of your tenants."
-        found.add("pool", "is not a pool of this tenant", hint, "unknown")
+        errors.add("pool", "is not a pool of this tenant", hint, "unknown")
 
 
 def _gpu_types(
-    given: Mapping[str, object], offer: Offer | None, found: Findings
+    given: Mapping[str, object], offer: Offer | None, errors: FieldErrors
 ) -> tuple[str, ...]:
-    names = fields.texts(given, "gpu_types", found, most=16)
+    names = readers.texts(given, "gpu_types", errors, most=16)
     if offer is None:
         return names
     for index, name in enumerate(names):
         if name not in offer.gpus:
             there = ", ".join(sorted(offer.gpus)) or "none"
             hint = f"The pool has: {there}."
-            found.add(f"gpu_types[{index}]", "is not a GPU type of the pool", hint, "unknown")
+            errors.add(f"gpu_types[{index}]", "is not a GPU type of the pool", hint, "unknown")
     if len(set(names)) < len(names):
-        found.add("gpu_types", "names a type twice", "Name each type once.")
+        errors.add("gpu_types", "names a type twice", "Name each type once.")
     return names
 
 
 def _profile(
-    given: Mapping[str, object], asked: tuple[str, ...], offer: Offer | None, found: Findings
+    given: Mapping[str, object], asked: tuple[str, ...], offer: Offer | None, errors: FieldErrors
 ) -> tuple[str, tuple[str, ...]]:
     """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
     name = given.get("profile", "")
@@ -121,33 +122,33 @@ def _profile(
         return "", asked
     if not isinstance(name, str) or name not in offer.profiles:
         there = ", ".join(sorted(offer.profiles)) or "none; leave it out"
-        found.add("profile", "is not a job type of this tenant in the pool", f"There are: {there}.",
-                  "unknown")  # fmt: skip
+        reason = "is not a job type of this tenant in the pool"
+        errors.add("profile", reason, f"There are: {there}.", "unknown")
         return "", asked
     able = offer.profiles[name]
     for index, gpu_type in enumerate(asked):
         if gpu_type in offer.gpus and gpu_type not in able:
             hint = f"{name} runs on: {', '.join(sorted(able))}."
-            found.add(f"gpu_types[{index}]", "cannot run this job type", hint)
+            errors.add(f"gpu_types[{index}]", "cannot run this job type", hint)
     return name, tuple(kind for kind in sorted(able) if not asked or kind in asked)
 
 
 def _duration(
-    given: Mapping[str, object], offer: Offer | None, found: Findings, *, virtual: bool
+    given: Mapping[str, object], offer: Offer | None, errors: FieldErrors, *, virtual: bool
 ) -> int | None:
-    seconds = fields.whole(given, "duration_s", found, least=1, most=DURATION_MAX_S)
+    seconds = readers.whole(given, "duration_s", errors, least=1, most=DURATION_MAX_S)
     if virtual:
         return seconds or DURATION_S
     if offer is not None and "duration_s" in given:
         hint = "Jobs of this pool run as long as their program does: leave it out."
-        found.add("duration_s", "is for pools of virtual jobs alone", hint)
+        errors.add("duration_s", "is for pools of virtual jobs alone", hint)
     return None
 
 
-def _fits(gpus: int, gpu_types: tuple[str, ...], offer: Offer, found: Findings) -> None:
+def _fits(gpus: int, gpu_types: tuple[str, ...], offer: Offer, errors: FieldErrors) -> None:
     accepted = [offer.gpus.get(name, 0) for name in gpu_types or offer.gpus]
     largest = max(accepted, default=0)
     if gpus > largest:
         what = "accepted type" if gpu_types else "type"
         reason = f"is more than the pool has of any {what}"
-        found.add("gpus", reason, f"Ask for {largest} at most.", "too_large")
+        errors.add("gpus", reason, f"Ask for {largest} at most.", "too_large")

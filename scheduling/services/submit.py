@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
@@ -18,11 +18,10 @@ from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
 from scheduling.selectors.offers import Offer, pool_offer
-from scheduling.services import fields
-from scheduling.services.fields import FieldError, SpecError
 from scheduling.services.spec import JobSpec, pool_named, read_spec
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import Request, begin_reply
+from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
 from tenants.models import Tenant, User
 from tenants.scopes import tenant_scope
 
@@ -54,7 +53,7 @@ def submit_job(
     made, at whatever state it is by now.
 
     Raises:
-        SpecError: the specification is wrong; with all findings.
+        InvalidInputError: the specification is wrong; with all findings.
         PendingLimitError: too many jobs of the tenant wait already.
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
@@ -89,10 +88,10 @@ def submit_jobs(
     """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
 
     Raises:
-        SpecError, PendingLimitError, and those of `tenants.idempotency`, as `submit_job`.
+        InvalidInputError, PendingLimitError, and those of `tenants.idempotency`, as `submit_job`.
     """
     if not 1 <= len(specs) <= BULK_MAX:
-        raise SpecError(fields.one("jobs", f"must have from 1 to {BULK_MAX} items"))
+        raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
     asked = Request.of(tenant, user, "jobs/bulk", key, specs)
     with tenant_scope(tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
@@ -117,22 +116,18 @@ def submit_jobs(
 def _read_all(specs: Sequence[object], tenant: Tenant) -> list[JobSpec]:
     offers: dict[str, Offer | None] = {}
     read: list[JobSpec] = []
-    errors: list[FieldError] = []
+    errors = FieldErrors()
     for index, spec in enumerate(specs):
         name = pool_named(spec)
         if name not in offers:
             offers[name] = pool_offer(name, tenant.pk)
         try:
             read.append(read_spec(spec, offers[name]))
-        except SpecError as error:
-            at = f"jobs[{index}]"
-            errors += [
-                replace(one, field=f"{at}.{one.field}" if one.field else at) for one in error.errors
-            ]
-        if len(errors) >= fields.FINDINGS:
+        except InvalidInputError as error:
+            errors.extend(one.inside(f"jobs[{index}]") for one in error.errors)
+        if len(errors.errors) >= ERRORS_MAX:
             break
-    if errors:
-        raise SpecError(errors[: fields.FINDINGS])
+    errors.raise_any()
     return read
 
 
@@ -150,7 +145,7 @@ def _profiles(tenant: Tenant, read: Sequence[JobSpec]) -> dict[tuple[int, str], 
     """Hold the profiles that are named, and look at them again under the lock.
 
     Raises:
-        SpecError: one was changed since it was read, or is gone.
+        InvalidInputError: one was changed since it was read, or is gone.
     """
     held: dict[tuple[int, str], Profile] = {}
     for pool_id in sorted({spec.pool.id for spec in read if spec.profile}):
@@ -160,7 +155,7 @@ def _profiles(tenant: Tenant, read: Sequence[JobSpec]) -> dict[tuple[int, str], 
     for spec in read:
         row = held.get((spec.pool.id, spec.profile))
         if spec.profile and (row is None or not set(spec.gpu_types) <= set(row.speedups)):
-            raise SpecError(fields.one("profile", "was changed just now", "Submit once more."))
+            raise invalid("profile", "was changed just now", "Submit once more.")
     return held
 
 

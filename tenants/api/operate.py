@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -19,8 +20,8 @@ from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import Problem, not_there
 from tenants.api.times import time_text
 from tenants.audit import Actor, AuditFilter, audit_page
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User
-from tenants.operator_transaction import ChangeError
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 from tenants.tokens import Scope
@@ -47,8 +48,7 @@ class StaleError(Problem):
 class OperateView(ApiView):
     """As the console's pages: operators change, finance and auditors read, others get 404.
 
-    `preconditions` names the methods that need If-Match; `conflicts` the fields of a
-    `ChangeError` that tell of a state (409) rather than of a wrong value (400).
+    `preconditions` names the methods that need If-Match.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
@@ -57,7 +57,6 @@ class OperateView(ApiView):
         **dict.fromkeys(EDITS, Scope.OPERATE.value),
     }
     preconditions: ClassVar[tuple[str, ...]] = EDITS
-    conflicts: ClassVar[frozenset[str]] = frozenset()
 
     def refusals(self, method: str) -> tuple[str, ...]:
         """Return the statuses of a method beside the usual ones, for the schema."""
@@ -83,25 +82,11 @@ class OperateView(ApiView):
 
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused change by its fields, and a stale edit with the present ETag."""
-        problem = self.refusal(exc.errors) if isinstance(exc, ChangeError) else exc
+        problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
         response = super().handle_exception(problem)
         if isinstance(problem, StaleError):
             response["ETag"] = problem.etag
         return response
-
-    def refusal(self, errors: Mapping[str, str]) -> Problem:
-        """Return the answer to a change that was refused, nothing of it made."""
-        if self.conflicts.intersection(errors):
-            return Problem(409, "conflict", " ".join(errors.values()))
-        found = [
-            {"field": self.field_name(name)[:80], "reason": words, "hint": ""}
-            for name, words in errors.items()
-        ]
-        return Problem(400, "invalid", "Nothing was changed: fields are wrong.", found)
-
-    def field_name(self, name: str) -> str:
-        """Return what this address calls a field of the service."""
-        return name
 
     def require_match(self, present: str) -> None:
         """Refuse an edit of what is not there any more; call it with the rows locked.
@@ -120,10 +105,18 @@ class OperateView(ApiView):
         return Actor(self.person, str(request_id))
 
 
+def refusal(error: InvalidInputError) -> Problem:
+    """Return the answer to a change that was refused, nothing of it made."""
+    if error.is_conflict:
+        return Problem(409, "conflict", " ".join(error.by_field.values()))
+    errors = [replace(one, field=one.field[:80]) for one in error.errors]
+    return Problem(400, "invalid", "Nothing was changed: fields are wrong.", errors)
+
+
 def etag_of(state: object) -> str:
     """Return the strong tag of a state: of what an edit may set, not of what merely runs."""
-    problem = msgspec.json.encode(state, order="sorted")
-    return f'"{sha256(problem).hexdigest()[:32]}"'
+    encoded = msgspec.json.encode(state, order="sorted")
+    return f'"{sha256(encoded).hexdigest()[:32]}"'
 
 
 def _as_made(tag: str) -> str:

@@ -7,16 +7,18 @@ from typing import Any
 
 from rest_framework.exceptions import APIException
 
+from tenants.input.errors import ERRORS_MAX, FieldError
+
 
 class Problem(APIException):
-    """One refusal; `errors` name fields: {"field", "reason", "hint"}."""
+    """One refusal; `errors` name fields."""
 
     def __init__(
         self,
         status: int,
         reason_code: str,
         detail: str,
-        errors: Sequence[dict[str, str]] = (),
+        errors: Sequence[FieldError] = (),
         *,
         retry_after_s: int | None = None,
     ) -> None:
@@ -29,8 +31,7 @@ class Problem(APIException):
 
 def bad_field(field: str, reason: str, hint: str = "") -> Problem:
     """Return the refusal of one field or parameter."""
-    errors = [{"field": field, "reason": reason, "hint": hint}]
-    return Problem(400, "invalid", f"{field} {reason}.", errors)
+    return Problem(400, "invalid", f"{field} {reason}.", [FieldError(field, reason, hint)])
 
 
 def not_there() -> Problem:
@@ -50,8 +51,8 @@ def fields_only(data: Any, known: Sequence[str]) -> dict[str, Any]:
     if extras:
         hint = f"Fields: {', '.join(known)}."
         errors = [
-            {"field": name[:80], "reason": "is not a field of this request", "hint": hint}
-            for name in extras[:100]
+            FieldError(name[:80], "is not a field of this request", hint)
+            for name in extras[:ERRORS_MAX]
         ]
         raise Problem(400, "invalid", "The request has fields that are not known.", errors)
     return data

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from django.db import IntegrityError, transaction
 
 from tenants.audit import Actor, write_audit
+from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Budget, Membership, Tenant, User
-from tenants.operator_transaction import ChangeError, operation
+from tenants.operator_transaction import operation
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _USERNAME = re.compile(r"[\w.@+-]{1,150}")
@@ -25,11 +26,11 @@ def open_tenant(
     """Create a tenant with an empty budget in each book.
 
     Raises:
-        ChangeError: on `slug`, `name` or `initials`.
+        InvalidInputError: on `slug`, `name` or `initials`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        _raise_any(_tenant_errors(slug, name, initials))
+        _check_tenant(slug, name, initials)
         tenant = Tenant.objects.create(
             slug=slug, name=name, initials=initials, swatch=Tenant.objects.count() % SWATCHES
         )
@@ -39,37 +40,37 @@ def open_tenant(
     return tenant
 
 
-def _tenant_errors(slug: str, name: str, initials: str) -> dict[str, str]:
-    errors = {}
+def _check_tenant(slug: str, name: str, initials: str) -> None:
+    errors = FieldErrors()
     if not _SLUG.fullmatch(slug):
-        errors["slug"] = "Use 1 to 63 small letters, digits and hyphens."
+        errors.add("slug", "Use 1 to 63 small letters, digits and hyphens.")
     elif Tenant.objects.filter(slug=slug).exists():
-        errors["slug"] = "There is a tenant of this name already."
+        errors.add("slug", "There is a tenant of this name already.")
     if not 1 <= len(name) <= 120:
-        errors["name"] = "Write 1 to 120 characters."
+        errors.add("name", "Write 1 to 120 characters.")
     if not (1 <= len(initials) <= 2 and initials.isalnum()):
-        errors["initials"] = "Write one or two letters or digits."
-    return errors
+        errors.add("initials", "Write one or two letters or digits.")
+    errors.raise_any()
 
 
 def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Membership:
     """Give a person a role in a tenant.
 
     Raises:
-        ChangeError: on `username` or `role`.
+        InvalidInputError: on `username` or `role`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         _role_check(role)
         user = User.objects.filter(username=username, is_active=True).first()
         if user is None:
-            raise ChangeError({"username": "Nobody has this login name. Create the person first."})
+            raise invalid("username", "Nobody has this login name. Create the person first.")
         try:
             with transaction.atomic():
                 membership = Membership.objects.create(user=user, tenant=tenant, role=role)
         except IntegrityError:
             words = "This person is a member already: change the role in the list."
-            raise ChangeError({"username": words}) from None
+            raise invalid("username", words) from None
         after = {"member": username, "role": role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
     return membership
@@ -79,7 +80,7 @@ def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -
     """Change a member's role; the tenant's last manager stays one.
 
     Raises:
-        ChangeError: on `username` or `role`.
+        InvalidInputError: on `username` or `role`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -104,7 +105,7 @@ def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
     """End a membership; the tenant's last manager stays. The person's jobs are the tenant's.
 
     Raises:
-        ChangeError: on `username`.
+        InvalidInputError: on `username`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -122,18 +123,18 @@ def create_user(
     """Create a person; return them and their first password, which is kept nowhere.
 
     Raises:
-        ChangeError: on `username` or `site_role`.
+        InvalidInputError: on `username` or `site_role`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        errors = {}
+        errors = FieldErrors()
         if not _USERNAME.fullmatch(username):
-            errors["username"] = "Use up to 150 letters, digits and @ . + - _"
+            errors.add("username", "Use up to 150 letters, digits and @ . + - _")
         elif User.objects.filter(username__iexact=username).exists():
-            errors["username"] = "There is a person of this login name already."
+            errors.add("username", "There is a person of this login name already.")
         if site_role not in User.SiteRole.values:
-            errors["site_role"] = "Choose one of the roles."
-        _raise_any(errors)
+            errors.add("site_role", "Choose one of the roles.")
+        errors.raise_any()
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User(
             username=username,
@@ -150,7 +151,7 @@ def create_user(
 
 def _role_check(role: str) -> None:
     if role not in Membership.Role.values:
-        raise ChangeError({"role": "Choose viewer, member or manager."})
+        raise invalid("role", "Choose viewer, member or manager.")
 
 
 def _lock_membership(tenant: Tenant, username: str) -> Membership:
@@ -158,7 +159,7 @@ def _lock_membership(tenant: Tenant, username: str) -> Membership:
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     membership = Membership.objects.filter(tenant=tenant, user__username=username).first()
     if membership is None:
-        raise ChangeError({"username": "This person is not a member (any more)."})
+        raise invalid("username", "This person is not a member (any more).")
     return membership
 
 
@@ -166,9 +167,4 @@ def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> 
     managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
     if not managers.exclude(pk=membership.pk).exists():
         words = "The last manager stays: make somebody else a manager first."
-        raise ChangeError({field: words})
-
-
-def _raise_any(errors: dict[str, str]) -> None:
-    if errors:
-        raise ChangeError(errors)
+        raise invalid(field, words)

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import IntegrityError, transaction
-
-from tenants.audit import Actor, write_audit
+from tenants.audit import Actor
+from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
 from tenants.models import Quota, Tenant
 from tenants.operator_transaction import operation
 from tenants.periods import Period
 from tenants.quota_files import (
-    Finding,
     Name,
     QuotaChange,
-    QuotaFileError,
     QuotaLine,
     peak,
     periods_from,
@@ -25,13 +22,10 @@ from tenants.quota_files import (
     wanted_periods,
 )
 from tenants.services.quotas import (
-    SAVED,
     Key,
     QuotaPlan,
-    make_budgets,
-    periods_to_plain,
     quota_periods,
-    write_periods,
+    write_plan,
 )
 
 
@@ -81,7 +75,7 @@ def plan_quota_sync(
     A quota of such a pool that the file does not name ends now. `types` are ids by name.
 
     Raises:
-        QuotaFileError: a row names a pool, type or tenant that there is not.
+        InvalidInputError: a row names a pool, type or tenant that there is not.
     """
     tenants = dict(Tenant.objects.values_list("slug", "id"))
     _check_names(lines, pools, types, tenants)
@@ -112,8 +106,8 @@ def _check_names(
     types: Mapping[str, int],
     tenants: Mapping[str, int],
 ) -> None:
-    findings = [
-        Finding(line.line, field, f"there is no {words} {name!a} here")
+    errors = [
+        FieldError(field, f"there is no {words} {name!a} here", line=line.line)
         for line in lines
         for field, words, name, known in (
             ("tenant", "tenant", line.name[0], tenants),
@@ -122,8 +116,8 @@ def _check_names(
         )
         if name not in known
     ]
-    if findings:
-        raise QuotaFileError(findings)
+    if errors:
+        raise InvalidInputError(errors)
 
 
 def _pool_plan(
@@ -172,7 +166,7 @@ def sync_quotas(
     """Make the quotas of `pools` what a file says, with a record per pool; return what changed.
 
     Raises:
-        QuotaFileError: as `plan_quota_sync`, or somebody else changed quotas at this moment.
+        InvalidInputError: as `plan_quota_sync`, or somebody else changed quotas at this moment.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -187,28 +181,20 @@ def sync_quotas(
 
 
 def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
-    make_budgets(plan, pool.book)
     try:
+        write_plan(
+            plan,
+            actor=actor,
+            pool_name=pool.name,
+            book=pool.book,
+            now=pool.now,
+            next_round=pool.next_round,
+            reason=reason,
+        )
+    except InvalidInputError as error:
         # A quota that is made at this moment is not locked: the constraint decides.
-        with transaction.atomic():
-            for key in plan.keys:
-                write_periods(pool.id, key, plan.before[key], plan.after[key])
-    except IntegrityError as error:
-        finding = Finding(0, "", f"somebody changes the quotas of {pool.name}: try again")
-        raise QuotaFileError([finding]) from error
-    write_audit(
-        actor,
-        SAVED,
-        f"pool {pool.name}",
-        before={"periods": periods_to_plain(plan.before)},
-        after={
-            "periods": periods_to_plain(plan.after),
-            "since": pool.now.isoformat(),
-            "planned_at": pool.now.isoformat(),
-            "next_round": pool.next_round,
-        },
-        reason=reason,
-    )
+        words = f"somebody changes the quotas of {pool.name}: try again"
+        raise invalid("", words, code=CONFLICT, line=0) from error
 
 
 def export_quotas(

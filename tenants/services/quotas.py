@@ -13,8 +13,9 @@ from django.db.models import Q
 
 from evenshare_core.domain.entitlements import Mode
 from tenants.audit import Actor, write_audit
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.models import AuditRecord, Budget, Quota, Tenant
-from tenants.operator_transaction import ChangeError, operation
+from tenants.operator_transaction import operation
 from tenants.periods import OverlapError, Period, Terms, set_periods
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
@@ -53,11 +54,6 @@ class QuotaPlan:
         return tuple(sorted(self.after))
 
 
-def field_of(key: Key, name: str) -> str:
-    """The name of a grid's field: `gpus-7-1` of tenant 7 and type 1."""
-    return f"{name}-{key[0]}-{key[1]}"
-
-
 def quota_periods(pool_id: int, since: datetime) -> dict[Key, tuple[Period, ...]]:
     """Return a pool's quotas that hold at `since` or later, in time order."""
     periods: dict[Key, list[Period]] = {}
@@ -78,28 +74,27 @@ def plan_quotas(
     """Return what `edits` from `since` on (pool time, not past) would make of a pool's quotas.
 
     Raises:
-        ChangeError: by field of the grid (`field_of`), or on `since`.
+        InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
     """
     if since < now:
-        raise ChangeError({"since": "This is past: what was is not changed."})
+        raise invalid("since", "This is past: what was is not changed.")
     present = quota_periods(pool_id, now)
-    errors: dict[str, str] = {}
+    errors = FieldErrors()
     before: dict[Key, tuple[Period, ...]] = {}
     after: dict[Key, tuple[Period, ...]] = {}
-    for edit in edits:
+    for index, edit in enumerate(edits):
         wrong = _edit_errors(edit, since)
         old = present.get(edit.key, ())
         if not wrong:
             try:
                 new = set_periods(old, since=since, until=edit.until, terms=edit.terms)
             except OverlapError as error:
-                wrong = {field_of(edit.key, "until"): _overlap_words(error.period)}
+                wrong.add("until", _overlap_words(error.period))
             else:
                 if new != old:
                     before[edit.key], after[edit.key] = old, new
-        errors |= wrong
-    if errors:
-        raise ChangeError(errors)
+        errors.extend(one.inside(f"quotas[{index}]") for one in wrong)
+    errors.raise_any()
     return QuotaPlan(pool_id, since, before, after)
 
 
@@ -108,20 +103,20 @@ def _overlap_words(period: Period) -> str:
     return f"A period with {period.terms.gpus} GPUs begins {begins}: end this one by then."
 
 
-def _edit_errors(edit: QuotaEdit, since: datetime) -> dict[str, str]:
-    errors = {}
+def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
+    errors = FieldErrors()
     if edit.until is not None and edit.until <= since:
-        errors[field_of(edit.key, "until")] = "It must end after it begins."
+        errors.add("until", "It must end after it begins.")
     terms = edit.terms
     if terms is None:
         return errors
     if not 0 <= terms.gpus <= GPUS_MAX:
-        errors[field_of(edit.key, "gpus")] = f"Write 0 to {GPUS_MAX:,}, or nothing for no quota."
+        errors.add("gpus", f"Write 0 to {GPUS_MAX:,}, or nothing for no quota.")
     if terms.mode not in [mode.value for mode in Mode]:
-        errors[field_of(edit.key, "mode")] = "Choose one of the modes."
-    for name, limit in (("borrow", terms.borrow_limit), ("lend", terms.lend_limit)):
+        errors.add("mode", "Choose one of the modes.")
+    for name, limit in (("borrow_limit", terms.borrow_limit), ("lend_limit", terms.lend_limit)):
         if limit is not None and not 0 <= limit <= GPUS_MAX:
-            errors[field_of(edit.key, name)] = f"Write 0 to {GPUS_MAX:,}, or nothing for no limit."
+            errors.add(name, f"Write 0 to {GPUS_MAX:,}, or nothing for no limit.")
     return errors
 
 
@@ -144,43 +139,71 @@ def save_quotas(
     `next_round` is kept beside the record: until that round, the change can be undone.
 
     Raises:
-        ChangeError: by field of the grid, on `since` or on `basis`.
+        InvalidInputError: as `plan_quotas`, or a conflict on `basis`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         if basis_of(pool_id, now) != basis:
-            raise ChangeError({"basis": "Somebody changed these quotas meanwhile: look again."})
+            words = "Somebody changed these quotas meanwhile: look again."
+            raise invalid("basis", words, code=CONFLICT)
         plan = plan_quotas(pool_id, edits, since=since, now=now)
         if not plan.after:
             return None
-        make_budgets(plan, book)
-        try:
-            # Another save at this moment: the constraint on overlaps decides who was first.
-            with transaction.atomic():
-                for key in plan.keys:
-                    write_periods(pool_id, key, plan.before[key], plan.after[key])
-        except IntegrityError as error:
-            raise ChangeError({"basis": "Somebody changed these quotas: look again."}) from error
-        return write_audit(
-            actor,
-            SAVED,
-            f"pool {pool_name}",
-            before={"periods": periods_to_plain(plan.before)},
-            after={
-                "periods": periods_to_plain(plan.after),
-                "since": since.isoformat(),
-                "planned_at": now.isoformat(),
-                "next_round": next_round,
-            },
+        return write_plan(
+            plan,
+            actor=actor,
+            pool_name=pool_name,
+            book=book,
+            now=now,
+            next_round=next_round,
             reason=reason,
         )
+
+
+def write_plan(
+    plan: QuotaPlan,
+    *,
+    actor: Actor,
+    pool_name: str,
+    book: str,
+    now: datetime,
+    next_round: int,
+    reason: str,
+) -> AuditRecord:
+    """Write a plan with its record, inside the caller's transaction.
+
+    Raises:
+        InvalidInputError: a conflict on `basis`: another save came first.
+    """
+    _make_budgets(plan, book)
+    try:
+        # Another save at this moment: the constraint on overlaps decides who was first.
+        with transaction.atomic():
+            for key in plan.keys:
+                _write_periods(plan.pool, key, plan.before[key], plan.after[key])
+    except IntegrityError as error:
+        words = "Somebody changed these quotas: look again."
+        raise invalid("basis", words, code=CONFLICT) from error
+    return write_audit(
+        actor,
+        SAVED,
+        f"pool {pool_name}",
+        before={"periods": periods_to_plain(plan.before)},
+        after={
+            "periods": periods_to_plain(plan.after),
+            "since": plan.since.isoformat(),
+            "planned_at": now.isoformat(),
+            "next_round": next_round,
+        },
+        reason=reason,
+    )
 
 
 def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) -> AuditRecord:
     """Take a saved change back, as long as no round has passed and nobody changed more.
 
     Raises:
-        ChangeError: on `record`.
+        InvalidInputError: on `record`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -188,15 +211,15 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         record = rows.first()
         if record is None or record.after["next_round"] != next_round:
             words = "A round has used it since: change the quota again instead."
-            raise ChangeError({"record": words})
+            raise invalid("record", words)
         planned_at = datetime.fromisoformat(record.after["planned_at"])
         before = periods_from_plain(record.before["periods"])
         after = periods_from_plain(record.after["periods"])
         for key in sorted(set(before) | set(after)):
             expected = after.get(key, ())
             if _still(pool_id, key, planned_at, expected) != set(expected):
-                raise ChangeError({"record": "Somebody changed it since: nothing was undone."})
-            write_periods(pool_id, key, expected, before.get(key, ()))
+                raise invalid("record", "Somebody changed it since: nothing was undone.")
+            _write_periods(pool_id, key, expected, before.get(key, ()))
         return write_audit(
             actor,
             UNDONE,
@@ -214,7 +237,7 @@ def _still(pool_id: int, key: Key, planned_at: datetime, expected: Sequence[Peri
     return {period for period in present if period in expected or period.until != planned_at}
 
 
-def write_periods(
+def _write_periods(
     pool_id: int, key: Key, before: Sequence[Period], after: Sequence[Period]
 ) -> None:
     """Turn some periods into others: deletes, then new ends, then inserts, so none overlaps."""
@@ -242,7 +265,7 @@ def write_periods(
     )
 
 
-def make_budgets(plan: QuotaPlan, book: str) -> None:
+def _make_budgets(plan: QuotaPlan, book: str) -> None:
     """A tenant that gets its first quota of a book needs a budget there."""
     for tenant_id in {key[0] for key in plan.keys}:
         Budget.objects.get_or_create(tenant_id=tenant_id, book=book)

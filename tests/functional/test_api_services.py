@@ -14,13 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from scheduling.models import Job
 from scheduling.services import (
     PendingLimitError,
-    SpecError,
     cancel_job,
     dry_run_job,
     submit_job,
     submit_jobs,
 )
 from tenants.idempotency import MismatchError
+from tenants.input.errors import InvalidInputError
 from tenants.models import Budget, IdempotentReply, Quota, User
 from tests.factories import Cluster, cluster
 
@@ -97,7 +97,7 @@ class TestASubmission:
 
     def test_of_a_tenant_without_quota_finds_no_pool(self, stage: Cluster) -> None:
         spec = {"pool": stage.pool.name, "gpus": 1}
-        with pytest.raises(SpecError, match="pool is not a pool of this tenant"):
+        with pytest.raises(InvalidInputError, match="pool is not a pool of this tenant"):
             submit_job(tenant=stage.tenants["none"], user=None, spec=spec, now=stage.now())
 
     @pytest.mark.parametrize("limit", [2, 4000])
@@ -133,7 +133,7 @@ class TestAKey:
         assert submit(stage, person, "k").pk != submit(stage, other, "k").pk
 
     def test_is_free_again_after_a_refusal(self, stage: Cluster, person: User) -> None:
-        with pytest.raises(SpecError):
+        with pytest.raises(InvalidInputError):
             submit(stage, person, "k", gpus=0)
         assert not IdempotentReply.objects.exists()
         assert submit(stage, person, "k").pk
@@ -151,7 +151,7 @@ class TestABulk:
     def test_is_all_or_nothing(self, stage: Cluster) -> None:
         specs: list[object] = [{"pool": stage.pool.name, "gpus": 1}] * 3
         specs += [{"pool": "else", "gpus": 0}, 7]
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             submit_jobs(
                 tenant=stage.tenants["aa"], user=None, specs=specs, now=lambda _: stage.now()
             )

@@ -31,8 +31,8 @@ from scheduling.selectors.visibility import read_visibility
 from scheduling.services import operate, operate_nodes
 from scheduling.tasks import run_round
 from tenants.audit import Actor, AuditFilter, audit_page
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Membership, User
-from tenants.operator_transaction import ChangeError
 from tenants.selectors import Access
 from tenants.services.people import (
     add_member,
@@ -92,10 +92,10 @@ class TestADrainedNode:
     ) -> None:
         lab = busy()
         lab.round()
-        with pytest.raises(ChangeError, match="Drain it first"):
+        with pytest.raises(InvalidInputError, match="Drain it first"):
             operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         operate_nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
-        with pytest.raises(ChangeError, match="hold 4 of its GPUs"):
+        with pytest.raises(InvalidInputError, match="hold 4 of its GPUs"):
             operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(8, every_s=10)
         operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
@@ -161,14 +161,14 @@ class TestMaintenance:
         operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
         window.refresh_from_db()
         assert window.ends_at == lab.at
-        with pytest.raises(ChangeError, match="over"):
+        with pytest.raises(InvalidInputError, match="over"):
             operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
 
     def test_of_one_node_does_not_overlap_itself(self, actor: Actor) -> None:
         lab = busy()
         self.plan(lab, actor, 100, 200)
         self.plan(lab, actor, 200, 300)
-        with pytest.raises(ChangeError, match="has maintenance until"):
+        with pytest.raises(InvalidInputError, match="has maintenance until"):
             self.plan(lab, actor, 150, 160)
 
     @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ class TestMaintenance:
         self, actor: Actor, begins_s: int, ends_s: int, field: str
     ) -> None:
         lab = busy()
-        with pytest.raises(ChangeError) as error:
+        with pytest.raises(InvalidInputError) as error:
             self.plan(lab, actor, begins_s, ends_s)
-        assert list(error.value.errors) == [field]
+        assert list(error.value.by_field) == [field]
 
     def test_tells_the_leases_that_were_there_before(self, actor: Actor) -> None:
         lab = busy()
@@ -217,9 +217,9 @@ class TestAPool:
         ("fields", "error"),
         [
             ({"policy": "best"}, "policy"),
-            ({"options": {"spread": "maybe"}}, "option-spread"),
-            ({"options": {"reserve_after_leases": -1}}, "option-reserve_after_leases"),
-            ({"options": {"hurry": 1}}, "option-hurry"),
+            ({"options": {"spread": "maybe"}}, "options.spread"),
+            ({"options": {"reserve_after_leases": -1}}, "options.reserve_after_leases"),
+            ({"options": {"hurry": 1}}, "options.hurry"),
             ({"lengths": {"round_s": 0}}, "round_s"),
             ({"lengths": {"lease_s": None}}, "lease_s"),
             ({"visibility": "gossip"}, "visibility"),
@@ -229,9 +229,9 @@ class TestAPool:
         self, actor: Actor, fields: dict[str, Any], error: str
     ) -> None:
         lab = busy()
-        with pytest.raises(ChangeError) as raised:
+        with pytest.raises(InvalidInputError) as raised:
             self.change(lab, actor, **fields)
-        assert list(raised.value.errors) == [error]
+        assert list(raised.value.by_field) == [error]
         assert not AuditRecord.objects.exists()
 
     def test_pauses_and_goes_on_where_its_clock_stood(self, actor: Actor) -> None:
@@ -247,7 +247,7 @@ class TestAPool:
 
     def test_of_real_time_keeps_scale_1(self, actor: Actor) -> None:
         lab = busy()
-        with pytest.raises(ChangeError, match="scale 1"):
+        with pytest.raises(InvalidInputError, match="scale 1"):
             operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         Pool.objects.update(book="demo")
         operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
@@ -278,7 +278,7 @@ class TestAPool:
         self, actor: Actor, base: str, theta: str, field: str
     ) -> None:
         lab = busy()
-        with pytest.raises(ChangeError) as error:
+        with pytest.raises(InvalidInputError) as error:
             operate.set_price(
                 actor=actor,
                 pool_id=lab.pool.pk,
@@ -286,7 +286,7 @@ class TestAPool:
                 base=Decimal(base),
                 theta=Decimal(theta),
             )
-        assert list(error.value.errors) == [field]
+        assert list(error.value.by_field) == [field]
 
 
 class TestAFailingRound:
@@ -334,7 +334,7 @@ class TestPeople:
         assert len(password) >= 16
         record = AuditRecord.objects.get()
         assert password not in str((record.before, record.after, record.subject))
-        with pytest.raises(ChangeError, match="already"):
+        with pytest.raises(InvalidInputError, match="already"):
             create_user(actor=actor, username="NINA")
 
     def test_the_last_manager_stays(self, actor: Actor) -> None:
@@ -343,9 +343,9 @@ class TestPeople:
             User.objects.create(username=name)
             add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
         set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.VIEWER)
-        with pytest.raises(ChangeError, match="last manager"):
+        with pytest.raises(InvalidInputError, match="last manager"):
             set_member_role(actor=actor, tenant=tenant, username="bea", role=Role.MEMBER)
-        with pytest.raises(ChangeError, match="last manager"):
+        with pytest.raises(InvalidInputError, match="last manager"):
             remove_member(actor=actor, tenant=tenant, username="bea")
         set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.MANAGER)
         remove_member(actor=actor, tenant=tenant, username="bea")
@@ -366,7 +366,7 @@ class TestPeople:
             try:
                 remove_member(actor=actor, tenant=tenant, username=name)
                 outcomes.append("gone")
-            except ChangeError:
+            except InvalidInputError:
                 outcomes.append("stays")
             finally:
                 connections.close_all()
@@ -390,9 +390,9 @@ class TestPeople:
         self, actor: Actor, fields: dict[str, str], error: str
     ) -> None:
         chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
-        with pytest.raises(ChangeError) as raised:
+        with pytest.raises(InvalidInputError) as raised:
             open_tenant(actor=actor, books=["main"], **chosen)
-        assert list(raised.value.errors) == [error]
+        assert list(raised.value.by_field) == [error]
 
 
 @pytest.mark.parametrize("role", ["", "finance", "auditor"])

@@ -15,8 +15,8 @@ from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
 from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Quota, User
-from tenants.operator_transaction import ChangeError
 from tenants.periods import OverlapError, Period, Terms, period_at, set_periods
 from tenants.services.quotas import (
     QuotaEdit,
@@ -179,11 +179,10 @@ class TestASave:
         lab = cluster({"a": 4})
         actor = operator()
         save(lab, actor, [edit(lab, "a", 6)], BEGIN + 9 * DAY)
-        with pytest.raises(ChangeError) as error:
+        with pytest.raises(InvalidInputError) as error:
             save(lab, actor, [edit(lab, "a", 5)], BEGIN + DAY)
-        key = f"until-{lab.tenants['a'].pk}-{lab.gpu_type.pk}"
-        assert error.value.errors == {
-            key: "A period with 6 GPUs begins 2030-01-10 00:00: end this one by then."
+        assert error.value.by_field == {
+            "quotas[0].until": "A period with 6 GPUs begins 2030-01-10 00:00: end this one by then."
         }
         assert AuditRecord.objects.count() == 1
 
@@ -193,21 +192,21 @@ class TestASave:
             (Terms(-1, LEND), "gpus"),
             (Terms(10**9, LEND), "gpus"),
             (Terms(4, "STEAL"), "mode"),
-            (Terms(4, LEND, borrow_limit=-1), "borrow"),
-            (Terms(4, LEND, lend_limit=-1), "lend"),
+            (Terms(4, LEND, borrow_limit=-1), "borrow_limit"),
+            (Terms(4, LEND, lend_limit=-1), "lend_limit"),
         ],
     )
     def test_refuses_what_is_no_quota(self, terms: Terms, field: str) -> None:
         lab = cluster({"a": 4})
         key = lab.tenants["a"].pk, lab.gpu_type.pk
-        with pytest.raises(ChangeError) as error:
+        with pytest.raises(InvalidInputError) as error:
             plan_quotas(lab.pool.pk, [QuotaEdit(*key, terms, None)], since=lab.at, now=lab.at)
-        assert list(error.value.errors) == [f"{field}-{key[0]}-{key[1]}"]
+        assert list(error.value.by_field) == [f"quotas[0].{field}"]
 
     def test_never_changes_what_was(self) -> None:
         lab = cluster({"a": 4})
         lab.at += DAY
-        with pytest.raises(ChangeError, match="past"):
+        with pytest.raises(InvalidInputError, match="past"):
             save(lab, operator(), [edit(lab, "a", 6)], BEGIN)
 
     def test_refuses_what_somebody_else_changed_meanwhile(self) -> None:
@@ -215,7 +214,7 @@ class TestASave:
         actor = operator()
         seen = basis_of(lab.pool.pk, lab.at)
         save(lab, actor, [edit(lab, "b", 2)], BEGIN + DAY)
-        with pytest.raises(ChangeError, match="meanwhile"):
+        with pytest.raises(InvalidInputError, match="meanwhile"):
             save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY, basis=seen)
 
     @pytest.mark.parametrize("role", ["", "finance", "auditor"])
@@ -265,7 +264,7 @@ class TestAnUndo:
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
         assert record is not None
         lab.round()
-        with pytest.raises(ChangeError, match="round has used it"):
+        with pytest.raises(InvalidInputError, match="round has used it"):
             undo_quotas(
                 actor=actor,
                 pool_id=lab.pool.pk,
@@ -279,7 +278,7 @@ class TestAnUndo:
         record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
         assert record is not None
         undo_quotas(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
-        with pytest.raises(ChangeError, match="changed it since"):
+        with pytest.raises(InvalidInputError, match="changed it since"):
             undo_quotas(actor=actor, pool_id=lab.pool.pk, record_id=record.pk, next_round=1)
         assert quotas(lab, "a") == [(4, BEGIN, None)]
 

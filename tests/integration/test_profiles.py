@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from evenshare_core.domain.profiles import speedups_normal
 from scheduling.models import Job, Profile, VirtualWork
-from scheduling.services import SpecError, submit_job
+from scheduling.services import submit_job
 from scheduling.services.profiles import (
     InUseError,
     drop_profile,
@@ -20,6 +20,7 @@ from scheduling.services.profiles import (
 )
 from scheduling.services.submit import submit_jobs
 from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
 
@@ -48,7 +49,7 @@ def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
     return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lab.now())
 
 
-def errors(caught: pytest.ExceptionInfo[SpecError]) -> dict[str, str]:
+def errors(caught: pytest.ExceptionInfo[InvalidInputError]) -> dict[str, str]:
     return {error.field: error.reason for error in caught.value.errors}
 
 
@@ -85,7 +86,7 @@ class TestSpeeds:
         ],
     )
     def test_that_cannot_be_used_are_named(self, raw: dict[str, Any], field: str) -> None:
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             read_profile_spec("gru", raw)
         assert set(errors(caught)) == {field}
 
@@ -105,7 +106,7 @@ class TestAProfile:
         assert Profile.objects.count() == AuditRecord.objects.count() == 1
 
     def test_names_types_of_the_pool_alone(self, lab: Cluster, actor: Actor) -> None:
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             put(lab, actor, k80="1", h100="9")
         assert errors(caught) == {"speeds.h100": "is not a GPU type of the pool"}
         assert not Profile.objects.exists()
@@ -113,7 +114,7 @@ class TestAProfile:
     def test_keeps_a_type_that_active_jobs_accept(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1", v100="4.81")
         job = submit(lab, profile="gru")
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             put(lab, actor, v100="4.81")
         assert errors(caught) == {"speeds.k80": "is left out, but 1 jobs accept it"}
         Job.objects.filter(pk=job.pk).update(state="succeeded")
@@ -150,13 +151,13 @@ class TestAJobOfAProfile:
 
     def test_is_refused_on_a_type_that_cannot_run_it(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             submit(lab, profile="gru", gpu_types=["v100"])
         assert errors(caught) == {"gpu_types[0]": "cannot run this job type"}
 
     def test_is_refused_where_the_profile_is_anothers(self, lab: Cluster, actor: Actor) -> None:
         put(lab, actor, k80="1")
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             submit(lab, "b", profile="gru")
         assert errors(caught) == {"profile": "is not a job type of this tenant in the pool"}
 

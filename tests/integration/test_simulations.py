@@ -19,8 +19,8 @@ from scheduling.selectors.work_left import work_left
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
 from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User
-from tenants.operator_transaction import ChangeError
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
 
@@ -87,22 +87,22 @@ class TestAsking:
         [
             ({"policy": "magic"}, "policy"),
             ({"hours": 5}, "hours"),
-            ({"policy": "ltgf", "spread": 3}, "option-spread"),
-            ({"policy": "ltgf", "magic": 3}, "option-magic"),
+            ({"policy": "ltgf", "spread": 3}, "options.spread"),
+            ({"policy": "ltgf", "magic": 3}, "options.magic"),
         ],
     )
     def test_names_what_is_wrong(
         self, lab: Cluster, operator: Actor, asked: dict[str, Any], field: str
     ) -> None:
-        with pytest.raises(ChangeError) as refused:
+        with pytest.raises(InvalidInputError) as refused:
             ask(lab, operator, **asked)
-        assert set(refused.value.errors) == {field}
+        assert set(refused.value.by_field) == {field}
         assert not Simulation.objects.exists()
 
     def test_a_third_one_of_a_pool_is_refused(self, lab: Cluster, operator: Actor) -> None:
         first = ask(lab, operator)
         ask(lab, operator)
-        with pytest.raises(ChangeError, match="Cancel one, or wait"):
+        with pytest.raises(InvalidInputError, match="Cancel one, or wait"):
             ask(lab, operator)
         service.cancel_simulation(actor=operator, simulation_id=first.pk)
         assert ask(lab, operator).state == "queued"
@@ -112,15 +112,15 @@ class TestAsking:
     ) -> None:
         jobs = Job.objects.filter(state__in=Job.ACTIVE_STATES).count()
         monkeypatch.setattr(service, "WORK_MOST", jobs * 24 * 120 * 2)
-        with pytest.raises(ChangeError, match=r"8,640 rounds.*Choose at most 24 h"):
+        with pytest.raises(InvalidInputError, match=r"8,640 rounds.*Choose at most 24 h"):
             ask(lab, operator, hours=72)
         assert ask(lab, operator, hours=24).state == "queued"
         monkeypatch.setattr(service, "WORK_MOST", 1)
-        with pytest.raises(ChangeError, match="Ask when fewer jobs are open"):
+        with pytest.raises(InvalidInputError, match="Ask when fewer jobs are open"):
             ask(lab, operator, hours=6)
 
     def test_of_an_empty_queue_is_refused(self, operator: Actor) -> None:
-        with pytest.raises(ChangeError, match="nothing to simulate"):
+        with pytest.raises(InvalidInputError, match="nothing to simulate"):
             ask(cluster({"north": 4}), operator)
 
 

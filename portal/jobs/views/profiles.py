@@ -19,9 +19,9 @@ from portal.site.request_id import request_id_of
 from scheduling.selectors.jobs import pool_names
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.profiles import ProfileRow, first_profiled, pool_types, profiles_listed
-from scheduling.services import SpecError
 from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
 from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
@@ -89,7 +89,7 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]
     try:
         spec = read_profile_spec(name, raw)
         put_profile(tenant=tenant, actor=actor, pool_id=facts.id, spec=spec)
-    except SpecError as error:
+    except InvalidInputError as error:
         return [f"{one.field} {one.reason}. {one.hint}".strip() for one in error.errors]
     messages.success(request, f"{name} is declared. The next round uses it.")
     return []

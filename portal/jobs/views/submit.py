@@ -34,9 +34,10 @@ from scheduling.selectors.jobs import pool_names
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import Offer, pool_offer
 from scheduling.selectors.prospects import Prospect, prospects
-from scheduling.services import PendingLimitError, SpecError, submit_job
+from scheduling.services import PendingLimitError, submit_job
 from scheduling.services.spec import DURATION_S
 from tenants.idempotency import InFlightError, MismatchError
+from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
@@ -115,7 +116,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
                 key=_key(request),
                 source="web",
             )
-        except SpecError as error:
+        except InvalidInputError as error:
             sheet.refuse(error, desk.pools)
         except MismatchError:
             notice = "used"

@@ -14,10 +14,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.operate.quota_pools import pools_today, types_by_name
 from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
 from tenants.models import User
-from tenants.operator_transaction import ChangeError
 from tenants.periods import Period, Terms
-from tenants.quota_files import QuotaChange, QuotaFileError, QuotaLine, read_lines
+from tenants.quota_files import QuotaChange, QuotaLine, read_lines
 from tenants.scopes import site_scope
 from tenants.services.quota_files import PoolToday, SyncPlan, plan_quota_sync, sync_quotas
 
@@ -51,20 +51,20 @@ class Command(BaseCommand):
                 plan = sync_quotas(
                     actor=actor, lines=lines, pools=pools, types=types, reason=reason
                 )
-        except QuotaFileError as error:
+        except InvalidInputError as error:
             self._refuse(error)
             sys.exit(1)
-        except (OSError, UnicodeDecodeError, ChangeError) as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise CommandError(str(error)) from error
         except PermissionDenied as error:
             raise CommandError(f"{options['user']} is no operator") from error
         self._tell(plan, pools, applied=options["apply"])
 
-    def _refuse(self, error: QuotaFileError) -> None:
-        for finding in error.findings[:SHOWN]:
-            self.stderr.write(str(finding))
-        if len(error.findings) > SHOWN:
-            self.stderr.write(f"... and {len(error.findings) - SHOWN:,} more")
+    def _refuse(self, error: InvalidInputError) -> None:
+        for one in error.errors[:SHOWN]:
+            self.stderr.write(str(one))
+        if len(error.errors) > SHOWN:
+            self.stderr.write(f"... and {len(error.errors) - SHOWN:,} more")
         self.stderr.write("nothing was changed")
 
     def _tell(self, plan: SyncPlan, pools: dict[str, PoolToday], *, applied: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,8 +11,9 @@ from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantMark
 from portal.site.forms import day_text, instant, instant_text, text, whole
+from tenants.input.errors import InvalidInputError
 from tenants.periods import Period, Terms, period_at
-from tenants.services.quotas import Key, QuotaEdit, field_of
+from tenants.services.quotas import Key, QuotaEdit
 
 NOW = "now"
 MODES = (
@@ -21,6 +23,9 @@ MODES = (
 )
 COLUMNS = 4
 NAMES = ("gpus", "mode", "borrow", "lend", "until")
+# What the service calls them, where that differs.
+INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
+_EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,24 @@ class Sheet:
         return self.since <= self.now
 
 
+def input_id(key: Key, name: str) -> str:
+    """The name of one input of the grid: `gpus-7-1` of tenant 7 and type 1."""
+    return f"{name}-{key[0]}-{key[1]}"
+
+
+def input_errors(error: InvalidInputError, edits: Sequence[QuotaEdit]) -> dict[str, str]:
+    """What the service says of `edits`, by the grid's inputs."""
+    errors = {}
+    for name, reason in error.by_field.items():
+        found = _EDIT.fullmatch(name)
+        if found:
+            key = edits[int(found[1])].key
+            errors[input_id(key, INPUTS.get(found[2], found[2]))] = reason
+        else:
+            errors[name] = reason
+    return errors
+
+
 def read_since(typed: str, now: datetime) -> datetime | None:
     """The instant from which a draft holds; None where it cannot be read."""
     return now if typed in ("", NOW) else instant(typed)
@@ -185,10 +208,10 @@ def _row(
     was = texts(period_at(periods, sheet.since))
     fields = {
         name: Input(
-            field_of(key, name),
-            text(posted, field_of(key, name)) if field_of(key, name) in posted else was[name],
+            input_id(key, name),
+            text(posted, input_id(key, name)) if input_id(key, name) in posted else was[name],
             was[name],
-            errors.get(field_of(key, name), ""),
+            errors.get(input_id(key, name), ""),
         )
         for name in NAMES
     }
@@ -223,15 +246,15 @@ def read_edits(sheet: Sheet, posted: Mapping[str, str]) -> tuple[list[QuotaEdit]
     errors: dict[str, str] = {}
     keys = [(tenant, type_id) for type_id in sheet.types for tenant in sheet.tenants]
     for key in keys:
-        if field_of(key, "gpus") not in posted:
+        if input_id(key, "gpus") not in posted:
             continue
         period = period_at(sheet.periods.get(key, ()), sheet.since)
         was = texts(period)
-        typed = {name: text(posted, field_of(key, name)) for name in NAMES}
+        typed = {name: text(posted, input_id(key, name)) for name in NAMES}
         if typed == was or (period is None and not typed["gpus"]):
             continue
         edit, found = _edit(key, typed, period)
-        errors |= {field_of(key, name): words for name, words in found.items()}
+        errors |= {input_id(key, name): words for name, words in found.items()}
         if edit is not None and not found:
             edits.append(edit)
     return edits, errors

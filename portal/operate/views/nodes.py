@@ -23,7 +23,7 @@ from scheduling.models import MaintenanceWindow, Node, Pool
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services import operate_nodes as change
-from tenants.operator_transaction import ChangeError
+from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
 
 HOUR = timedelta(hours=1)
@@ -38,8 +38,8 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         try:
             messages.success(request, ACTS.get(do, no_such_button)(request, pool, facts))
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
         else:
             return redirect("operate-nodes", name)
     now = pool_now(facts).pool_at

@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponse
 
 from portal.operate.views.console import actor_of, console, page
 from portal.site.forms import Field, text
+from tenants.input.errors import InvalidInputError
 from tenants.models import User
-from tenants.operator_transaction import ChangeError
 from tenants.scopes import site_scope
 from tenants.services.people import create_user
 
@@ -32,8 +32,8 @@ def people(request: HttpRequest) -> HttpResponse:
                 last_name=text(request.POST, "last_name"),
                 site_role=text(request.POST, "site_role"),
             )
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
     with site_scope():
         found = User.objects.filter(is_active=True).order_by("username")
         count = found.count()

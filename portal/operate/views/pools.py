@@ -31,7 +31,7 @@ from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, text, whole
 from scheduling.models import GpuType, Pool, PriceSetting
 from scheduling.services import operate as change
-from tenants.operator_transaction import ChangeError
+from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 
 # Use of the pool at which the preview tells the price, in per cent.
@@ -47,8 +47,8 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         try:
             messages.success(request, ACTS.get(do, no_such_button)(request, pool))
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
         else:
             return redirect("operate-pool", name)
     typed = request.POST if do == "settings" else {}
@@ -158,7 +158,7 @@ def _resume(request: HttpRequest, pool: Pool) -> str:
 def _scale(request: HttpRequest, pool: Pool) -> str:
     scale = whole(request.POST.get("scale"))
     if scale is None:
-        raise ChangeError({"scale": f"Write 1 to {change.SCALE_MAX:,}."})
+        raise invalid("scale", f"Write 1 to {change.SCALE_MAX:,}.")
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, scale=scale)
     return f"The clock of {pool.name} goes {scale} times as fast as the wall's."
 

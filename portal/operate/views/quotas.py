@@ -22,6 +22,8 @@ from portal.operate.forms.quotas import (
     columns,
     grids,
     headline,
+    input_errors,
+    input_id,
     read_edits,
     read_since,
     tomorrow,
@@ -35,8 +37,8 @@ from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Node
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services.quota_impact import quota_impact
+from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Tenant
-from tenants.operator_transaction import ChangeError
 from tenants.scopes import site_scope
 from tenants.services.quotas import (
     SAVED,
@@ -44,7 +46,6 @@ from tenants.services.quotas import (
     Key,
     QuotaEdit,
     basis_of,
-    field_of,
     quota_periods,
     save_quotas,
     undo_quotas,
@@ -70,15 +71,9 @@ def grid(request: HttpRequest, name: str) -> HttpResponse:
     """Who may have what, and when; with a posted draft also what it would do."""
     facts, _ = pool_of_console(request, name)
     desk = _desk(request, facts)
-    if request.method == "POST" and not desk.errors:
-        try:
-            saved = _posted(request, desk)
-        except ChangeError as error:
-            desk.errors = error.errors
-        else:
-            if saved:
-                query = urlencode({"since": desk.since_text})
-                return redirect(f"{reverse('operate-quotas', args=[name])}?{query}")
+    if request.method == "POST" and not desk.errors and _posted(request, desk):
+        query = urlencode({"since": desk.since_text})
+        return redirect(f"{reverse('operate-quotas', args=[name])}?{query}")
     return _show(request, desk)
 
 
@@ -125,27 +120,30 @@ def _added(request: HttpRequest, sheet: Sheet) -> list[Key]:
         (tenant, type_id)
         for tenant, (slug, _) in sheet.tenants.items()
         for type_id in sheet.types
-        if slug == wanted or field_of((tenant, type_id), "gpus") in request.POST
+        if slug == wanted or input_id((tenant, type_id), "gpus") in request.POST
     ]
 
 
 def _posted(request: HttpRequest, desk: Desk) -> bool:
     """Save the draft if it is what was previewed; else estimate it. Return whether it was saved.
 
-    Raises:
-        ChangeError: by field.
+    What is wrong with it is noted in the desk.
     """
-    edits, errors = read_edits(desk.sheet, request.POST)
-    if errors:
-        raise ChangeError(errors)
-    if not edits:
-        raise ChangeError({"draft": "Nothing is drafted: type in a cell first."})
+    edits, desk.errors = read_edits(desk.sheet, request.POST)
+    if not edits and not desk.errors:
+        desk.errors = {"draft": "Nothing is drafted: type in a cell first."}
+    if desk.errors:
+        return False
     digest = _digest(request, desk)
     saving = text(request.POST, "do") == "save"
-    if saving and text(request.POST, "previewed") == digest:
-        _save(request, desk, edits)
-        return True
-    desk.preview = _estimate(desk, edits, digest)
+    try:
+        if saving and text(request.POST, "previewed") == digest:
+            _save(request, desk, edits)
+            return True
+        desk.preview = _estimate(desk, edits, digest)
+    except InvalidInputError as error:
+        desk.errors = input_errors(error, edits)
+        return False
     if saving:
         words = "The draft is not the one that was estimated: look at the new estimate first."
         desk.errors = {"previewed": words}
@@ -240,8 +238,8 @@ def undo(request: HttpRequest, name: str) -> HttpResponse:
             record_id=whole(request.POST.get("record")) or _last(facts),
             next_round=number,
         )
-    except ChangeError as error:
-        messages.error(request, " ".join(error.errors.values()))
+    except InvalidInputError as error:
+        messages.error(request, " ".join(error.by_field.values()))
     else:
         messages.success(request, "Undone: the quotas are as they were.")
     return redirect("operate-quotas", name)

@@ -26,8 +26,8 @@ from portal.site.forms import text, whole
 from scheduling.models import Pool, Simulation
 from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
 from scheduling.services.simulations import HOURS, cancel_simulation, request_simulation
+from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
-from tenants.operator_transaction import ChangeError
 from tenants.scopes import site_scope
 
 KEY = "simulations"
@@ -50,8 +50,8 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         try:
             row = _ask(request, pool)
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
         else:
             return redirect("operate-simulation", name, row.pk)
     typed = request.POST if request.method == "POST" else {}
@@ -70,7 +70,7 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
         "hours": HOURS,
         "chosen_hours": whole(typed.get("hours") or request.GET.get("hours")) or DEFAULT_HOURS,
         "errors": errors,
-        "trouble": errors.get("do", "") or errors.get("policy", ""),
+        "trouble": errors.get("", "") or errors.get("policy", ""),
         "jobs": jobs,
         "past": [(one, *STATES[one.state]) for one in past],
     }

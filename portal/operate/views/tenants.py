@@ -10,8 +10,8 @@ from django.shortcuts import redirect
 from portal.operate.views.console import actor_of, console, page
 from portal.site.forms import Field, text
 from scheduling.models import Pool
+from tenants.input.errors import InvalidInputError, invalid
 from tenants.models import Membership, Tenant
-from tenants.operator_transaction import ChangeError
 from tenants.scopes import site_scope
 from tenants.selectors import find_tenant
 from tenants.services.people import add_member, open_tenant, remove_member, set_member_role
@@ -35,8 +35,8 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
                 initials=text(request.POST, "initials").upper(),
                 books=books,
             )
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
         else:
             messages.success(request, f"Created {tenant.name}. Now add its people and its quota.")
             return redirect("operate-tenant", tenant.slug)
@@ -76,8 +76,8 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
         try:
             messages.success(request, _change(request, tenant))
-        except ChangeError as error:
-            errors = error.errors
+        except InvalidInputError as error:
+            errors = error.by_field
         else:
             return redirect("operate-tenant", slug)
     with site_scope():
@@ -129,4 +129,4 @@ def _change(request: HttpRequest, tenant: Tenant) -> str:
     if do == "remove":
         remove_member(actor=actor, tenant=tenant, username=username)
         return f"{username} is no member of {tenant.name} any more."
-    raise ChangeError({"do": "This page has no such button."})
+    raise invalid("do", "This page has no such button.")

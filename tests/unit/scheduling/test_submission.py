@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.selectors.offers import Offer
-from scheduling.services import SpecError, read_spec
+from scheduling.services import read_spec
 from scheduling.services.spec import KNOWN, pool_named
+from tenants.input.errors import InvalidInputError
 
 LOCAL = Offer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
 VIRTUAL = Offer(2, "philly", "virtual", False, "demo", 900, 5, {"gpu": 480})
@@ -23,7 +24,7 @@ EMOJI = "\N{PARTY POPPER}"
 
 def errors(raw: object, offer: Offer | None = LOCAL) -> dict[str, str]:
     """Findings by field."""
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         read_spec(raw, offer)
     return {error.field: error.reason for error in caught.value.errors}
 
@@ -120,7 +121,7 @@ class TestABadField:
         assert list(errors(raw)) == ["gpus", "command", "name", "weight", "zz"]
 
     def test_tells_what_the_pool_has(self) -> None:
-        with pytest.raises(SpecError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             read_spec(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
         (error,) = caught.value.errors
         assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Ask for 2 at most.")
@@ -141,7 +142,7 @@ class TestAnything:
     def test_is_read_or_refused_and_never_fails(self, raw: dict[str, Any]) -> None:
         for offer in (LOCAL, VIRTUAL, None):
             # Whatever else it raises fails the test.
-            with contextlib.suppress(SpecError):
+            with contextlib.suppress(InvalidInputError):
                 read = read_spec(GOOD | raw, offer)
                 assert 1 <= read.gpus <= max(read.pool.gpus.values())
                 assert all("\x00" not in item for item in read.command)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenants.input.errors import InvalidInputError
 from tenants.periods import Period, Terms
 from tenants.quota_files import (
-    QuotaFileError,
     csv_written,
     format_yaml,
     peak,
@@ -30,10 +30,10 @@ def day(number: int) -> datetime:
     return datetime(2030, 1, number, tzinfo=UTC)
 
 
-def findings(text: str, *, is_yaml: bool = False) -> list[tuple[int, str]]:
-    with pytest.raises(QuotaFileError) as refused:
+def findings(text: str, *, is_yaml: bool = False) -> list[tuple[int | None, str]]:
+    with pytest.raises(InvalidInputError) as refused:
         read_lines(text, is_yaml=is_yaml)
-    return [(one.line, one.field) for one in refused.value.findings]
+    return [(one.line, one.field) for one in refused.value.errors]
 
 
 class TestARow:
@@ -80,7 +80,7 @@ class TestARow:
 
     def test_that_overlaps_names_the_other(self) -> None:
         rows = "a,p,v100,8,2030-02-01,,,,\na,p,v100,4,,2030-02-02,,,\n"
-        with pytest.raises(QuotaFileError, match=r"line 2, from: overlaps with line 3"):
+        with pytest.raises(InvalidInputError, match=r"line 2, from: overlaps with line 3"):
             read_lines(HEADER + rows, is_yaml=False)
 
     def test_is_followed_by_others_that_are_wrong(self) -> None:

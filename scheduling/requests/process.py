@@ -1,0 +1,84 @@
+"""What a job's process is given: its command and its environment, as their readers take them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tenants.input.errors import FieldErrors
+from tenants.input.readers import text
+
+KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+KIB = 1024
+ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
+VARIABLES = 256
+
+# Variables that decide what a program loads, or that the executor sets itself.
+DENIED_STARTS = (
+    *("LD_", "DYLD_", "PYTHON", "SLURM_", "SBATCH_", "EVENSHARE_", "BASH_FUNC_", "MALLOC_"),
+    *("GCONV_", "PERL5", "RUBY", "NODE_", "CUDA_VISIBLE", "NVIDIA_VISIBLE"),
+)
+DENIED = frozenset(
+    {
+        *("PATH", "HOME", "IFS", "ENV", "BASH_ENV", "SHELL", "SHELLOPTS", "BASHOPTS", "PS4"),
+        *("CDPATH", "GLOBIGNORE", "PROMPT_COMMAND", "USER", "LOGNAME", "PWD", "OLDPWD", "TMPDIR"),
+        *("LOCPATH", "NLSPATH", "JAVA_TOOL_OPTIONS", "HOSTALIASES", "RES_OPTIONS"),
+    }
+)
+
+
+def read_command(
+    given: Mapping[str, object], errors: FieldErrors, *, required: bool
+) -> tuple[str, ...]:
+    """Read a program and its arguments; no shell ever sees them."""
+    value = given.get("command", [])
+    hint = 'Write the program and its arguments: ["python", "train.py"].'
+    if not isinstance(value, list | tuple):
+        errors.add("command", "must be a list of texts", hint)
+        return ()
+    if not value:
+        if required or "command" in given:
+            errors.add("command", "is required", hint, "required")
+        return ()
+    if len(value) > ARGUMENTS:
+        errors.add("command", f"has more than {ARGUMENTS} items", code="too_long")
+        return ()
+    read = [
+        text(item, f"command[{i}]", errors, most_bytes=ARGUMENT_BYTES)
+        for i, item in enumerate(value)
+    ]
+    items = tuple(item for item in read if item is not None)
+    if read[0] is not None and not read[0].strip():
+        errors.add("command[0]", "names no program", hint)
+    if sum(len(item.encode()) for item in items) > TOTAL_BYTES:
+        errors.add("command", f"is longer than {TOTAL_BYTES:,} bytes in all", code="too_long")
+    return items
+
+
+def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
+    """Read variables for the job's process; what would change how programs load is refused."""
+    value = given.get("environment", {})
+    if not isinstance(value, Mapping):
+        errors.add("environment", "must be an object of texts", 'Write {"SEED": "1"}.')
+        return {}
+    if len(value) > VARIABLES:
+        errors.add("environment", f"has more than {VARIABLES} variables", code="too_long")
+        return {}
+    read: dict[str, str] = {}
+    for key, item in value.items():
+        place = f"environment.{_shown(key)}"
+        if not isinstance(key, str) or not KEY.fullmatch(key):
+            hint = "Letters, digits and _, at most 128, not beginning with a digit."
+            errors.add(place, "is not a usable name", hint, "bad_text")
+        elif key.upper() in DENIED or key.upper().startswith(DENIED_STARTS):
+            errors.add(place, "may not be set by a job", "The executor decides it.", "refused")
+        elif (usable := text(item, place, errors, most_bytes=ARGUMENT_BYTES)) is not None:
+            read[key] = usable
+    if sum(len(key) + len(item.encode()) for key, item in read.items()) > TOTAL_BYTES:
+        errors.add("environment", f"is longer than {TOTAL_BYTES:,} bytes in all", code="too_long")
+    return read
+
+
+def _shown(key: object) -> str:
+    """A key as an error message may repeat it: short, printable, without half surrogates."""
+    return ascii(key).strip("'")[:80]

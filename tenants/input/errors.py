@@ -1,0 +1,119 @@
+"""What is wrong with what somebody sent: one type, for pages, REST, files and commands alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+# A finding about what is there rather than about the value that was sent (409 over REST).
+CONFLICT = "conflict"
+ERRORS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field of a resource, and what to do.
+
+    `field` is the resource's own name for it, as `gpus`, `command[0]` or `quotas[2].until`;
+    empty: the whole. `reason` goes on after the field's name ("is required"), or is a sentence
+    of its own and then begins with a capital letter. `code` names the kind for programs. `line`:
+    of the text in which it stands, from 1 (0: the text as a whole; None: it stands in none).
+    """
+
+    field: str
+    reason: str
+    hint: str = ""
+    code: str = "invalid"
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.line is not None:
+            where = f"line {self.line}" if self.line else "the file"
+            return f"{where}{', ' + self.field if self.field else ''}: {self.reason}"
+        if not self.field:
+            return self.reason
+        return f"{self.field}{':' if self.reason[:1].isupper() else ''} {self.reason}"
+
+    @property
+    def top_field(self) -> str:
+        """The field of the request in which it lies: `command` of `command[0]`."""
+        return re.split(r"[.\[]", self.field, maxsplit=1)[0]
+
+    def inside(self, place: str) -> FieldError:
+        """Return it as an error of a field of `place`, as `gpus` inside `jobs[3]`."""
+        return replace(self, field=f"{place}.{self.field}" if self.field else place)
+
+
+class InvalidInputError(Exception):
+    """What was asked for cannot be done as it was written; nothing was. `errors`: never empty."""
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(map(str, self.errors)))
+
+    @property
+    def by_field(self) -> dict[str, str]:
+        """The reasons by field, of each field the first."""
+        reasons: dict[str, str] = {}
+        for error in self.errors:
+            reasons.setdefault(error.field, error.reason)
+        return reasons
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether what is there stands against it, not only what was sent."""
+        return any(error.code == CONFLICT for error in self.errors)
+
+
+def invalid(
+    name: str, reason: str, hint: str = "", code: str = "invalid", *, line: int | None = None
+) -> InvalidInputError:
+    """Return the refusal for one reason."""
+    return InvalidInputError([FieldError(name, reason, hint, code, line)])
+
+
+@dataclass
+class FieldErrors:
+    """Collects what is wrong; at most `ERRORS_MAX`, so that a hostile list stays short."""
+
+    errors: list[FieldError] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.errors)
+
+    def __iter__(self) -> Iterator[FieldError]:
+        return iter(self.errors)
+
+    def add(
+        self,
+        name: str,
+        reason: str,
+        hint: str = "",
+        code: str = "invalid",
+        *,
+        line: int | None = None,
+    ) -> None:
+        """Note one."""
+        self.extend([FieldError(name, reason, hint, code, line)])
+
+    def extend(self, errors: Iterable[FieldError]) -> None:
+        """Note several."""
+        self.errors += list(errors)[: max(0, ERRORS_MAX - len(self.errors))]
+
+    def raise_any(self, order: Sequence[str] = ()) -> None:
+        """Raise what was noted, in an order of fields; others come last.
+
+        Raises:
+            InvalidInputError: something was.
+        """
+        if self.errors:
+            raise self.as_error(order)
+
+    def as_error(self, order: Sequence[str] = ()) -> InvalidInputError:
+        """Return what was noted as an exception, in an order of fields; others come last."""
+        places: Mapping[str, int] = {name: place for place, name in enumerate(order)}
+        last = len(places)
+        return InvalidInputError(
+            sorted(self.errors, key=lambda error: places.get(error.top_field, last))
+        )

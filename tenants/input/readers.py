@@ -1,0 +1,164 @@
+"""Values out of parsed JSON or YAML, a reader per kind. Each notes what is wrong; none raises."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from tenants.input.errors import FieldErrors
+
+SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+CREDITS = re.compile(r"[0-9]{1,14}(\.[0-9]{1,6})?")
+
+PLAIN_CONTROLS = frozenset("\t\n")
+REASON_BYTES, NAME_BYTES = 800, 480
+INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
+
+
+def whole(
+    given: Mapping[str, object],
+    name: str,
+    errors: FieldErrors,
+    *,
+    least: int,
+    most: int = 1_000_000,
+    required: bool = False,
+) -> int | None:
+    """Read a whole number within [least, most]; None where it is absent or wrong."""
+    if name not in given:
+        if required:
+            errors.add(name, "is required", f"Write a whole number from {least} on.", "required")
+        return None
+    value = given[name]
+    # bool is an int in Python, and `true` GPUs are nobody's wish.
+    if not isinstance(value, int) or isinstance(value, bool):
+        errors.add(name, "must be a whole number", "Write it without quotes and decimals.")
+        return None
+    if not least <= value <= most:
+        errors.add(name, f"must be from {least} to {most}", code="out_of_range")
+        return None
+    return value
+
+
+def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> str | None:
+    """Read a text that any program and Postgres can take; None where it is wrong."""
+    if not isinstance(value, str):
+        errors.add(name, "must be a text", "Write it in quotes.")
+        return None
+    if len(value) > most_bytes:  # before anything that takes time with its length
+        errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
+        return None
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        errors.add(name, "has half a surrogate pair", "Write it in valid Unicode.", "bad_text")
+        return None
+    if size > most_bytes:
+        errors.add(name, f"is longer than {most_bytes:,} bytes", code="too_long")
+        return None
+    for sign in value:
+        if sign not in PLAIN_CONTROLS and unicodedata.category(sign) == "Cc":
+            reason = f"has the control character U+{ord(sign):04X}"
+            errors.add(name, reason, "Only tab and newline are allowed.", "bad_text")
+            return None
+    return value
+
+
+def texts(
+    given: Mapping[str, object], name: str, errors: FieldErrors, *, most: int
+) -> tuple[str, ...]:
+    """Read a list of short names; empty where it is absent or wrong."""
+    value = given.get(name, [])
+    if not isinstance(value, list | tuple):
+        errors.add(name, "must be a list of texts", 'Write ["a", "b"].')
+        return ()
+    if len(value) > most:
+        errors.add(name, f"has more than {most} items", code="too_long")
+        return ()
+    read = [text(item, f"{name}[{i}]", errors, most_bytes=64) for i, item in enumerate(value)]
+    return tuple(item for item in read if item is not None)
+
+
+def name(given: Mapping[str, object], errors: FieldErrors) -> str:
+    """Read a job's name; empty where it is absent or wrong."""
+    if "name" not in given:
+        return ""
+    value = given["name"]
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    hint = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
+    errors.add("name", "is not a usable name", hint, "bad_text")
+    return ""
+
+
+def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Decimal | None:  # noqa: A001 - the unit's word
+    """Read an amount of credits with at most six decimals; None where it is absent or wrong."""
+    if name not in given:
+        return None
+    value = given[name]
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**14:
+        return Decimal(value)
+    # An exponent is refused before it is written out: 1e999999999 would fill the memory.
+    if isinstance(value, Decimal) and value.is_finite() and -7 < value.adjusted() < 14:
+        value = format(value, "f")
+    if isinstance(value, str) and CREDITS.fullmatch(value):
+        return Decimal(value)
+    hint = 'Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.'
+    errors.add(name, "must be an amount of 0 or more", hint)
+    return None
+
+
+def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str = "") -> str:
+    """Read a required name; empty where it is wrong."""
+    value = given.get(name)
+    if isinstance(value, str) and SLUG.fullmatch(value):
+        return value
+    errors.add(place + name, "must be a name", "1 to 63 letters, digits, - and _.")
+    return ""
+
+
+def words(
+    given: Mapping[str, object], name: str, errors: FieldErrors, *, most_bytes: int = REASON_BYTES
+) -> str:
+    """Read an optional line of text; empty where it is absent or wrong."""
+    value = text(given.get(name, ""), name, errors, most_bytes=most_bytes)
+    if value and not value.isprintable():
+        errors.add(name, "must be one line of printable characters")
+        return ""
+    return (value or "").strip()
+
+
+def number(
+    given: Mapping[str, object],
+    name: str,
+    errors: FieldErrors,
+    *,
+    most: int,
+    least: int = 0,
+    place: str = "",
+) -> int | None:
+    """Read a whole number; None where it is absent, null or wrong."""
+    if given.get(name) is None:
+        return None
+    return whole({place + name: given[name]}, place + name, errors, least=least, most=most)
+
+
+def instant(
+    given: Mapping[str, object], name: str, errors: FieldErrors, place: str = ""
+) -> datetime | None:
+    """Read an instant; None where it is absent, null or wrong."""
+    value = given.get(name)
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) and len(value) < 40 else None
+        if at is not None and at.tzinfo is not None:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    errors.add(place + name, "must be an instant", INSTANT_HINT)
+    return None
