@@ -1,7 +1,7 @@
 """The demo's third pool, `mixed`: three generations of GPUs; some jobs gain much from the newest.
 
 GPUs in the proportions of the cluster of Gandiva_fair 5.4 (64 K80, 24 P100, 12 V100), halved; the
-models' speeds are published ones (core/src/evenshare_core/data/README.md).
+models' speeds are published ones (portal/demo/data/README.md).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from billing.models import Book
 from evenshare_core.policies.registry import POLICIES
-from evenshare_core.simulation.mixed_trace import HOURS, TEAMS
-from evenshare_core.simulation.speeds import published_speeds
+from portal.demo.mixed_trace import HOURS, TEAMS
 from portal.demo.pool_creation import open_pool
+from portal.demo.speeds import published_speeds
 from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed
 from tenants.models import Tenant
 from tenants.services.tenants import create_tenant, quotas_from_weights

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from billing.models import Book
-from evenshare_core.simulation.traces import DATA
+from portal.demo.data import DATA
 from portal.demo.local import seed_local
 from portal.demo.mixed import seed_mixed
 from portal.demo.pool_creation import open_pool

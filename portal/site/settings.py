@@ -198,6 +198,9 @@ SUBMISSIONS_PER_S = whole("SUBMISSIONS_PER_S", 300)
 # How many jobs of one tenant may wait at the same time, in all pools.
 PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 
+# Traces that come with the portal, by name: what a demo pool's feed replays.
+BUNDLED_TRACES = BASE_DIR / "portal" / "demo" / "data"
+
 # Language and time: instants are UTC; a page shows local time at its edge.
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from evenshare_core.domain.values import SECOND_US
-from evenshare_core.simulation.traces import TraceJob, read_trace
 from scheduling.engine.arrivals import profile_fields, submit_arrivals
+from scheduling.engine.bundled_traces import TraceJob, read_trace
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, TraceFeed, VirtualWork
 from tenants.models import Tenant

@@ -41,6 +41,9 @@ FORBIDDEN_ROOTS = {
     "secrets",
     "uuid",
 }
+FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
+# The command line, and the copy of a library that the loader must find before another's.
+MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
 # A certificate measures apart from the programs that it measures (0090).
 MAY_SOLVE = ("core/src/evenshare_core/formulations", "core/src/evenshare_core/fairness/pareto.py")
@@ -80,6 +83,13 @@ class TestThePureCore:
             for alias in node.names
         }
         assert from_random <= {"Random"}
+
+    def test_touches_files_and_terminals_in_its_command_line_alone(self, path: Path) -> None:
+        if name_of(path).startswith(MAY_OPEN):
+            return
+        assert not {module.partition(".")[0] for module in imported_modules(path)} & FILES
+        called = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
+        assert not called & {"open", "gzip.open", "input", "print"}
 
     def test_keeps_solvers_behind_the_formulations(self, path: Path) -> None:
         if name_of(path).startswith(MAY_SOLVE):

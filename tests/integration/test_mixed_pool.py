@@ -12,9 +12,9 @@ import pytest
 from billing.checks import run_checks
 from billing.metering import meter_pool
 from evenshare_core.policies.registry import POLICIES
-from evenshare_core.simulation.mixed_trace import COLUMNS, mixed_rows
-from evenshare_core.simulation.traces import DATA
+from portal.demo.data import DATA
 from portal.demo.mixed import BEGIN, KINDS
+from portal.demo.mixed_trace import COLUMNS, mixed_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed

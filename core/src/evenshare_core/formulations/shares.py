@@ -63,6 +63,7 @@ BACKENDS = {
     "ortools": ("evenshare_core.formulations.oef_ortools", "OrTools"),
     "pyomo": ("evenshare_core.formulations.oef_pyomo", "Pyomo"),
 }
+NOT_INSTALLED = "is not installed: pip install 'evenshare-core[solvers]'"
 SAFE = "highs"  # what is tried after a backend that found no optimum
 BINDS = 1e-7  # a dual above this binds, in the units of a program that is scaled to about 1
 SLACK = 1e-6  # relative; what an answer may miss a constraint by before it is not believed
@@ -120,7 +121,7 @@ def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast")
     the solution says so in `backend`, `status` and `fallback`.
 
     Raises:
-        ShareError: no such rule or backend.
+        ShareError: no such rule or backend, or one whose packages are not installed.
     """
     chosen = _rule(rule)
     if backend not in BACKENDS:
@@ -154,8 +155,11 @@ def _rule(rule: Rule | str) -> Rule:
 
 
 def _load(name: str) -> Backend:
-    module, kind = BACKENDS[name]
-    loaded: Backend = getattr(import_module(module), kind)()
+    module, class_name = BACKENDS[name]
+    try:
+        loaded: Backend = getattr(import_module(module), class_name)()
+    except ImportError as error:
+        raise ShareError("backend", f"{name!r} {NOT_INSTALLED} ({error})") from error
     return loaded
 
 

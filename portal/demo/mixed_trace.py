@@ -1,6 +1,6 @@
 """The workload of the demo pool `mixed`, drawn from a seed: who trains which model, and when.
 
-`core/src/evenshare_core/data/mixed_24h.csv.gz` is what `mixed_rows()` draws (a test compares them).
+`portal/demo/data/mixed_24h.csv.gz` is what `mixed_rows()` draws (a test compares them).
 Gangs are drawn as in the Philly trace but for the largest; durations are log-normal, in seconds of
 work on the slowest GPU type. The rate is above what 50 GPUs can do, so there is always a choice.
 """

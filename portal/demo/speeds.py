@@ -1,4 +1,4 @@
-"""Published speeds of models on GPU types, as files of the repository."""
+"""Published speeds of models on GPU types, for the demo's job types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evenshare_core.domain.profiles import speedups_normal
-from evenshare_core.simulation.traces import DATA
+from portal.demo.data import DATA
 
 # In the order of reading; a name that both have is the first one's.
 FILES = ("gandiva_fair_speedups.csv", "gavel_throughputs.csv")

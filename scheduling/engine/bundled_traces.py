@@ -1,4 +1,4 @@
-"""Real traces as files of the repository, read into plain values."""
+"""Traces that come with the portal, read into plain values; `settings.BUNDLED_TRACES` has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+from django.conf import settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ def read_trace(name: str) -> tuple[TraceJob, ...]:
     Raises:
         FileNotFoundError: no trace of this name is bundled.
     """
-    return tuple(sorted(_rows(DATA / f"{name}.csv.gz"), key=lambda j: (j.submit_s, j.trace_id)))
+    jobs = _rows(settings.BUNDLED_TRACES / f"{name}.csv.gz")
+    return tuple(sorted(jobs, key=lambda job: (job.submit_s, job.trace_id)))
 
 
 def _rows(path: Path) -> Iterator[TraceJob]:

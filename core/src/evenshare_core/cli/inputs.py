@@ -1,4 +1,4 @@
-"""What `manage.py simulate` is given on its command line, as a scenario and rules.
+"""What `simulate` is given on its command line, as a scenario and rules.
 
 Whatever is wrong raises `InputError`, with the option or the file that it is about.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from evenshare_core.cli.command import Options
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.policy import OptionError
@@ -39,8 +40,6 @@ from evenshare_core.simulation.world import Rules
 
 FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
 GPUS_MAX = 1_000_000
-
-Options = Mapping[str, Any]
 
 
 class InputError(ValueError):

@@ -1,0 +1,1 @@
+"""The command `evenshare-core`: the only part of the library that touches files and a terminal."""

@@ -1,0 +1,10 @@
+"""`python -m evenshare_core.cli` is `evenshare-core`."""
+
+from __future__ import annotations
+
+import sys
+
+from evenshare_core.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""`evenshare-core simulate | decide | shares`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from evenshare_core.cli.command import CliError, say
+from evenshare_core.cli.decide import DECIDE
+from evenshare_core.cli.shares import SHARES
+from evenshare_core.cli.simulate import SIMULATE
+
+COMMANDS = {command.name: command for command in (SIMULATE, DECIDE, SHARES)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; return the exit status: 0, or 1 if it failed."""
+    chosen = vars(_parser().parse_args(arguments))
+    command = COMMANDS[chosen.pop("command")]
+    try:
+        command.run(chosen, sys.stdout, sys.stderr)
+    except CliError as error:
+        say(sys.stderr, f"evenshare-core {command.name}: {error}")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="evenshare-core", description="Fair sharing of GPU clusters, without a portal."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS.values():
+        command.add_arguments(
+            commands.add_parser(command.name, help=command.help, description=command.help)
+        )
+    return parser

@@ -1,0 +1,199 @@
+"""`shares`: shares of mixed GPU types under a rule, and what they satisfy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+
+from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
+from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
+from evenshare_core.fairness.properties import (
+    TOLERANCE,
+    capacity_use,
+    envy_matrix,
+    sharing_incentive,
+    throughput_spread,
+)
+from evenshare_core.formulations.problems import Array, plain
+from evenshare_core.formulations.shares import (
+    BACKENDS,
+    Rule,
+    ShareError,
+    ShareProblem,
+    ShareSolution,
+    solve_shares,
+)
+
+EXAMPLES = {
+    "speedups": "a row per tenant, slowest GPU type first, like [[1,2],[1,5]]",
+    "capacity": "the GPUs of each type, like [1,1]",
+    "weights": "a value above 0 per tenant, like [1,2]",
+    "caps": "the most GPUs of each tenant, null for no cap, like [4,null]",
+}
+ENVIRONMENTS = (Rule.COOPERATIVE.value, Rule.NONCOOPERATIVE.value)
+SWITCH = ("true", "false")
+# Policy -> option -> what it may be, the default first.
+POLICIES: dict[str, dict[str, tuple[str, ...]]] = {
+    "oef": {"environment": ENVIRONMENTS, "backend": tuple(BACKENDS)},
+    "gavel": {"time_fractions": SWITCH, "backend": tuple(BACKENDS)},
+    "max_min": {},
+    "max_efficiency": {"backend": tuple(BACKENDS)},
+}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The problem as JSON, and the rule."""
+    add = parser.add_argument
+    add("--policy", required=True, metavar="NAME", help=", ".join(POLICIES))
+    for field in ("speedups", "capacity"):
+        add(f"--{field}", required=True, metavar="JSON", help=EXAMPLES[field])
+    for field in ("weights", "caps"):
+        add(f"--{field}", metavar="JSON", help=EXAMPLES[field])
+    add("--option", action="append", default=[], metavar="KEY=VALUE", help="of the policy")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _run(options: Options, out: Stream, err: Stream) -> None:
+    """Solve, and print a table or one JSON object."""
+    try:
+        chosen = _options(options["policy"], options["option"])
+        problem = _problem(options)
+        if chosen.get("time_fractions") == "true":
+            # Gavel's own constraint: one GPU at a time.
+            ones = np.minimum(problem.cap, 1.0)
+            problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
+        rule = chosen.get("environment") or str(options["policy"])
+        solution = solve_shares(problem, rule, chosen.get("backend", "fast"))
+    except ShareError as error:
+        hint = EXAMPLES.get(error.field)
+        raise CliError(f"{error}; give {hint}" if hint else str(error)) from error
+    summary = summarise(problem, solution)
+    if options["json"]:
+        say(out, json.dumps(summary))
+    else:
+        _write_table(out, summary)
+    if solution.fallback:
+        say(err, f"not the backend that was asked: {solution.fallback}")
+
+
+def summarise(problem: ShareProblem, solution: ShareSolution) -> dict[str, Any]:
+    """Return a solution and its properties as plain data."""
+    summary = {
+        "shares": solution.shares,
+        "throughputs": solution.throughputs,
+        "total": solution.total,
+        "properties": properties(problem, solution.shares),
+        "backend": solution.backend,
+        "status": solution.status,
+    }
+    if solution.prices is not None:
+        summary["prices"] = solution.prices
+    if solution.fallback:
+        summary["fallback"] = solution.fallback
+    return {key: plain(value) for key, value in summary.items()}
+
+
+def properties(problem: ShareProblem, shares: Array) -> dict[str, Any]:
+    """Measure what shares satisfy, without asking who made them.
+
+    `envy[l][i]` is what l would gain by the share of i, per unit of weight. `pareto_slack` is by
+    how much the total can rise while nobody's throughput falls; none where no optimum was proven.
+    """
+    given = (problem.speedups, shares)
+    envy = envy_matrix(*given, problem.pi)
+    own, split = sharing_incentive(*given, problem.capacity, problem.pi)
+    used = capacity_use(shares)
+    most = max(1.0, float(own.max()))
+    try:
+        slack = pareto_slack(*given, problem.capacity, _limits(problem))
+    except UnsolvedError:
+        slack = None
+    measured = {
+        "envy_free": bool(envy.max() <= TOLERANCE * most),
+        "envy": envy,
+        "sharing_incentive": bool((own >= split - TOLERANCE * most).all()),
+        "equal_split_throughputs": split,
+        "equal_throughput": throughput_spread(*given, problem.pi) <= TOLERANCE,
+        "pareto_efficient": None if slack is None else slack <= TOLERANCE * most,
+        "pareto_slack": slack,
+        "capacity_kept": bool((used <= problem.capacity * (1 + TOLERANCE)).all()),
+        "used": used,
+    }
+    return {key: plain(value) for key, value in measured.items()}
+
+
+def _limits(problem: ShareProblem) -> Array | None:
+    return None if np.isinf(problem.cap).all() else problem.cap
+
+
+def _options(policy: str, given: list[str]) -> dict[str, str]:
+    if policy not in POLICIES:
+        raise ShareError("policy", f"{policy!r} is none of {', '.join(POLICIES)}")
+    known = POLICIES[policy]
+    chosen = {key: values[0] for key, values in known.items()}
+    for text in given:
+        key, _, value = text.partition("=")
+        if key not in known:
+            known_options = f"known are {', '.join(known)}" if known else "it has none"
+            raise ShareError("option", f"{policy} has no option {key!r}; {known_options}")
+        if value not in known[key]:
+            values = ", ".join(known[key])
+            raise ShareError("option", f"{key} is one of {values}, not {value!r}; give {key}=VALUE")
+        chosen[key] = value
+    return chosen
+
+
+def _problem(options: Options) -> ShareProblem:
+    weights, caps = (
+        None if options[field] is None else _read(field, options[field])
+        for field in ("weights", "caps")
+    )
+    if caps is not None:
+        caps = np.array([np.inf if cap is None else cap for cap in caps])
+    speedups, capacity = (_read(field, options[field]) for field in ("speedups", "capacity"))
+    return ShareProblem(speedups, capacity, weights, caps)
+
+
+def _read(field: str, text: str) -> Any:
+    """Read JSON of numbers; what is not a number is refused here, before numpy guesses."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ShareError(field, f"is not JSON ({error})") from error
+    if not isinstance(value, list):
+        raise ShareError(field, "is not a list")
+    for place, part in enumerate(value):
+        row = part if isinstance(part, list) and field == "speedups" else [part]
+        for one in row:
+            missing = one is None and field == "caps"
+            if not missing and (isinstance(one, bool) or not isinstance(one, int | float)):
+                raise ShareError(field, f"[{place}] holds {json.dumps(one)}, not a number")
+    return value
+
+
+def _write_table(out: Stream, summary: dict[str, Any]) -> None:
+    types = len(summary["shares"][0])
+    heads = [f"type {index + 1}" for index in range(types)]
+    say(out, "  ".join(f"{head:>12}" for head in ("tenant", *heads, "throughput")))
+    rows = zip(summary["shares"], summary["throughputs"], strict=True)
+    for place, (shares, throughput) in enumerate(rows):
+        cells = "  ".join(f"{value:12.6f}" for value in (*shares, throughput))
+        say(out, f"{place + 1:>12}  {cells}")
+    if "prices" in summary:
+        cells = "  ".join(f"{value:12.6f}" for value in summary["prices"])
+        say(out, f"{'price':>12}  {cells}")
+    say(out, f"total {summary['total']:.6f}, by {summary['backend']} ({summary['status']})")
+    for key, value in summary["properties"].items():
+        if not isinstance(value, list):
+            say(out, f"{key}: {'yes' if value is True else 'no' if value is False else value}")
+
+
+SHARES = CoreCommand(
+    "shares",
+    "Shares of mixed GPU types under a rule, and their properties; needs no database.",
+    _add_arguments,
+    _run,
+)

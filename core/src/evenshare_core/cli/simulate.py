@@ -1,0 +1,170 @@
+"""`simulate`: run a trace under policies on a simulated pool.
+
+One run per policy, on equal nodes, with the figures that the papers compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
+from evenshare_core.cli.inputs import InputError, rules_of, scenario_of
+from evenshare_core.formulations.problems import ShareError
+from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.report import Result, jobs_csv, page
+from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
+from evenshare_core.simulation.workload_files import workload_csv
+from evenshare_core.simulation.workloads import Workload
+from evenshare_core.simulation.world import Rules
+
+DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A workload, a cluster, policies and where results go."""
+    add = parser.add_argument
+    add("--trace", metavar="FILE", help="jobs: as import_trace reads them")
+    add("--set", metavar="NAME", help="the set of jobs to take, where the trace has several")
+    add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
+    add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
+    add("--policy", default="ltgf", metavar="P[,P...]", help="policies (%(default)s)")
+    add("--nodes", type=int, help="equal nodes in one pool")
+    add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
+    add("--gpus-per-node", type=int, default=8, metavar="G", help="(%(default)s)")
+    add("--gpu-types", metavar="TYPE:NODES[:SPEED],...", help="instead of --nodes")
+    add("--speeds", metavar="FILE", help="CSV of throughput by model and GPU type")
+    add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
+    add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
+    add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
+    add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+    add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
+    add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
+    add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
+    add("--option", action="append", default=[], metavar="P.KEY=VALUE")
+    add("--seed", type=int, default=0)
+    add("--floor", action="store_true", help="add the infinite cluster")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--jobs-out", metavar="DIR", help="write one CSV of jobs per policy")
+    add("--report", metavar="FILE", help="write one HTML page with figures")
+
+
+def _run(options: Options, out: Stream, err: Stream) -> None:
+    """Run every policy; print a table or one JSON object."""
+    try:
+        rules = rules_of(options)
+        workload, scenario = scenario_of(options)
+        _prepare(options, workload)
+        _report_bad_lines(workload, err)
+        results = _results(options, scenario, rules, err)
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}") from error
+    except (InputError, ShareError) as error:
+        raise CliError(str(error)) from error
+    _write(scenario, results, options, out)
+
+
+def _report_bad_lines(workload: Workload, err: Stream) -> None:
+    if workload.bad:
+        first, count = workload.bad[0], len(workload.bad)
+        where = f"line {first.line}{first.field and ', ' + first.field}"
+        lines = "1 line is no job" if count == 1 else f"{count:,} lines are no jobs"
+        say(err, f"{lines}: {where} {first.reason}")
+
+
+def _results(
+    options: Options, scenario: Scenario, rules: Mapping[str, Rules], err: Stream
+) -> list[Result]:
+    results = [infinite(scenario, next(iter(rules.values())))] if options["floor"] else []
+    timed = bool(options["report"])
+    return results + [_result(scenario, one, err, timed=timed) for one in rules.values()]
+
+
+def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> Result:
+    began = time.process_time()
+    total, shown = len(scenario.workload.jobs), 0
+
+    def progress(done: int) -> None:
+        nonlocal shown
+        if err.isatty() and done * 50 // max(1, total) > shown:
+            shown = done * 50 // max(1, total)
+            bar = "#" * shown + "." * (50 - shown)
+            err.write(f"\r{rules.policy:<8} {bar} {done:,}/{total:,}")
+
+    timer = time.perf_counter if timed else None
+    outcome = run_policy(scenario, rules, timer=timer, progress=progress)
+    cpu_s = time.process_time() - began
+    if shown:
+        say(err, "")
+    if outcome.stranded:
+        count = len(outcome.stranded)
+        jobs = "1 job never ends" if count == 1 else f"{count:,} jobs never end"
+        say(err, f"{rules.policy}: {jobs}")
+    figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
+    return Result(
+        rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
+        len(outcome.books.jobs), outcome.decide_s, scenario.workload.tenants,
+    )  # fmt: skip
+
+
+def _write(scenario: Scenario, results: list[Result], options: Options, out: Stream) -> None:
+    name = Path(options["trace"]).name if options["trace"] else "synthetic"
+    name += f" {options['set']}" if options["set"] else ""
+    cluster = {
+        "nodes": len(scenario.cluster.nodes),
+        "gpus": scenario.cluster.capacity,
+        "partitions": len(scenario.partitions),
+    }
+    if options["jobs_out"]:
+        folder = Path(options["jobs_out"])
+        for result in results:
+            text = jobs_csv(result, dict(scenario.workload.tenants))
+            (folder / f"jobs_{result.policy}.csv").write_text(text)
+    if options["report"]:
+        title = f"{name} on {cluster['nodes']} nodes"
+        html = page(title, results, says=_how_run(options, cluster["gpus"]))
+        Path(options["report"]).write_text(html)
+    rows = [result.row() for result in results]
+    if options["json"]:
+        say(out, json.dumps({"trace": name, "cluster": cluster, "results": rows}))
+        return
+    for row in rows:
+        say(out, "  ".join(f"{key}={_short(value)}" for key, value in row.items()))
+
+
+def _how_run(options: Options, gpus: int) -> str:
+    """How the runs of a report were made."""
+    names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
+    settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
+    files = ("partitions", "speeds", "churn")
+    settings += [f"{name} {Path(options[name]).name}" for name in files if options[name]]
+    types = [options["gpu_types"]] if options["gpu_types"] else []
+    return f"{gpus:,} GPUs; {', '.join([*types, *settings, *options['option']])}."
+
+
+def _prepare(options: Options, workload: Workload) -> None:
+    """Open whatever will be written before a run that may take minutes."""
+    if options["workload_out"]:
+        Path(options["workload_out"]).write_text(workload_csv(workload))
+    if options["jobs_out"]:
+        Path(options["jobs_out"]).mkdir(parents=True, exist_ok=True)
+    if options["report"]:
+        with Path(options["report"]).open("a"):
+            pass
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:12]
+
+
+SIMULATE = CoreCommand(
+    "simulate",
+    "Simulate a trace under one or more policies; needs no database.",
+    _add_arguments,
+    _run,
+)

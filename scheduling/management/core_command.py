@@ -1,0 +1,33 @@
+"""A command of the core library, as `manage.py` offers it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from evenshare_core.cli.command import CliError, CoreCommand
+
+
+class LibraryCommand(BaseCommand):
+    """Runs `command`: the same options and output as `evenshare-core` has, and no database."""
+
+    command: ClassVar[CoreCommand]
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take what the library takes."""
+        self.command.add_arguments(parser)
+
+    def handle(self, **options: Any) -> None:
+        """Run it; it ends its own lines, Django those of its errors."""
+        streams = (self.stdout, self.stderr)
+        endings = [stream.ending for stream in streams]
+        self.stdout.ending = self.stderr.ending = ""
+        try:
+            self.command.run(options, self.stdout, self.stderr)
+        except CliError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            for stream, ending in zip(streams, endings, strict=True):
+                stream.ending = ending
