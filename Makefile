@@ -3,13 +3,18 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: run test lint bench soak clean lock core dev
+.PHONY: run test test-fast lint bench soak clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
 
+# Spread over processes by tests/spread.py; `ARGS=-n0` keeps all in one.
 test: dev
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n auto $(ARGS)
+
+# No server, no browser, no process tree.
+test-fast: dev
+	@$(RUN) -m pytest -n auto -m "fast and not soak" tests/architecture tests/papers tests/unit $(ARGS)
 
 lint: dev
 	@$(RUN) -m ruff check .

@@ -107,7 +107,17 @@ def _name_database(services: Services, name: str) -> None:
 SERVICES = _announce()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """After the fixtures, and in a process of pytest-xdist before it reports that it is done.
+
+    From then on it has a few seconds until it is interrupted.
+    """
+    SERVICES.stop()
+
+
 def pytest_unconfigure() -> None:
+    """A run that ended before it had a session has a folder all the same."""
     SERVICES.stop()
 
 

@@ -137,7 +137,7 @@ PLANTED = [
 
 
 class TestAPlantedViolation:
-    @pytest.mark.parametrize(("change", "name", "line"), PLANTED, ids=str)
+    @pytest.mark.parametrize(("change", "name", "line"), PLANTED)
     def test_turns_the_page_and_the_metric_red(
         self, there: Stage, client: Client, change: Change, name: Property, line: str
     ) -> None:

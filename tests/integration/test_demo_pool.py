@@ -17,7 +17,8 @@ import psycopg
 import pytest
 from redis import Redis
 
-from tests.integration.tree import ROOT, RunningTree, free_port
+from tests.integration.tree import ROOT, RunningTree
+from tests.ports import free_port
 from tests.tools import eventually
 
 STORED = (

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local_world import processes_below
-from tests.integration.tree import ROOT, RunningTree, free_port
+from tests.integration.tree import ROOT, RunningTree
+from tests.ports import free_port
 from tests.tools import eventually
 
 pytestmark = pytest.mark.skipif(

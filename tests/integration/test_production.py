@@ -31,8 +31,8 @@ from deploy import healthcheck
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database, drop_database
 from portal.embedded.valkey import find_program
 from tests.architecture.sources import ROOT, files, name_of
-from tests.integration.tree import free_port
 from tests.plugin import Services
+from tests.ports import free_port
 from tests.tools import eventually, require_tool
 
 DATABASE = "evenshare_production"

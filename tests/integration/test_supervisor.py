@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from redis import Redis
 
-from tests.integration.tree import RunningTree, free_port
+from tests.integration.tree import RunningTree
+from tests.ports import free_port
 from tests.tools import eventually
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")

@@ -5,7 +5,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -105,9 +104,3 @@ def processes_of(data: Path) -> dict[int, str]:
         if (marked or any(place in line for place in places)) and alive(int(entry.name)):
             found[int(entry.name)] = line
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

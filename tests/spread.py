@@ -1,0 +1,105 @@
+"""How a run is spread over processes, which tests are fast, and what goes first.
+
+`make test` starts a process per core and one more, since tests wait about as often as they
+work. Each process has servers, databases, ports and folders of its own (tests/plugin.py). A
+class, or what stands outside of classes in a file, goes to one process as a whole, so that
+what its tests share is made once; the files below are the exceptions. Fast tests go first,
+because they answer soonest; then what takes longest, so that nobody waits for it at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+MOST_PROCESSES = 9
+# A test in here that asks for no server is fast: `make test-fast` runs those alone.
+FAST = ("tests/architecture/", "tests/papers/", "tests/unit/")
+# Files in there that start processes or environments, or simulate for seconds.
+NOT_FAST = (
+    "tests/unit/client/test_install.py",
+    "tests/unit/client/test_lease.py",
+    "tests/unit/portal/test_checks.py",
+)
+# What all tests of these files share is dear: a portal of four processes, a restored backup.
+TOGETHER = ("tests/integration/test_production.py", "tests/integration/test_backup_restore.py")
+# Each test of these files is long enough to be sent on its own.
+APART = (
+    "tests/functional/test_api_schema.py",
+    "tests/functional/test_matrix.py",
+    "tests/integration/test_fault_matrix.py",
+    "tests/mutants/test_mutants.py",
+    "tests/simulation/test_live_equals_simulated.py",
+    "tests/simulation/test_loop.py",
+)
+FIRST = (
+    "tests/integration/test_demo_pool.py",
+    "tests/integration/test_supervisor.py",
+    "tests/simulation/test_live_equals_simulated.py",
+    "tests/functional/test_matrix.py",
+    "tests/functional/test_cli.py",
+    "tests/functional/test_api_schema.py",
+    "tests/integration/test_production.py",
+    "tests/integration/test_local_executor_tree.py",
+    "tests/integration/test_mixed_pool.py",
+    "tests/simulation/test_simulator.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is fast, before `-m` chooses."""
+    if item.nodeid.startswith(FAST) and not item.nodeid.startswith(NOT_FAST) and not served(item):
+        item.add_marker("fast")
+
+
+def served(item: pytest.Item) -> bool:
+    """Whether a test asks for a server, by a fixture or by pytest-django's mark."""
+    names = getattr(item, "fixturenames", ())
+    return "services" in names or item.get_closest_marker("django_db") is not None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put them into the order of the run; those of one rank stay as they stand."""
+    items.sort(key=rank)
+
+
+def rank(item: pytest.Item) -> int:
+    """Fast ones first, then the files that take longest, the longest first."""
+    if item.get_closest_marker("fast"):
+        return -1
+    path = item.nodeid.partition("::")[0]
+    return FIRST.index(path) if path in FIRST else len(FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """What `-n auto` means, unless the variable of pytest-xdist says it."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min((cores or 1) + 1, MOST_PROCESSES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
+    """Spread by `unit`, in our own order; any other `--dist` than its default is obeyed."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    # Not imported above: it is there only where tests are spread.
+    scheduling = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduling._split_scope = unit
+    return scheduling
+
+
+def unit(nodeid: str) -> str:
+    """What is sent to one process as a whole."""
+    path = nodeid.partition("::")[0]
+    if path in TOGETHER:
+        return path
+    return nodeid if path in APART else nodeid.partition("[")[0].rpartition("::")[0]
