@@ -5,7 +5,7 @@ The table is append-only: Postgres refuses UPDATE, DELETE and TRUNCATE (migratio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,3 +83,9 @@ def audit_page(
         rows = rows.filter(pk__lt=before_id)
     page = list(rows[: limit + 1])
     return page[:limit], page[limit - 1].pk if len(page) > limit else None
+
+
+def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:
+    """Return the newest record of some actions on a subject, or None. One query."""
+    rows = AuditRecord.objects.filter(subject=subject, action__in=actions)
+    return rows.order_by("-id").first()

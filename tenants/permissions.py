@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tenants.models import Membership, User
-from tenants.selectors import Access
+from tenants.selectors.access import Access
 
 Role, SiteRole = Membership.Role, User.SiteRole
 

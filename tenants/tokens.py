@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from tenants.models import ApiToken, User
 from tenants.scopes import site_scope
-from tenants.selectors import Access, MembershipFacts
+from tenants.selectors.access import Access, MembershipFacts
 
 PREFIX = "es_"
 SECRET_BYTES = 32

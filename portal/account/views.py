@@ -12,10 +12,8 @@ from django.views.decorators.http import require_POST
 
 from portal.demo.people import DEMO_PEOPLE
 from portal.site.access import demo_only
-from tenants.models import User
+from tenants.selectors.people import find_active_person
 from tenants.services.tenants import DEMO_PASSWORD
-
-# Door of the demo -> who walks in.
 
 login_page = LoginView.as_view(
     template_name="account/login.html",
@@ -32,7 +30,7 @@ logout_page = LogoutView.as_view()
 @require_POST
 def demo_login(request: HttpRequest, role: str) -> HttpResponse:
     """Sign in as one of the demo's people, without a password."""
-    person = User.objects.filter(username=DEMO_PEOPLE.get(role, ""), is_active=True).first()
+    person = find_active_person(DEMO_PEOPLE.get(role, ""))
     if person is None:
         raise Http404
     login(request, person, backend="django.contrib.auth.backends.ModelBackend")

@@ -17,7 +17,7 @@ from portal.site.access import access, pool_of_page
 from portal.site.context import replay_command
 from scheduling.selectors.lines import pool_so_far
 from tenants.scopes import site_scope
-from tenants.selectors import Access, home_of
+from tenants.selectors.access import Access, home_of
 
 
 @require_safe

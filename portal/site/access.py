@@ -18,7 +18,9 @@ from scheduling.selectors.lines import PoolFacts, first_pool_id, pool_facts, poo
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_pool, may_in_tenant
 from tenants.scopes import site_scope
-from tenants.selectors import Access, access_of, find_tenant, pool_tenants, pools_of
+from tenants.selectors.access import Access, access_of
+from tenants.selectors.quotas import pool_tenants, pools_of
+from tenants.selectors.tenants import find_tenant
 
 View = Callable[..., HttpResponseBase]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenants.models import Tenant
 from tenants.permissions import Action, may_in_tenant
-from tenants.selectors import Access
+from tenants.selectors.access import Access
 
 EXAMPLE = ["python", "examples/train.py"]
 

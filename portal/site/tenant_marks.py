@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from portal.charts.tenants import OTHERS, TenantMark, group_small
+from portal.charts.tenants import MARKS, OTHERS, TenantMark, group_small
 from scheduling.selectors.visibility import VisibleTenant
+from tenants.models import Tenant
 
 HIDDEN = TenantMark("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
@@ -16,6 +17,11 @@ def mark_of(seen: VisibleTenant | None) -> TenantMark:
     if seen is None:
         return HIDDEN
     return TenantMark(seen.name, seen.swatch, seen.initials, you=seen.you)
+
+
+def tenant_badge(tenant: Tenant) -> TenantMark:
+    """The mark of a tenant for those who see all tenants."""
+    return TenantMark(tenant.name, tenant.swatch % MARKS, tenant.initials)
 
 
 def map_marks(seen: Iterable[VisibleTenant], use: Mapping[int, int]) -> dict[int, TenantMark]:

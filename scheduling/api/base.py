@@ -16,7 +16,7 @@ from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Tenant
 from tenants.permissions import SITE_ACTIONS, Action, may_in_pool
 from tenants.scopes import site_scope
-from tenants.selectors import pool_tenants, pools_of
+from tenants.selectors.quotas import pool_tenants, pools_of
 
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
 

@@ -23,7 +23,7 @@ from tenants.audit import Actor
 from tenants.models import Tenant
 from tenants.permissions import Action
 from tenants.scopes import site_scope
-from tenants.selectors import pools_of
+from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
 SPEED = r"^[0-9]+\.[0-9]{3}$"

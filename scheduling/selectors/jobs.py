@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q
 
-from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.reasons import Why, why
 from scheduling.selectors.replay import ReplayError, round_decision
@@ -137,6 +137,22 @@ def find_job(uid: UUID) -> Job | None:
         .filter(uid=uid)
         .first()
     )
+
+
+def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
+    """Return a tenant's job with its pool and job type, or None. One query."""
+    rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)
+    return rows.select_related("pool", "profile").first()
+
+
+def submitted_duration_us(job: Job) -> int | None:
+    """How long its submitter said that the virtual executor shall run a job. One query.
+
+    None where nobody said it, and for jobs of a trace: what no portal knows beforehand.
+    """
+    if job.source == "trace":
+        return None
+    return VirtualWork.objects.filter(job=job).values_list("duration_us", flat=True).first()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,21 @@ def pool_id_named(name: str) -> int | None:
     return Pool.objects.filter(name=name).values_list("id", flat=True).first()
 
 
+def find_pool(pool_id: int) -> Pool | None:
+    """Return a pool's row, or None. One query."""
+    return Pool.objects.filter(pk=pool_id).first()
+
+
+def all_pool_names() -> list[str]:
+    """Return the names of all pools, oldest first. One query."""
+    return list(Pool.objects.order_by("id").values_list("name", flat=True))
+
+
+def all_books() -> list[str]:
+    """Return the books that the pools charge to. One query."""
+    return list(Pool.objects.values_list("book", flat=True).distinct())
+
+
 def first_pool_id() -> int | None:
     """Return the oldest pool: what a visitor of the demo is shown."""
     return Pool.objects.order_by("id").values_list("id", flat=True).first()

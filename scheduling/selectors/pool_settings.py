@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from django.db.models import QuerySet
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import OptionError
@@ -38,13 +39,22 @@ def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
     if pool is None:
         return None
     clock = clocks.get(pool_id=pool.pk)
-    set_ = {
-        row.gpu_type.name: row
-        for row in rows.filter(pool=pool).select_related("gpu_type").order_by("id")
-    }
-    kinds = GpuType.objects.filter(node__pool=pool).distinct().order_by("rank", "name")
-    prices = {kind.name: set_.get(kind.name) or PriceSetting(gpu_type=kind) for kind in kinds}
-    return PoolSettings(pool, clock, read_options(pool), prices)
+    return PoolSettings(pool, clock, read_options(pool), _prices(pool.pk, rows))
+
+
+def price_settings(pool_id: int) -> dict[str, PriceSetting]:
+    """Return the price setting of each GPU type that a pool has nodes of, slowest type first.
+
+    A type whose price nobody has set has the default. Two queries.
+    """
+    return _prices(pool_id, PriceSetting.objects.all())
+
+
+def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSetting]:
+    in_pool = rows.filter(pool_id=pool_id).select_related("gpu_type").order_by("id")
+    set_by_name = {row.gpu_type.name: row for row in in_pool}
+    types = GpuType.objects.filter(node__pool_id=pool_id).distinct().order_by("rank", "name")
+    return {one.name: set_by_name.get(one.name) or PriceSetting(gpu_type=one) for one in types}
 
 
 def read_options(pool: Pool) -> dict[str, Any]:

@@ -63,6 +63,11 @@ def rounds_page(
     )
 
 
+def find_round(pool_id: int, number: int) -> Round | None:
+    """Return one round of a pool, or None. One query."""
+    return Round.objects.filter(pool_id=pool_id, number=number).first()
+
+
 @dataclass(frozen=True, slots=True)
 class JobRef:
     """A job that the viewer may know."""

@@ -13,7 +13,7 @@ from django.db.models import Min
 
 from scheduling.models import Pool
 from tenants.models import Quota, Tenant, User
-from tenants.selectors import Access
+from tenants.selectors.access import Access
 
 MARKS = 16
 

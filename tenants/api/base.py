@@ -12,7 +12,8 @@ from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope
-from tenants.selectors import Access, access_of, find_tenant
+from tenants.selectors.access import Access, access_of
+from tenants.selectors.tenants import find_tenant
 from tenants.tokens import Bearer
 
 

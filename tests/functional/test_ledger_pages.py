@@ -13,7 +13,7 @@ from billing.selectors import ledger_row
 from portal.ledger.text import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
-from tenants.selectors import access_of
+from tenants.selectors.access import access_of
 from tests.functional.pool_stage import Stage, settled_stage, stage
 
 

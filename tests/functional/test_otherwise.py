@@ -16,7 +16,7 @@ from scheduling.selectors.replay import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.scopes import site_scope
-from tenants.selectors import access_of
+from tenants.selectors.access import access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 

@@ -10,7 +10,7 @@ from scheduling.models import Node
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
-from tenants.selectors import Access, access_of
+from tenants.selectors.access import Access, access_of
 from tests.functional.pool_stage import Stage, headline, settled_stage, stage
 
 

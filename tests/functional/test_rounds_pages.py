@@ -13,7 +13,7 @@ from scheduling.selectors.replay import ReplayError
 from scheduling.selectors.rounds import round_view, rounds_page
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
-from tenants.selectors import access_of
+from tenants.selectors.access import access_of
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 
 

@@ -33,7 +33,7 @@ from scheduling.tasks import run_round
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Membership, User
-from tenants.selectors import Access
+from tenants.selectors.access import Access
 from tenants.services.people import (
     add_member,
     create_user,

@@ -28,7 +28,7 @@ from scheduling.selectors.lines import PoolFacts, pool_facts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors import pools_of
+from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
 # The price that held at the submission was posted some rounds before.

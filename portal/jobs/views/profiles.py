@@ -25,7 +25,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors import pools_of
+from tenants.selectors.quotas import pools_of
 
 SPEED = "speed-"
 

@@ -29,8 +29,7 @@ from portal.jobs.submit_context import (
 from portal.site.access import View, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
-from scheduling.models import VirtualWork
-from scheduling.selectors.jobs import pool_names
+from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import Offer, pool_offer
 from scheduling.selectors.prospects import Prospect, prospects
@@ -41,7 +40,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors import pools_of
+from tenants.selectors.quotas import pools_of
 
 SECOND_US = 1_000_000
 _KEY = re.compile(r"[0-9a-f-]{36}")
@@ -166,13 +165,11 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
     except ValueError:
         raise Http404 from None
     with tenant_scope(tenant.pk):
-        job = tenant.jobs.select_related("pool", "profile").filter(uid=uid).first()
+        job = find_tenant_job(tenant.pk, uid)
         if job is None:
             raise Http404
-        work = VirtualWork.objects.filter(job=job).first()
-    # How long a job of a trace runs is what no portal knows beforehand.
-    told = work is not None and job.source != "trace"
-    seconds = work.duration_us // SECOND_US if work is not None and told else None
+        duration_us = submitted_duration_us(job)
+    seconds = None if duration_us is None else duration_us // SECOND_US
     return draft_of(job_spec(job, duration_s=seconds))
 
 

@@ -6,13 +6,16 @@ It stands in the outermost app because it reads clocks and nodes, which tenants 
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.operate.quota_pools import pools_today, types_by_name
+from scheduling.engine.clock import read_clock
+from scheduling.selectors.capacity import gpu_type_ids
+from scheduling.selectors.quotas import pools_today
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
@@ -43,7 +46,7 @@ class Command(BaseCommand):
         try:
             lines = _read(name)
             with site_scope():
-                pools, types = _pools(lines, options["pool"]), types_by_name()
+                pools, types = _pools(lines, options["pool"]), gpu_type_ids()
                 plan = plan_quota_sync(lines, pools, types)
             if options["apply"]:
                 actor = _actor(options["user"])
@@ -95,7 +98,8 @@ def _read(name: str) -> list[QuotaLine]:
 
 def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
     """The pools that the file speaks of; a file without rows speaks of the named one."""
-    pools = pools_today([only] if only else {line.name[1] for line in lines})
+    names = [only] if only else {line.name[1] for line in lines}
+    pools = pools_today(names, pool_now=_pool_now)
     if only and only not in pools:
         raise CommandError(f"there is no pool {only}")
     return pools
@@ -129,3 +133,7 @@ def _terms(terms: Terms) -> str:
     limits = (("borrows", terms.borrow_limit), ("lends", terms.lend_limit))
     told = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
     return f"{terms.gpus} {terms.mode}{told}"
+
+
+def _pool_now(pool_id: int) -> datetime:
+    return read_clock(pool_id).pool_at

@@ -17,7 +17,13 @@ from portal.charts.page import NavItem
 from portal.site.access import about, access, signed_in
 from portal.site.request_id import request_id_of
 from scheduling.models import Pool
-from scheduling.selectors.lines import PoolFacts, pool_facts, pool_id_named
+from scheduling.selectors.lines import (
+    PoolFacts,
+    all_pool_names,
+    find_pool,
+    pool_facts,
+    pool_id_named,
+)
 from tenants.audit import Actor
 from tenants.input.errors import invalid
 from tenants.models import User
@@ -84,10 +90,11 @@ def pool_of_console(request: HttpRequest, name: str) -> tuple[PoolFacts, Pool]:
     with site_scope():
         pool_id = pool_id_named(name)
         facts = pool_facts(pool_id) if pool_id is not None else None
-        if facts is None:
-            raise Http404
-        about(request).pool = facts
-        return facts, Pool.objects.get(pk=facts.id)
+        pool = find_pool(facts.id) if facts is not None else None
+    if facts is None or pool is None:
+        raise Http404
+    about(request).pool = facts
+    return facts, pool
 
 
 def page(
@@ -95,7 +102,7 @@ def page(
 ) -> HttpResponse:
     """Render a page of the console with its own menu; `key` is its entry there."""
     with site_scope():
-        names = list(Pool.objects.order_by("id").values_list("name", flat=True))
+        names = all_pool_names()
     pool = context.get("pool")
     entries = [
         NavItem("queue", "Queue", reverse("operate")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.contrib import messages
-from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -13,11 +12,11 @@ from portal.operate.text.queue import queue
 from portal.operate.views.console import actor_of, console_act, console_read, page
 from portal.site.clocks import pool_now
 from portal.site.context import line_of
-from scheduling.models import Job
+from scheduling.selectors.jobs import find_job
 from scheduling.selectors.operate import all_pools
 from scheduling.services.operate import release_job
-from tenants.models import Tenant
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import tenant_sizes
 
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
@@ -29,11 +28,7 @@ def home(request: HttpRequest) -> HttpResponse:
         pools = all_pools()
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
         things = queue(pools, now)
-        tenants = list(
-            Tenant.objects.annotate(
-                people=Count("memberships", distinct=True),
-            ).order_by("slug")
-        )
+        tenants = tenant_sizes()
     count = len(things)
     context = {
         "things": things,
@@ -49,7 +44,7 @@ def home(request: HttpRequest) -> HttpResponse:
 def release(request: HttpRequest, uid: UUID) -> HttpResponse:
     """Let a job that was set aside take part in rounds again."""
     with site_scope():
-        job = Job.objects.filter(uid=uid).first()
+        job = find_job(uid)
     if job is None:
         raise Http404
     release_job(actor=actor_of(request), job=job)

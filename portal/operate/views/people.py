@@ -9,6 +9,7 @@ from portal.site.forms import Field, text
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
 from tenants.scopes import site_scope
+from tenants.selectors.people import people_listed
 from tenants.services.people import create_user
 
 SITE_ROLES = tuple(
@@ -35,9 +36,7 @@ def people(request: HttpRequest) -> HttpResponse:
         except InvalidInputError as error:
             errors = error.by_field
     with site_scope():
-        found = User.objects.filter(is_active=True).order_by("username")
-        count = found.count()
-        users = list(found.prefetch_related("memberships__tenant")[:LISTED])
+        users, count = people_listed(limit=LISTED)
     typed = request.POST if errors else {}
     context = {
         "users": users,

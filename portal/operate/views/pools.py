@@ -29,7 +29,8 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, text, whole
-from scheduling.models import GpuType, Pool, PriceSetting
+from scheduling.models import Pool
+from scheduling.selectors.pool_settings import price_settings
 from scheduling.services import operate as change
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
@@ -97,13 +98,9 @@ class PriceRow:
 
 def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceRow]:
     with site_scope():
-        types = GpuType.objects.filter(node__pool=pool).distinct().order_by("rank", "name")
-        rows = PriceSetting.objects.filter(pool=pool).select_related("gpu_type")
-        settings_of = {row.gpu_type.name: row for row in rows}
-        names = [kind.name for kind in types]
+        rows = price_settings(pool.pk)
     found = []
-    for name in names:
-        row = settings_of.get(name) or PriceSetting(gpu_type=GpuType(name=name))
+    for name, row in rows.items():
         typed = request.POST if errors and text(request.POST, "gpu_type") == name else {}
         base = text(typed, "base") or f"{row.base:f}"
         theta = text(typed, "theta") or f"{row.theta:f}"

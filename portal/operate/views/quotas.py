@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from django.contrib import messages
-from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from portal.charts.tenants import TenantMark
 from portal.operate.forms.quotas import (
     MODES,
     NAMES,
@@ -32,14 +30,17 @@ from portal.operate.text.impact import Preview, preview
 from portal.operate.views.console import actor_of, console, console_act, page, pool_of_console
 from portal.site.clocks import pool_now
 from portal.site.forms import instant_text, text, whole
+from portal.site.tenant_marks import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
-from scheduling.models import GpuType, Node
+from scheduling.selectors.capacity import type_capacities
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services.quota_impact import quota_impact
+from tenants.audit import last_record
 from tenants.input.errors import InvalidInputError
-from tenants.models import AuditRecord, Tenant
+from tenants.models import AuditRecord
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import all_tenants
 from tenants.services.quotas import (
     SAVED,
     UNDONE,
@@ -91,26 +92,13 @@ def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
     with site_scope():
         sheet = Sheet(
             periods=quota_periods(facts.id, now.pool_at),
-            types=_types(facts.id),
-            tenants=_tenants(),
+            types={one.id: (one.name, one.gpus) for one in type_capacities(facts.id)},
+            tenants={one.pk: (one.slug, tenant_badge(one)) for one in all_tenants()},
             now=now.pool_at,
             since=since,
         )
         basis = basis_of(facts.id, now.pool_at)
     return Desk(facts, now, sheet, typed, basis, _added(request, sheet), errors)
-
-
-def _types(pool_id: int) -> dict[int, tuple[str, int]]:
-    """GPU types of the pool with the GPUs of nodes that are up."""
-    up = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
-    capacity = dict(up.values_list("gpu_type").annotate(Sum("gpus")))
-    kinds = GpuType.objects.filter(node__pool_id=pool_id).distinct().order_by("rank", "name")
-    return {kind.pk: (kind.name, capacity.get(kind.pk, 0)) for kind in kinds}
-
-
-def _tenants() -> dict[int, tuple[str, TenantMark]]:
-    rows = Tenant.objects.order_by("id")
-    return {row.pk: (row.slug, TenantMark(row.name, row.swatch % 16, row.initials)) for row in rows}
 
 
 def _added(request: HttpRequest, sheet: Sheet) -> list[Key]:
@@ -215,11 +203,7 @@ def _show(request: HttpRequest, desk: Desk) -> HttpResponse:
 def _undoable(facts: PoolFacts) -> AuditRecord | None:
     """The last saved change, as long as no round has passed since."""
     with site_scope():
-        last = (
-            AuditRecord.objects.filter(subject=f"pool {facts.name}", action__in=(SAVED, UNDONE))
-            .order_by("-id")
-            .first()
-        )
+        last = last_record(f"pool {facts.name}", (SAVED, UNDONE))
         if last is None or last.action != SAVED:
             return None
         return last if last.after["next_round"] == next_number(facts.id) else None

@@ -10,7 +10,6 @@ from django.shortcuts import redirect
 
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.compare import bar
-from portal.charts.tenants import TenantMark
 from portal.operate.settings_form import option_fields, options_typed
 from portal.operate.text.simulation import told
 from portal.operate.views.console import (
@@ -23,12 +22,13 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import clocks
 from portal.site.forms import text, whole
+from portal.site.tenant_marks import tenant_badge
 from scheduling.models import Pool, Simulation
 from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
 from scheduling.services.simulations import HOURS, cancel_simulation, request_simulation
 from tenants.input.errors import InvalidInputError
-from tenants.models import Tenant
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import all_tenants
 
 KEY = "simulations"
 # State -> kind of its mark, its word in lists.
@@ -94,8 +94,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     facts, pool = pool_of_console(request, name)
     with site_scope():
         row = simulation_of(pool.pk, number)
-        rows = Tenant.objects.all()
-        marks = {one.pk: TenantMark(one.name, one.swatch % 16, one.initials) for one in rows}
+        marks = {one.pk: tenant_badge(one) for one in all_tenants()}
     if row is None:
         raise Http404
     found = told(row, marks) if row.state == Simulation.State.DONE else None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.operate.views.console import actor_of, console, page
 from portal.site.forms import Field, text
-from scheduling.models import Pool
+from scheduling.selectors.lines import all_books
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.models import Membership, Tenant
 from tenants.scopes import site_scope
-from tenants.selectors import find_tenant
+from tenants.selectors.people import members_of
+from tenants.selectors.tenants import find_tenant, tenant_sizes
 from tenants.services.people import add_member, open_tenant, remove_member, set_member_role
 
 Role = Membership.Role
@@ -26,7 +26,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
     errors: dict[str, str] = {}
     if request.method == "POST":
         with site_scope():
-            books = list(Pool.objects.values_list("book", flat=True).distinct())
+            books = all_books()
         try:
             tenant = open_tenant(
                 actor=actor_of(request),
@@ -41,12 +41,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
             messages.success(request, f"Created {tenant.name}. Now add its people and its quota.")
             return redirect("operate-tenant", tenant.slug)
     with site_scope():
-        tenants = list(
-            Tenant.objects.annotate(
-                people=Count("memberships"),
-                managers=Count("memberships", filter=Q(memberships__role=Role.MANAGER)),
-            ).order_by("slug")
-        )
+        tenants = tenant_sizes()
     posted = request.POST
     fields = [
         Field(name, label, text(posted, name), hint=hint, error=errors.get(name, ""), required=True)
@@ -81,11 +76,7 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             return redirect("operate-tenant", slug)
     with site_scope():
-        memberships = list(
-            Membership.objects.filter(tenant=tenant)
-            .select_related("user")
-            .order_by("user__username")
-        )
+        memberships = members_of(tenant)
     adding = request.POST.get("do") == "add"
     typed = request.POST if adding else {}
     context = {

@@ -13,9 +13,9 @@ from evenshare_core.domain.profiles import PLAIN_MILLI
 from portal.rounds.text.counterfactual import counterfactual_body
 from portal.site.access import access, pool_or_404, signed_in
 from scheduling.api.rate import Buckets
-from scheduling.models import Round
 from scheduling.selectors.counterfactual import TooLargeError, otherwise
 from scheduling.selectors.replay import ReplayError
+from scheduling.selectors.rounds import find_round
 from scheduling.selectors.visibility import read_visibility
 from tenants.api.problems import Problem
 from tenants.scopes import site_scope
@@ -34,7 +34,7 @@ def otherwise_page(request: HttpRequest, name: str, number: int) -> HttpResponse
     facts = pool_or_404(request, name)
     viewer = access(request)
     with site_scope():
-        round_ = Round.objects.filter(pool_id=facts.id, number=number).first()
+        round_ = find_round(facts.id, number)
         visibility = read_visibility(facts.id, viewer)
     if round_ is None:
         raise Http404

@@ -1,10 +1,10 @@
-"""Reads about tenants and people. Nothing here writes."""
+"""Who asks: a person with their roles. Nothing here writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenants.models import Membership, Quota, Tenant, User
+from tenants.models import Membership, User
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +61,3 @@ def home_of(username: str) -> MembershipFacts | None:
     """Return the tenant that a person sees first, by their login name."""
     user = User.objects.filter(username=username).first()
     return access_of(user).home if user else None
-
-
-def find_tenant(slug: str) -> Tenant | None:
-    """Return the tenant of that slug, or None."""
-    return Tenant.objects.filter(slug=slug).first()
-
-
-def tenant_names() -> dict[int, str]:
-    """Names of all tenants by id, in the stable order that gives them their marks."""
-    return dict(Tenant.objects.order_by("id").values_list("id", "slug"))
-
-
-def pool_tenants(pool_id: int) -> frozenset[int]:
-    """Ids of the tenants that have or had quota in a pool."""
-    rows = Quota.objects.filter(pool_id=pool_id).values_list("tenant_id", flat=True)
-    return frozenset(rows.distinct())
-
-
-def pools_of(tenant_id: int) -> list[int]:
-    """Ids of the pools in which a tenant has or had quota, oldest first."""
-    rows = Quota.objects.filter(tenant_id=tenant_id).values_list("pool_id", flat=True)
-    return list(rows.distinct().order_by("pool_id"))

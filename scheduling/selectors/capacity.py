@@ -1,0 +1,32 @@
+"""GPUs of nodes that are up, by type: what quotas are scaled to, and sums are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Q, Sum
+
+from scheduling.models import GpuType, Node
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCapacity:
+    """A GPU type that a pool has nodes of: GPUs of those that are up, 0 where all are off."""
+
+    id: int
+    name: str
+    gpus: int
+
+
+def type_capacities(pool_id: int) -> list[TypeCapacity]:
+    """Return a pool's GPU types, slowest first, with their GPUs that are up. One query."""
+    types = GpuType.objects.filter(node__pool_id=pool_id).annotate(
+        up=Sum("node__gpus", filter=Q(node__state=Node.State.UP))
+    )
+    rows = types.order_by("rank", "name").values_list("id", "name", "up")
+    return [TypeCapacity(id_, name, gpus or 0) for id_, name, gpus in rows]
+
+
+def gpu_type_ids() -> dict[str, int]:
+    """Return the ids of all GPU types by name. One query."""
+    return dict(GpuType.objects.values_list("name", "id"))

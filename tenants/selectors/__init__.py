@@ -1,0 +1,1 @@
+"""What pages and the API read of people, tenants and quotas. Nothing here writes."""

@@ -1,0 +1,47 @@
+"""Pages ask selectors: no query is made in portal, but by what looks after the site itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from .sources import ROOT, imported_modules, name_of, python_files, tree
+
+# They watch tables as such, or fill them for the demo.
+MAY_ASK = (
+    *("portal/demo/", "portal/management/"),
+    *("portal/site/checks.py", "portal/site/prepare.py", "portal/site/health.py"),
+    "portal/site/metrics.py",
+)
+QUERIES = {
+    *("objects", "select_related", "prefetch_related", "annotate", "aggregate", "values_list"),
+    *("exclude", "order_by", "in_bulk", "bulk_create", "get_or_create", "update_or_create"),
+}
+REGISTER = "register.filter"  # of a template tag
+BUILDERS = ("django.db.models", "django.db.connection")
+
+
+def pages() -> list[Path]:
+    return [path for path in python_files("portal/") if not name_of(path).startswith(MAY_ASK)]
+
+
+def queries(path: Path) -> list[str]:
+    """Attributes that only querysets and managers have, and imports of what queries are made of."""
+    asked = [
+        f"line {node.lineno}: .{node.attr}"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and (node.attr in QUERIES or (node.attr == "filter" and ast.unparse(node) != REGISTER))
+    ]
+    return asked + [name for name in imported_modules(path) if name.startswith(BUILDERS)]
+
+
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_no_view_queries_a_table(path: Path) -> None:
+    assert queries(path) == []
+
+
+def test_the_check_sees_a_query() -> None:
+    assert queries(ROOT / "tenants" / "selectors" / "tenants.py")
