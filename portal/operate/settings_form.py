@@ -1,17 +1,12 @@
-"""The form of a pool's settings: lengths, visibility, and a policy's options by their schema."""
+"""The form of a pool's settings: lengths, visibility, and a policy's own options."""
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Type, type_info
-
 from evenshare_core.policies import registry
-from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.options import Option, OptionError, describe_options
 from portal.site.forms import Field, text, whole
 from scheduling.models import Pool
 from scheduling.services.operate import LENGTHS
@@ -27,7 +22,6 @@ LABELS = {
         "How long jobs run on past their lease while no round is decided.",
     ),
 }
-_SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
 
 
 def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, str]) -> list[Field]:
@@ -64,6 +58,13 @@ def lengths_typed(posted: Mapping[str, str]) -> dict[str, int | None]:
     return {name: whole(posted.get(name)) for name in LENGTHS}
 
 
+def policy_choices() -> tuple[tuple[str, str], ...]:
+    """Every policy with its title, by name."""
+    return tuple(
+        (name, f"{name}: {policy.title}") for name, policy in sorted(registry.POLICIES.items())
+    )
+
+
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
@@ -74,71 +75,37 @@ def option_fields(
     """
     kind = registry.policy(policy).options_type
     try:
-        present = msgspec.to_builtins(registry.options(policy, dict(stored)))
+        present = registry.options(policy, dict(stored))
     except OptionError:
-        present = msgspec.to_builtins(kind())
-    words = dict(option_words(kind))
+        present = kind()
     return [
-        _field(name, type_, present[name], words.get(name, ""), posted=posted, errors=errors)
-        for name, type_ in option_types(kind).items()
+        _field(
+            option, getattr(present, option.name), posted, errors.get(f"options.{option.name}", "")
+        )
+        for option in describe_options(kind)
     ]
 
 
-def option_types(kind: type[msgspec.Struct]) -> dict[str, Type]:
-    """The types of a policy's options, with their bounds."""
-    info = type_info(kind)
-    assert isinstance(info, msgspec.inspect.StructType)  # noqa: S101 - narrows; options are structs
-    return {field.encode_name: field.type for field in info.fields}
-
-
-def option_words(kind: type) -> Iterator[tuple[str, str]]:
-    """What the docstring says of each option: its own sentence, or the clause that names it."""
-    told = " ".join((inspect.getdoc(kind) or "").split())
-    for sentence in _SENTENCE.split(told):
-        for name in re.findall(r"`(\w+)`", sentence):
-            own = re.match(rf"`{name}`: (.*)", sentence)
-            yield name, (own[1] if own else _clause(sentence, name)).replace("`", "")
-
-
-def _clause(sentence: str, name: str) -> str:
-    """ "a `x` for y, `z` per w" -> "for y" of x."""
-    clauses = re.split(r"(?<=[,:]) ", sentence)
-    found = next(clause for clause in clauses if f"`{name}`" in clause)
-    return found.removeprefix(f"`{name}`").strip(" ,:.") + "."
-
-
-def _field(
-    name: str,
-    kind: Type,
-    present: object,
-    words: str,
-    *,
-    posted: Mapping[str, str],
-    errors: Mapping[str, str],
-) -> Field:
-    key = OPTION + name
-    shape, bounds, shown = "text", "", str(present)
+def _field(option: Option, present: object, posted: Mapping[str, str], error: str) -> Field:
+    key = OPTION + option.name
+    shape, bounds, shown = "number", "", str(present)
     choices: tuple[tuple[str, str], ...] = ()
-    match kind:
-        case BoolType():
-            # Two choices rather than a box: a box that is not ticked is not sent at all.
-            shape, shown = "select", "yes" if present else "no"
-            choices = (("yes", "yes"), ("no", "no"))
-        case LiteralType():
-            shape = "select"
-            choices = tuple((str(value), str(value)) for value in kind.values)
-        case IntType() | FloatType():
-            shape = "number"
-            if kind.ge is not None and kind.le is not None:
-                bounds = f" Write {kind.ge:,} to {kind.le:,}."
+    if option.kind == "switch":
+        # Two choices rather than a box: a box that is not ticked is not sent at all.
+        shape, shown = "select", "yes" if present else "no"
+        choices = (("yes", "yes"), ("no", "no"))
+    elif option.kind == "choice":
+        shape, choices = "select", tuple((one, one) for one in option.choices)
+    elif option.least is not None and option.most is not None:
+        bounds = f" Write {option.least:,} to {option.most:,}."
     return Field(
         key,
-        name.removesuffix("_s").replace("_", " ").capitalize(),
+        option.label,
         posted.get(key, shown),
         shape,
-        words[:1].upper() + words[1:] + bounds,
-        "s" if name.endswith("_s") else "",
-        error=errors.get(f"options.{name}", ""),
+        option.description + bounds,
+        option.unit,
+        error=error,
         choices=choices,
     )
 
@@ -149,22 +116,21 @@ def options_typed(policy: str, posted: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         UnknownPolicyError: there is no such policy.
     """
-    types = option_types(registry.policy(policy).options_type)
-    typed: dict[str, Any] = {}
-    for name, kind in types.items():
-        if OPTION + name in posted:
-            typed[name] = _typed(kind, text(posted, OPTION + name))
-    return typed
+    return {
+        option.name: _typed(option, text(posted, OPTION + option.name))
+        for option in describe_options(registry.policy(policy).options_type)
+        if OPTION + option.name in posted
+    }
 
 
-def _typed(kind: Type, value: str) -> object:
-    match kind:
-        case BoolType():
+def _typed(option: Option, value: str) -> object:
+    match option.kind:
+        case "switch":
             return {"yes": True, "no": False}.get(value, value)
-        case IntType():
+        case "integer":
             number = whole(value)
             return value if number is None else number
-        case FloatType():
+        case "number":
             try:
                 return float(value)
             except ValueError:

@@ -9,7 +9,7 @@ from evenshare_core.domain.decision import Decision, Share
 from evenshare_core.domain.profiles import PLAIN_MILLI
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.money.fixed_point import to_text
-from evenshare_core.policies.registry import options_told
+from evenshare_core.policies.registry import policy_summary
 
 FALLBACK_LENGTH = 120  # of Round.fallback
 
@@ -121,7 +121,7 @@ def _throughput(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
         return {}
     return {
         "throughput_milli": sum(throughputs(snapshot, decision).values()),
-        "policy": options_told(snapshot.policy, snapshot.options),
+        "policy": policy_summary(snapshot.policy, snapshot.options),
     }
 
 

@@ -15,8 +15,7 @@ from django.conf import settings
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.base import InvariantViolation, decide_round
-from evenshare_core.policies.certify import certify
+from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
 from scheduling.engine.apply import apply_round
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
@@ -140,7 +139,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
     # What can be said of its fairness; a failure to measure is in it, and stops nothing.
-    certificate = certify(snapshot, decision)
+    certificate = certify_round(snapshot, decision)
     if certificate.failure:
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
     certified = time.perf_counter_ns()

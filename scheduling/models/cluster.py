@@ -7,6 +7,8 @@ from decimal import Decimal
 from django.db import models
 from django.db.models import Q
 
+from evenshare_core.policies.registry import DEFAULT
+
 
 class GpuType(models.Model):
     """A generation of GPUs; rank 0 is the slowest."""
@@ -36,7 +38,7 @@ class Pool(models.Model):
         OWN = "own", "own rows and the hash"
 
     name = models.SlugField(max_length=63, unique=True)
-    policy = models.SlugField(max_length=31, default="ltgf")
+    policy = models.SlugField(max_length=31, default=DEFAULT)
     options = models.JSONField(default=dict, blank=True)
     executor = models.SlugField(max_length=31, default="virtual")
     book = models.SlugField(max_length=31, default="main")

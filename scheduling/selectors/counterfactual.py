@@ -14,15 +14,15 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import decode
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.policies.certify import promises
-from evenshare_core.policies.misreports import (
-    Outcome,
+from evenshare_core.fairness.misreports import (
+    MisreportResult,
     Speeds,
-    factor_told,
-    outcome,
-    outcome_if,
+    honest_result,
+    misreport_result,
+    misreported_speeds,
     profile_of,
 )
+from evenshare_core.policies.base import decide_round, promises
 from scheduling.models import Profile, Round
 from scheduling.selectors.replay import round_bytes
 from scheduling.selectors.visibility import Visibility, VisibleTenant
@@ -56,7 +56,7 @@ class Tried:
 
     factor: float | None
     speeds: Speeds
-    outcome: Outcome
+    outcome: MisreportResult
     gain: float
 
 
@@ -118,7 +118,7 @@ def otherwise(
         truth=truth,
         tried=tried,
         noise=2 * float(measured.judged.noise[place]),
-        promised=Property.OVERSTATING in promises(snapshot, measured),
+        promised=Property.OVERSTATING in promises(snapshot, measured).properties,
     )
 
 
@@ -147,17 +147,17 @@ def _tried(
 ) -> tuple[Tried, tuple[Tried, ...]]:
     profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
     true_speeds = {name: speed for name, speed in profile.speedups if speed}
-    honest = outcome(measured, place)
+    honest = honest_result(measured, place)
     truth = Tried(None, true_speeds, honest, 0.0)
     reports: list[tuple[float | None, Speeds]] = []
     own = {name: speeds.get(name, speed) for name, speed in true_speeds.items()}
     if own != true_speeds:
         reports.append((None, own))
-    reports += [(factor, factor_told(profile, factor)) for factor in FACTORS]
+    reports += [(factor, misreported_speeds(profile, factor)) for factor in FACTORS]
     tried = []
     for factor, report in reports:
         if report == true_speeds:
             continue  # it runs equally fast everywhere, or on one type alone
-        result = outcome_if(measured, place, report)
+        result = misreport_result(measured, place, report, decide_round)
         tried.append(Tried(factor, report, result, result.throughput - honest.throughput))
     return truth, tuple(tried)

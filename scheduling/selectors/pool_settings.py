@@ -10,7 +10,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from evenshare_core.policies import registry
-from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.options import OptionError
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
 
 

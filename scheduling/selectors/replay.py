@@ -10,8 +10,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.fairness.certificate import VERSION, plain
-from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.certify import certify
+from evenshare_core.policies.base import certify_round, decide_round
 from scheduling.models import Pool, Round, RoundBlob
 
 
@@ -105,4 +104,4 @@ def certificate_same(round_: Round, snapshot: Snapshot, decision: Decision) -> b
     stored = round_.certificate
     if not stored or stored.get("version") != VERSION:
         return None
-    return bool(plain(certify(snapshot, decision)) == stored)
+    return bool(plain(certify_round(snapshot, decision)) == stored)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from evenshare_core.policies import registry
-from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.options import OptionError
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
 from scheduling.selectors.pool_settings import read_options

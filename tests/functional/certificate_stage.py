@@ -12,7 +12,7 @@ from evenshare_core.domain.decision import Decision, Ideal
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.fairness.certificate import plain
-from evenshare_core.policies.certify import certify
+from evenshare_core.policies.base import certify_round
 from scheduling.models import Round, RoundBlob
 from scheduling.selectors.replay import round_bytes
 from tenants.scopes import engine_scope
@@ -52,7 +52,7 @@ def plant(there: Stage, change: Change) -> Round:
             decide_us=0,
             summary=last.summary,
             shares=last.shares,
-            certificate=plain(certify(snapshot, decision)),
+            certificate=plain(certify_round(snapshot, decision)),
         )
 
 

@@ -86,7 +86,7 @@ class TestARound:
         self, there: Stage, monkeypatch: pytest.MonkeyPatch, client: Client
     ) -> None:
         failed = certificate((), failure="ValueError: planted")
-        monkeypatch.setattr(engine, "certify", lambda *_: failed)
+        monkeypatch.setattr(engine, "certify_round", lambda *_: failed)
         scrape(client)
         there.lab.submit("beta", 1, 60)
         round_ = there.lab.round(after_s=10).round

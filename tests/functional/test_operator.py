@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import get_resolver
+from django.utils.html import escape
 
+from evenshare_core.policies.options import describe_options
+from evenshare_core.policies.registry import POLICIES
 from portal.operate.urls import urlpatterns
 from scheduling.models import (
     Job,
@@ -256,7 +259,8 @@ class TestThePages:
 
     def test_of_settings_show_every_option_with_its_bounds(self, there: Town) -> None:
         shown = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/settings/")
-        assert "nodes are held back for a gang that was passed over" in shown
+        for option in describe_options(POLICIES[there.cluster.pool.policy].options_type):
+            assert escape(option.description) in shown
         assert "Write 0 to 1,000." in shown
         assert "0.4142" in shown  # theta 2 at half use
 

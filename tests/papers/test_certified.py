@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property, Verdict
-from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.certify import FACTORS, certify
+from evenshare_core.fairness.certify import FACTORS
+from evenshare_core.policies.base import certify_round, decide_round
 from tests.papers.mixed_pool import mixed_cluster, queue, rounds
 from tests.papers.test_sharing_properties import mixed
 from tests.unit.core.certificates import line
@@ -46,7 +46,7 @@ def test_a_sharing_policy_keeps_its_promises(name: str) -> None:
     checked: Counter[Property] = Counter()
     for seed in range(25):
         snapshot = replace(random_round(seed), policy=policy, options=options)
-        found = certify(snapshot, decide_round(snapshot))
+        found = certify_round(snapshot, decide_round(snapshot))
         assert (found.failure, found.violated) == ("", ()), f"seed {seed}"
         for row in found.findings:
             if row.verdict is Verdict.HOLDS and row.name in promised:
@@ -74,18 +74,20 @@ class TestMisreports:
         """Each round tries another tenant; with one job type each it is promised."""
         tried = set()
         for snapshot, decision in one_type_each("noncooperative"):
-            found = certify(snapshot, decision)
+            found = certify_round(snapshot, decision)
             row = line(found, P.OVERSTATING)
             assert (found.failure, row.verdict, row.checked) == ("", Verdict.HOLDS, 1)
             tried.add(row.tenant)
         assert len(tried) == 4
 
     def test_downwards_may_pay_and_are_not_promised(self) -> None:
-        lines = [line(certify(*pair), P.UNDERSTATING) for pair in one_type_each("noncooperative")]
+        lines = [
+            line(certify_round(*pair), P.UNDERSTATING) for pair in one_type_each("noncooperative")
+        ]
         assert {row.verdict for row in lines} == {Verdict.NOT_PROMISED}
         assert max(row.worst or 0 for row in lines) > 0.1
 
     def test_upwards_may_pay_with_cooperation_and_are_not_promised(self) -> None:
-        lines = [line(certify(*pair), P.OVERSTATING) for pair in one_type_each("cooperative")]
+        lines = [line(certify_round(*pair), P.OVERSTATING) for pair in one_type_each("cooperative")]
         assert {row.verdict for row in lines} == {Verdict.NOT_PROMISED}
         assert all(row.checked == sum(factor > 1 for factor in FACTORS) for row in lines)

@@ -18,6 +18,7 @@ from portal.operate.settings_form import (
     lengths_typed,
     option_fields,
     options_typed,
+    policy_choices,
     setting_fields,
 )
 from portal.operate.views.console import (
@@ -63,7 +64,8 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
         "row": pool,
         "now": now,
         "policy": policy,
-        "policies": tuple((one, one) for one in sorted(POLICIES)),
+        "promise": POLICIES[policy].promise if policy in POLICIES else "",
+        "policies": policy_choices(),
         "setting_fields": setting_fields(pool, typed, errors if do == "settings" else {}),
         "option_fields": option_fields(policy, stored, typed, errors if do == "settings" else {}),
         "prices": _prices(request, pool, errors if do == "price" else {}),

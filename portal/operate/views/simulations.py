@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.compare import bar
-from portal.operate.settings_form import option_fields, options_typed
+from portal.operate.settings_form import option_fields, options_typed, policy_choices
 from portal.operate.text.simulation import told
 from portal.operate.views.console import (
     actor_of,
@@ -65,7 +65,7 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
         "pool": facts,
         "row": pool,
         "policy": policy,
-        "policies": tuple((one, one) for one in sorted(POLICIES)),
+        "policies": policy_choices(),
         "option_fields": option_fields(policy, stored, typed, errors),
         "hours": HOURS,
         "chosen_hours": whole(typed.get("hours") or request.GET.get("hours")) or DEFAULT_HOURS,

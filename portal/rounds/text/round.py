@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evenshare_core.policies import registry
 from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
 from portal.charts.notes import Addend, Note
 from portal.charts.pricechart import PRICE_FORMULA
@@ -10,34 +11,17 @@ from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
 
-NOTES = {
-    "reserved": "Its gang had waited so long that GPUs were kept for it.",
-    "share": "Its tenant's whole GPUs of this round had room for it.",
-    "leftover": "Others could not use these GPUs; it is next in line for what is left.",
-}
-
-# What a policy picks by, where it is not the deviation of shares.
-ORDERS = {
-    "ltgf": "The tenant with the least rho is served first, then its job with the least.",
-    "fifo": "Whoever was submitted first goes first.",
-    "sjf": "The job with the least work by estimate goes first.",
-    "srtf": "The job with the least work left by estimate goes first.",
-    "yarn_cs": "Whoever was submitted first goes first, within the quota of its tenant.",
-}
-BY_SHARES = (
-    "Each job type up to its whole GPUs, larger gangs first; then what is left,"
-    " to the one that is owed most."
-)
-
 
 def order_words(policy: str) -> str:
-    """Who goes first under a policy."""
-    return ORDERS.get(policy, BY_SHARES)
+    """Who goes first under a policy; nothing of one that is gone."""
+    found = registry.POLICIES.get(policy)
+    return found.order_text if found else ""
 
 
-def trades_types(policy: str) -> bool:
-    """Whether a policy gives less of one GPU type for more of another."""
-    return policy not in ORDERS
+def _note_words(policy: str, note: str) -> str:
+    """What the note of a pick means, else its own words."""
+    found = registry.POLICIES.get(policy)
+    return (found.note_texts.get(note) if found else None) or note.replace("_", " ")
 
 
 def replay_command(pool: str, number: int) -> str:
@@ -150,8 +134,8 @@ def key_note(row: PickRow, policy: str) -> Note:
     )
     return Note(
         f"Pick {thousands(row.order)} of the round",
-        by_rho if policy == "ltgf" else (),
-        words=NOTES.get(row.note, row.note.replace("_", " ")) or order_words(policy),
+        by_rho if registry.traits(policy).picks_by_rho else (),
+        words=_note_words(policy, row.note) or order_words(policy),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evenshare_core.policies import registry
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
@@ -133,7 +134,7 @@ def _share_title(view: RoundView) -> str:
     seen = [row for row in view.shares if row.tenant]
     if not seen:
         return "Shares"
-    if words.trades_types(view.round.policy):
+    if registry.traits(view.round.policy).trades_types:
         return "Shares trade one GPU type for another"
     less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
     of = len({row.tenant.id for row in seen if row.tenant})
@@ -148,7 +149,8 @@ def _share_title(view: RoundView) -> str:
 def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     """Rows in order; where tenants below 1 all come first, they stand under a head."""
     split = next((i for i, row in enumerate(rows) if (row.tenant_rho or 0) >= 1), len(rows))
-    clean = policy == "ltgf" and all((row.tenant_rho or 0) >= 1 for row in rows[split:])
+    by_rho = registry.traits(policy).picks_by_rho
+    clean = by_rho and all((row.tenant_rho or 0) >= 1 for row in rows[split:])
     heads: dict[int, str] = {}
     if clean and 0 < split < len(rows):
         first, rest = rows[:split], rows[split:]

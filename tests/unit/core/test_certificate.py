@@ -24,8 +24,7 @@ from evenshare_core.fairness.certificate import (
     read,
 )
 from evenshare_core.fairness.properties import envy_matrix
-from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.certify import certify
+from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core import snapshots
 from tests.unit.core.certificates import (
     AT_US,
@@ -49,7 +48,7 @@ NONCOOPERATIVE: dict[str, Any] = {"options": {"environment": "noncooperative"}}
 
 class TestACooperativeRound:
     def test_of_the_papers_optimum_holds_what_is_promised(self) -> None:
-        found = certify(two_types(E6), answer(COOPERATIVE))
+        found = certify_round(two_types(E6), answer(COOPERATIVE))
         assert found.failure == ""
         assert found.violated == ()
         envy, alone = line(found, P.ENVY_FREE), line(found, P.SHARING_INCENTIVE)
@@ -60,7 +59,7 @@ class TestACooperativeRound:
         assert line(found, P.PARETO).worst == 0
 
     def test_turns_red_where_somebody_envies(self) -> None:
-        found = certify(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
+        found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         envy = line(found, P.ENVY_FREE)
         assert found.violated == (P.ENVY_FREE, P.SHARING_INCENTIVE)
         assert (envy.count, envy.broken, envy.worst) == (1, (1,), 1)
@@ -70,7 +69,7 @@ class TestACooperativeRound:
     def test_asks_nothing_for_who_has_all_it_can_use(self) -> None:
         """The first wants one GPU and has it: it cannot use the faster one besides."""
         snapshot = two_types(E6, demand=1)
-        found = certify(snapshot, answer({1: (1, 0), 2: (0, 1)}))
+        found = certify_round(snapshot, answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
         assert line(found, P.ENVY_FREE).why.startswith("each is bounded by what its jobs can use")
         assert all(row.capped for row in found.rows)
@@ -80,9 +79,12 @@ class TestACooperativeRound:
         speeds = {1: 2.0, 2: 5.0, 3: 2.0}
         snapshot = two_types(speeds, gpus=2, demand=3)
         shares = {1: (0.5, 0), 2: (0, 1.5), 3: (1.5, 0.5)}
-        assert certify(snapshot, answer(shares)).violated == (P.ENVY_FREE, P.SHARING_INCENTIVE)
+        assert certify_round(snapshot, answer(shares)).violated == (
+            P.ENVY_FREE,
+            P.SHARING_INCENTIVE,
+        )
         jobs = tuple(job for job in snapshot.jobs if job.tenant != 3 or job.gpus == 2)
-        capped = certify(msgspec.structs.replace(snapshot, jobs=jobs), answer(shares))
+        capped = certify_round(msgspec.structs.replace(snapshot, jobs=jobs), answer(shares))
         row = line(capped, P.ENVY_FREE)
         assert (row.verdict, row.tenant) == (Verdict.NOTED, 1)
         assert capped.violated == (P.SHARING_INCENTIVE,)
@@ -90,21 +92,21 @@ class TestACooperativeRound:
     def test_compares_by_weight(self) -> None:
         twice = {1: 2, 2: 1}
         snapshot = two_types({1: 2.0, 2: 2.0}, gpus=3, weights=twice)
-        assert certify(snapshot, answer({1: (2, 2), 2: (1, 1)})).violated == ()
+        assert certify_round(snapshot, answer({1: (2, 2), 2: (1, 1)})).violated == ()
         assert line(
-            certify(snapshot, answer({1: (1.5, 1.5), 2: (1.5, 1.5)})), P.ENVY_FREE
+            certify_round(snapshot, answer({1: (1.5, 1.5), 2: (1.5, 1.5)})), P.ENVY_FREE
         ).broken == (1,)
 
     def test_says_the_same_of_whole_gpus_beside_what_is_promised(self) -> None:
         """Rounding gives the fast GPU to the second alone; the promise is about the ideals."""
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 2, ((FAST_NODE, 8),)),))
-        envy = line(certify(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
+        envy = line(certify_round(two_types(E6, gpus=8, demand=20), decision), P.ENVY_FREE)
         assert (envy.verdict, envy.in_gpus) == (Verdict.HOLDS, 16)
 
 
 class TestANonCooperativeRound:
     def test_holds_equal_throughput_and_does_not_promise_the_rest(self) -> None:
-        found = certify(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
+        found = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
         assert found.violated == ()
         assert line(found, P.EQUAL_THROUGHPUT).verdict is Verdict.HOLDS
         envy = line(found, P.ENVY_FREE)
@@ -112,12 +114,12 @@ class TestANonCooperativeRound:
         assert [(row.tenant, row.ideal) for row in found.rows] == [(1, 2.142857), (2, 2.142857)]
 
     def test_turns_red_where_throughputs_differ(self) -> None:
-        found = certify(two_types(E6, **NONCOOPERATIVE), answer(COOPERATIVE))
+        found = certify_round(two_types(E6, **NONCOOPERATIVE), answer(COOPERATIVE))
         assert found.violated == (P.EQUAL_THROUGHPUT,)
         assert line(found, P.EQUAL_THROUGHPUT).worst == pytest.approx(0.6)
 
     def test_promises_truthfulness_with_one_job_type_each_alone(self) -> None:
-        one = certify(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
+        one = certify_round(two_types(E6, **NONCOOPERATIVE), answer(EQUAL))
         # Promised, and not measured here: nobody named oef decides in this test's registry.
         assert line(one, P.OVERSTATING).verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
         assert line(one, P.UNDERSTATING).verdict is Verdict.NOT_PROMISED
@@ -128,36 +130,36 @@ class TestANonCooperativeRound:
             profiles=(*snapshot.profiles, second),
             jobs=(*snapshot.jobs, Job(id=3, tenant=1, gpus=1, submitted_us=3, profile=3)),
         )
-        several = certify(more, answer(EQUAL))
+        several = certify_round(more, answer(EQUAL))
         assert line(several, P.OVERSTATING).verdict is Verdict.NOT_PROMISED
 
 
 class TestLeases:
     def test_that_exceed_a_node_turn_it_red(self) -> None:
         grants = (grant(1, 1, ((FAST_NODE, 8),)), grant(2, 2, ((FAST_NODE, 8),)))
-        found = certify(two_types(E6, gpus=8), answer(times(COOPERATIVE, 8), grants=grants))
+        found = certify_round(two_types(E6, gpus=8), answer(times(COOPERATIVE, 8), grants=grants))
         row = line(found, P.CAPACITY)
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (FAST_NODE,))
 
     def test_of_ideals_above_capacity_turn_it_red(self) -> None:
-        found = certify(two_types(E6), answer({1: (1, 0.5), 2: (0, 0.75)}))
+        found = certify_round(two_types(E6), answer({1: (1, 0.5), 2: (0, 0.75)}))
         row = line(found, P.CAPACITY)
         assert (row.verdict, row.count, row.worst) == (Verdict.VIOLATED, 0, 0.25)
 
     def test_with_a_part_of_a_gang_turn_it_red(self) -> None:
         decision = answer(times(COOPERATIVE, 8), grants=(grant(1, 1, ((FAST_NODE, 3),)),))
-        found = certify(two_types(E6, gpus=8), decision)
+        found = certify_round(two_types(E6, gpus=8), decision)
         assert (found.violated, line(found, P.GANG).broken) == ((P.GANG,), (1,))
 
     def test_held_twice_by_one_job_turn_it_red(self) -> None:
         grants = (grant(1, 1, ((FAST_NODE, 8),)), grant(2, 1, ((FAST_NODE, 8),)))
-        found = certify(two_types(E6, gpus=16), answer(times(COOPERATIVE, 16), grants=grants))
+        found = certify_round(two_types(E6, gpus=16), answer(times(COOPERATIVE, 16), grants=grants))
         assert (found.violated, line(found, P.SINGLE_HOLD).broken) == ((P.SINGLE_HOLD,), (1,))
 
     def test_of_a_node_that_drains_are_not_the_rounds_fault(self) -> None:
         kept = snapshots.lease(1, 1, (9, 4), expires_us=AT_US + 1)
         snapshot = snapshots.snapshot([snapshots.job(1, 4)], [kept], nodes={9: 0})
-        assert certify(snapshot, decide_round(snapshot)).violated == ()
+        assert certify_round(snapshot, decide_round(snapshot)).violated == ()
 
 
 def served(rhos: dict[int, float], order: list[int], note: str = "") -> tuple[Any, Decision]:
@@ -183,24 +185,26 @@ def served(rhos: dict[int, float], order: list[int], note: str = "") -> tuple[An
 
 class TestTheOrderOfLtgf:
     def test_holds_where_who_received_less_was_served_first(self) -> None:
-        found = certify(*served({1: 0.5, 2: 0.9}, [1, 1, 2]))
+        found = certify_round(*served({1: 0.5, 2: 0.9}, [1, 1, 2]))
         row = line(found, P.LONG_TERM_ORDER)
         assert (row.verdict, row.checked, row.basis) == (Verdict.HOLDS, 3, Basis.SUMS)
 
     def test_counts_what_was_given_in_the_round(self) -> None:
         """One lease is 0.01 of what is due: after one, the first is behind the second."""
-        assert certify(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
-        assert certify(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (P.LONG_TERM_ORDER,)
+        assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 2, 1])).violated == ()
+        assert certify_round(*served({1: 0.500, 2: 0.505}, [1, 1, 2])).violated == (
+            P.LONG_TERM_ORDER,
+        )
 
     def test_turns_red_where_one_with_more_went_first(self) -> None:
-        found = certify(*served({1: 0.5, 2: 0.9}, [2, 1]))
+        found = certify_round(*served({1: 0.5, 2: 0.9}, [2, 1]))
         assert (found.violated, line(found, P.LONG_TERM_ORDER).broken) == (
             (P.LONG_TERM_ORDER,),
             (2,),
         )
 
     def test_lets_gangs_go_first_for_which_gpus_were_kept(self) -> None:
-        assert certify(*served({1: 0.5, 2: 0.9}, [2, 1], note="reserved")).violated == ()
+        assert certify_round(*served({1: 0.5, 2: 0.9}, [2, 1], note="reserved")).violated == ()
 
     def test_holds_in_rounds_of_the_policy_itself(self) -> None:
         jobs = [snapshots.job(n, 1 + n % 3, tenant=1 + n % 3) for n in range(1, 40)]
@@ -209,45 +213,45 @@ class TestTheOrderOfLtgf:
         snapshot = snapshots.snapshot(
             jobs, held, nodes=dict.fromkeys(range(1, 8), 4), quotas=quotas
         )
-        found = certify(snapshot, decide_round(snapshot))
+        found = certify_round(snapshot, decide_round(snapshot))
         assert (found.failure, found.violated) == ("", ())
         assert line(found, P.LONG_TERM_ORDER).checked > 10
 
     def test_is_not_asked_of_other_policies(self) -> None:
         snapshot, decision = served({1: 0.5, 2: 0.9}, [2, 1])
-        found = certify(msgspec.structs.replace(snapshot, policy="fifo"), decision)
+        found = certify_round(msgspec.structs.replace(snapshot, policy="fifo"), decision)
         assert line(found, P.LONG_TERM_ORDER).verdict is Verdict.NOT_PROMISED
 
 
 class TestACertificate:
     def test_of_a_policy_without_speeds_says_what_does_not_apply(self) -> None:
         snapshot = snapshots.snapshot([snapshots.job(1, 2)], nodes={1: 4})
-        found = certify(snapshot, decide_round(snapshot))
+        found = certify_round(snapshot, decide_round(snapshot))
         assert line(found, P.OVERSTATING).verdict is Verdict.NOT_APPLICABLE
         assert line(found, P.ENVY_FREE).why == "only one has jobs"
 
     def test_of_an_empty_pool_is_one_too(self) -> None:
         snapshot = snapshots.snapshot([], nodes={}, quotas=())
-        found = certify(snapshot, decide_round(snapshot))
+        found = certify_round(snapshot, decide_round(snapshot))
         assert (found.failure, found.violated, found.rows) == ("", (), ())
 
     def test_survives_json(self) -> None:
-        found = certify(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
+        found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         text = msgspec.json.encode(plain(found))
         assert read(msgspec.json.decode(text)) == found
         assert plain(found)["violated"] == ["envy_free", "sharing_incentive"]
-        assert plain(certify(two_types(E6), answer(COOPERATIVE)))["violated"] == []
+        assert plain(certify_round(two_types(E6), answer(COOPERATIVE)))["violated"] == []
 
     def test_stays_small(self) -> None:
         speeds = dict.fromkeys(range(1, 301), 2.0)
         even = dict.fromkeys(speeds, (1 / 300, 1 / 300))
-        found = certify(two_types(speeds), answer(even))
+        found = certify_round(two_types(speeds), answer(even))
         assert (len(found.rows), found.left_out) == (MAX_ROWS, 100)
         assert len(msgspec.json.encode(plain(found))) < 40_000
 
     def test_of_too_many_rows_measures_leases_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(measure, "MAX_MEASURED", 1)
-        found = certify(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
+        found = certify_round(two_types(E6), answer({1: (1, 0), 2: (0, 1)}))
         assert found.violated == ()
         row = line(found, P.ENVY_FREE)
         assert (row.verdict, row.why[:11]) == (Verdict.UNKNOWN, "2 job types")
@@ -255,14 +259,14 @@ class TestACertificate:
 
     def test_says_where_a_program_had_no_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pareto, "OPTIONS", (("simplex_iteration_limit", 0),))
-        found = certify(two_types(E6), answer({1: (0.5, 0), 2: (0, 0.5)}))
+        found = certify_round(two_types(E6), answer({1: (0.5, 0), 2: (0, 0.5)}))
         row = line(found, P.PARETO)
         assert (row.verdict, row.worst) == (Verdict.NOT_PROMISED, None)
         assert "solver ended" in row.why
 
     def test_that_fails_says_why_and_raises_nothing(self) -> None:
         broken = msgspec.structs.replace(two_types(E6), entitlements=None)
-        found = certify(broken, answer(COOPERATIVE))
+        found = certify_round(broken, answer(COOPERATIVE))
         assert found.failure.startswith("TypeError")
         assert plain(found)["violated"] == []
 

@@ -13,10 +13,10 @@ from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.invariants import RULES, InvariantViolation, violations
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import EndReason, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Service
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.policy import Options
+from evenshare_core.policies.policy import Policy
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 # Node 1: job 1 goes on, job 2's lease ended. Node 2: free. Jobs 3 and 4 wait; 4 does not fit.
@@ -133,10 +133,10 @@ class TestDecideRound:
     def test_refuses_a_decision_that_breaks_them_and_names_all(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class Careless:
-            name, version, options_type = "careless", "1", Options
+        class Careless(Policy):
+            name = version = "careless"
 
-            def decide(self, _: object) -> Decision:
+            def decide(self, snapshot: Snapshot) -> Decision:
                 return Decision(at_us=AT_US)
 
         monkeypatch.setitem(registry.POLICIES, "careless", Careless())

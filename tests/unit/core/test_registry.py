@@ -8,7 +8,7 @@ import pytest
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.ltgf.options import PAPER_EVALUATION, LtgfOptions
-from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.options import OptionError
 
 
 class TestPolicy:

@@ -19,7 +19,7 @@ from typing import Any
 from evenshare_core.cli.command import Options
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.values import SECOND_US
-from evenshare_core.policies.policy import OptionError
+from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import options as options_parse
 from evenshare_core.simulation.scenario import Scenario

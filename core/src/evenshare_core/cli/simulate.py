@@ -14,6 +14,7 @@ from pathlib import Path
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.cli.inputs import InputError, rules_of, scenario_of
 from evenshare_core.formulations.problems import ShareError
+from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result, jobs_csv, page
 from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
@@ -31,7 +32,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--set", metavar="NAME", help="the set of jobs to take, where the trace has several")
     add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
     add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
-    add("--policy", default="ltgf", metavar="P[,P...]", help="policies (%(default)s)")
+    add("--policy", default=DEFAULT, metavar="P[,P...]", help="policies (%(default)s)")
     add("--nodes", type=int, help="equal nodes in one pool")
     add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
     add("--gpus-per-node", type=int, default=8, metavar="G", help="(%(default)s)")

@@ -29,11 +29,15 @@ MAX_MEASURED = 400
 
 @dataclass(eq=False)
 class Measured:
-    """A round being measured: its promises, its leases, and its allocation twice."""
+    """A round being measured: its promises, its leases, and its allocation twice.
+
+    `deserves_quota`: by eq. (16) and not (8), see `evenshare_core.fairness.holds.order_broken`.
+    """
 
     snapshot: Snapshot
     decision: Decision
     promised: frozenset[Property]
+    deserves_quota: bool = False
     held: list[holds.Hold] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
@@ -127,8 +131,7 @@ class Measured:
         name = Property.LONG_TERM_ORDER
         if name not in self.promised:
             return Finding(name, Verdict.NOT_PROMISED, Basis.SUMS)
-        by_quota = self.snapshot.options.get("tenant_share") == "quota"
-        count = holds.order_broken(self.snapshot, self.decision, by_quota=by_quota)
+        count = holds.order_broken(self.snapshot, self.decision, by_quota=self.deserves_quota)
         return _with(self._counted(name, count), basis=Basis.SUMS)
 
     # ---- between rows ----

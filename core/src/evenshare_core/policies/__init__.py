@@ -1,1 +1,1 @@
-"""Policies: pure functions from a snapshot to a decision, one file per paper."""
+"""Policies: pure functions from a snapshot to a decision, a package per policy or family."""

@@ -6,22 +6,29 @@
 4. tell each tenant's share, with rho before and after;
 5. post the prices of the next round from what is used now;
 6. check the invariants of every decision.
+
+Besides, `certify_round`: what came of it, measured apart from the policy.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import msgspec
 
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.fairness.certificate import Certificate
+from evenshare_core.fairness.certify import Promises, certify
 from evenshare_core.fairness.gpu_time import advance, windowed
+from evenshare_core.fairness.measure import Measured
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies import registry
-from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
 from evenshare_core.policies.shared.terms import settle
 
-__all__ = ["InvariantViolation", "Policy", "decide_round"]
+__all__ = ["InvariantViolation", "Policy", "certify_round", "decide_round", "promises"]
 
 
 def decide_round(snapshot: Snapshot) -> Decision:
@@ -63,6 +70,24 @@ def decide_round(snapshot: Snapshot) -> Decision:
     if found:
         raise InvariantViolation(found)
     return decision
+
+
+def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
+    """Return the certificate of a round, see `evenshare_core.fairness.certify.certify`."""
+    return certify(snapshot, decision, promised=partial(promises, snapshot), decide=decide_round)
+
+
+def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
+    """Return what the pool's policy promises for this snapshot; one that is gone, the least.
+
+    Raises:
+        OptionError: the pool's setting is wrong.
+    """
+    if snapshot.policy not in registry.POLICIES:
+        return Promises(ALWAYS_PROMISED)
+    options = registry.options(snapshot.policy, snapshot.options)
+    properties = registry.policy(snapshot.policy).promises(options, measured)
+    return Promises(properties, options.deserves_quota)
 
 
 def _capacity(snapshot: Snapshot) -> dict[str, int]:

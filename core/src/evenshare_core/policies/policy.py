@@ -1,68 +1,78 @@
-"""What every policy is: a name, a version, options, and one pure function."""
+"""What every policy is: one pure function, and all that others need to know of it.
+
+A policy is a class in a package of its own and one line of
+`evenshare_core.policies.registry.POLICIES`. Pages, forms, the API, the simulator and certificates
+ask it; none of them knows its name.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
+from evenshare_core.policies.options import Options
 
-OptionsT = TypeVar("OptionsT", bound="Options")
+# What a certificate asks of every policy.
+ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD})
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The base of a policy's options: documented fields with bounds, all with defaults.
+class Traits(NamedTuple):
+    """What a policy looks at, and what it may do.
 
-    `fairness_window_us` is asked of every policy by `decide_round`; 0 forgets nothing.
+    `trades_types`: gives a tenant less of one GPU type for more of another. `needs_profiles`:
+    looks at measured speeds. `needs_estimates`: looks at how long a job is said to take.
+    `preempts`: may give a lease that ends to another job that waits. `keys_drift`: its order may
+    change with time alone, while nothing arrives or ends. `picks_by_rho`: serves whoever has
+    received least for what it deserved, and its picks carry these ratios.
     """
 
-    @property
-    def fairness_window_us(self) -> int:
-        """Length of the fairness window of tenants; 0: all history counts."""
-        return 0
+    trades_types: bool = False
+    needs_profiles: bool = False
+    needs_estimates: bool = False
+    preempts: bool = False
+    keys_drift: bool = False
+    picks_by_rho: bool = False
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """A scheduling policy: pure, no clock, no I/O, no state but `snapshot.memory`.
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
-    shape; the engine then drops the memory.
+    shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
+    `order_text` says who goes first. `note_texts` explains the notes of its picks (`Key.note`).
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    version: str
+    title: str
+    promise: str
+    order_text: str
+    note_texts: Mapping[str, str] = MappingProxyType({})
+    traits: Traits = Traits()
+    options_type: type[Options] = Options
+    # What rounds are certified for besides `ALWAYS_PROMISED`.
+    promised: frozenset[Property] = frozenset()
 
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def options_type(self) -> type[Options]: ...
-
+    @abstractmethod
     def decide(self, snapshot: Snapshot) -> Decision:
         """Fill `grants`, `renewals`, `ends`, `skips` and `memory`; `decide_round` adds the rest.
 
         `snapshot.service` is as of `snapshot.at_us`, and `snapshot.changes` is empty.
         """
-        ...
 
+    def promises(
+        self,
+        options: Options,  # noqa: ARG002 - for policies whose promises depend on them
+        measured: Measured | None = None,  # noqa: ARG002 - for promises that hold of some rounds
+    ) -> frozenset[Property]:
+        """Return what it promises with these options, of the measured round if there is one.
 
-class OptionError(ValueError):
-    """A policy's options are not valid; the message names the field."""
-
-
-def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
-    """Read options from plain data.
-
-    Raises:
-        OptionError: an unknown field, a wrong type or a value out of bounds; it is named.
-    """
-    known = set(kind.__struct_fields__)
-    for field in sorted(set(raw) - known):
-        raise OptionError(f"{field}: unknown option; known are {', '.join(sorted(known))}")
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise OptionError(f"{path.rstrip('`') or 'options'}: {problem}") from error
+        A round that breaks one of them is shown as violated.
+        """
+        return ALWAYS_PROMISED | self.promised

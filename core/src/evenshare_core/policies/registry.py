@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.policies.baselines import fifo, sjf, srtf, yarn_cs
+from evenshare_core.policies.baselines import queues, yarn_cs
 from evenshare_core.policies.ltgf import policy as ltgf
-from evenshare_core.policies.policy import Options, Policy, parse_options
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.sharing import gavel, max_efficiency, max_min, oef
 
 POLICIES: dict[str, Policy] = {
-    ltgf.POLICY.name: ltgf.POLICY,
-    oef.POLICY.name: oef.POLICY,
-    fifo.POLICY.name: fifo.POLICY,
-    sjf.POLICY.name: sjf.POLICY,
-    srtf.POLICY.name: srtf.POLICY,
-    yarn_cs.POLICY.name: yarn_cs.POLICY,
-    gavel.POLICY.name: gavel.POLICY,
-    max_min.POLICY.name: max_min.POLICY,
-    max_efficiency.POLICY.name: max_efficiency.POLICY,
+    policy.name: policy
+    for policy in (
+        ltgf.POLICY,
+        oef.POLICY,
+        *queues.POLICIES,
+        yarn_cs.POLICY,
+        gavel.POLICY,
+        max_min.POLICY,
+        max_efficiency.POLICY,
+    )
 }
+# What a new pool decides by.
+DEFAULT = ltgf.POLICY.name
 
 
 class UnknownPolicyError(LookupError):
@@ -39,6 +43,14 @@ def policy(name: str) -> Policy:
         raise UnknownPolicyError(f"no policy is named {name!r}; known are {known}") from None
 
 
+def traits(name: str) -> Traits:
+    """Return the traits of a policy; of one that is gone, those of a policy that has none.
+
+    Rounds outlive the policies that decided them.
+    """
+    return POLICIES[name].traits if name in POLICIES else Traits()
+
+
 def options(name: str, raw: dict[str, Any]) -> Options:
     """Return the options of a policy, checked against their bounds.
 
@@ -49,16 +61,16 @@ def options(name: str, raw: dict[str, Any]) -> Options:
     return parse_options(policy(name).options_type, raw)
 
 
-def options_told(name: str, raw: dict[str, Any]) -> str:
-    """Return a policy in words: its name, and the options that differ from their defaults.
+def policy_summary(name: str, raw: dict[str, Any]) -> str:
+    """Return a policy as text: its name, and the options that differ from their defaults.
 
     Raises: as `options`.
     """
     chosen = options(name, raw)
-    plain = type(chosen)()
-    words = [
+    default = type(chosen)()
+    changed = [
         f"{field} {getattr(chosen, field)}"
         for field in chosen.__struct_fields__
-        if getattr(chosen, field) != getattr(plain, field)
+        if getattr(chosen, field) != getattr(default, field)
     ]
-    return ", ".join([name, *words])
+    return ", ".join([name, *changed])

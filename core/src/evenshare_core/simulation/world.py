@@ -31,6 +31,7 @@ from evenshare_core.domain.snapshot import (
 )
 from evenshare_core.domain.values import SECOND_US
 from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.events import Events, Kind
@@ -46,7 +47,7 @@ class Rules:
     `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4).
     """
 
-    policy: str = "ltgf"
+    policy: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
     round_us: int = 0
     lease_us: int = 900 * SECOND_US

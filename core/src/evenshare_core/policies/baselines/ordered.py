@@ -58,6 +58,11 @@ class Rule(NamedTuple):
     given: Callable[[Candidate], None] = lambda _: None
 
 
+def by_arrival(candidate: Candidate) -> tuple[int, int]:
+    """Whoever was submitted first: what every order ends in."""
+    return (candidate.job.submitted_us, candidate.job.id)
+
+
 def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
     """Answer one round by the rule; `memory` goes on as it is.
 

@@ -11,28 +11,45 @@ it waits, and blocks nobody).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.baselines.ordered import Candidate, Rule, decide_in_order
-from evenshare_core.policies.policy import Options, parse_options
+from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.shared.admission import Refusal
 
 
 class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`oversized`: a gang above its tenant's quota may run alone. `whole_nodes`: as in FIFO."""
+    """Options of YARN-CS."""
 
-    oversized: bool = True
-    whole_nodes: bool = False
+    oversized: Annotated[
+        bool,
+        Meta(
+            description="A job larger than its tenant's whole quota may run while the tenant holds"
+            " nothing else; off: it never runs."
+        ),
+    ] = True
+    whole_nodes: Annotated[
+        bool,
+        Meta(
+            description="A job larger than a node takes whole nodes, and one more for what is left."
+        ),
+    ] = False
 
 
-class YarnCs:
+class YarnCs(Policy):
     """The policy; see the module's docstring."""
 
     name = "yarn_cs"
     version = "1"
+    title = "Capacity scheduler"
+    promise = "Each tenant has its quota to itself; nobody borrows."
+    order_text = "Whoever was submitted first goes first, within the quota of its tenant."
     options_type = YarnCsOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -40,7 +57,7 @@ class YarnCs:
         options = parse_options(YarnCsOptions, snapshot.options)
         held = _Held(snapshot, oversized=options.oversized)
         rule = Rule(
-            order=_arrival,
+            order=by_arrival,
             queue=lambda one: (one.job.tenant, one.gpu_type),
             whole_nodes=options.whole_nodes,
             admits=held.admits,
@@ -48,10 +65,6 @@ class YarnCs:
             given=held.give,
         )
         return decide_in_order(snapshot, rule)
-
-
-def _arrival(candidate: Candidate) -> tuple[Any, ...]:
-    return (candidate.job.submitted_us, candidate.job.id)
 
 
 class _Held:

@@ -1,4 +1,9 @@
-"""Options of LTGF and the settings of the paper's evaluation."""
+"""Options of LTGF and the settings of the paper's evaluation.
+
+Where they stand in the paper: `work_conserving` off is line 17 of Algorithm 1; `tenant_share`
+chooses between eq. (8) and eq. (16) for FairShare_j; `new_jobs_first` is 6.1.1, and the bonuses
+are the reward hooks of 5.2.1, added to -rho_ij.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +12,87 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from evenshare_core.domain.values import SECOND_US
-from evenshare_core.policies.policy import Options
+from evenshare_core.policies.options import Options
 
 Bonus = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of LTGF.
+    """Options of LTGF; bonuses move jobs inside their tenant only."""
 
-    `work_conserving`: try a tenant's next jobs when one does not fit; off: line 17.
-    `tenant_share`: FairShare_j in tenant selection, "demand" is eq. (8), "quota" eq. (16).
-    `new_jobs_first`: jobs that never held a lease before all others of their tenant (6.1.1).
-    `reserve_after_leases`: K, after how many lease lengths nodes are held back for a gang that
-    was passed over; 0: never. `fairness_window_s`: tenants' history that counts; 0: all.
-    `spread`: a gang that fits one node may also be split over several.
-    Reward hooks (5.2.1) add to -rho_ij, inside a tenant only: `new_job_bonus` for a job that
-    never ran, `lease_bonus` per lease term so far, `deadline_bonus` x urgency, which grows from
-    0 at `deadline_horizon_s` before the deadline to 1 at it.
-    """
-
-    work_conserving: bool = True
-    tenant_share: Literal["demand", "quota"] = "demand"
-    new_jobs_first: bool = False
-    reserve_after_leases: Annotated[int, Meta(ge=0, le=1000)] = 2
-    fairness_window_s: Annotated[int, Meta(ge=0, le=10 * 366 * 86_400)] = 0
-    spread: bool = False
-    new_job_bonus: Bonus = 0.0
-    lease_bonus: Bonus = 0.0
-    deadline_bonus: Bonus = 0.0
-    deadline_horizon_s: Annotated[int, Meta(ge=1, le=366 * 86_400)] = 86_400
+    work_conserving: Annotated[
+        bool,
+        Meta(
+            description="Try a tenant's next jobs when one does not fit; off: the tenant gets"
+            " nothing more in this round."
+        ),
+    ] = True
+    tenant_share: Annotated[
+        Literal["demand", "quota"],
+        Meta(
+            description="What a tenant deserves at each moment: its demand, up to its quota"
+            " (demand), or its whole quota, also while it asks for less (quota)."
+        ),
+    ] = "demand"
+    new_jobs_first: Annotated[
+        bool, Meta(description="Jobs that never ran go before all others of their tenant.")
+    ] = False
+    reserve_after_leases: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="After how many lease lengths nodes are held back for a large job that"
+            " did not fit when it was first in line; 0: never.",
+        ),
+    ] = 2
+    fairness_window_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10 * 366 * 86_400,
+            description="How much of the tenants' history counts; 0: all of it.",
+        ),
+    ] = 0
+    spread: Annotated[
+        bool,
+        Meta(description="A job that fits on one node may also be split over several."),
+    ] = False
+    new_job_bonus: Annotated[
+        Bonus, Meta(description="Moves a job that never ran ahead inside its tenant.")
+    ] = 0.0
+    lease_bonus: Annotated[
+        Bonus,
+        Meta(
+            description="Moves a job ahead inside its tenant for each lease that it has had:"
+            " fewer restarts of long jobs."
+        ),
+    ] = 0.0
+    deadline_bonus: Annotated[
+        Bonus,
+        Meta(
+            description="Moves a job ahead inside its tenant as its deadline comes near; in full"
+            " at the deadline."
+        ),
+    ] = 0.0
+    deadline_horizon_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=366 * 86_400,
+            description="How long before the deadline its bonus begins to grow.",
+        ),
+    ] = 86_400
 
     @property
     def fairness_window_us(self) -> int:
         """Length of the fairness window of tenants; 0: all history counts."""
         return self.fairness_window_s * SECOND_US
+
+    @property
+    def deserves_quota(self) -> bool:
+        """Whether eq. (16) holds instead of eq. (8)."""
+        return self.tenant_share == "quota"
 
     @property
     def hooked(self) -> bool:

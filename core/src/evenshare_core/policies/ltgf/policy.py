@@ -44,23 +44,31 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims
-from evenshare_core.policies.policy import parse_options
+from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
-from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.reservation import RESERVED, RESERVED_TEXTS, Reservations
 from evenshare_core.policies.shared.terms import lapsed
 
 
-class Ltgf:
+class Ltgf(Policy):
     """The policy; see the module's docstring."""
 
     name = "ltgf"
     version = "2"
+    title = "Long-term GPU-time fairness"
+    promise = "Over time, each tenant receives the GPU-time that it deserves."
+    order_text = "The tenant with the least rho is served first, then its job with the least."
+    note_texts = RESERVED_TEXTS
+    traits = Traits(preempts=True, keys_drift=True, picks_by_rho=True)
     options_type = LtgfOptions
+    promised = frozenset({Property.LONG_TERM_ORDER})
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round; needs `snapshot.service` at the round's instant."""
@@ -113,7 +121,7 @@ def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservation
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
     for gpu_type, job_id in reservations.due():
         claim, candidate = pending[job_id]
-        if pick.try_job(claim, candidate, note="reserved"):
+        if pick.try_job(claim, candidate, note=RESERVED):
             reservations.served(gpu_type, job_id)
         elif job_id not in pick.refused:
             reservations.hold(gpu_type, candidate[5].gpus, pick.free_by_type[gpu_type])

@@ -13,11 +13,18 @@ State, in plain JSON: {"passed": {job: first time passed over}, "reserved": {GPU
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import FreeCapacity
+
+# The note of a pick that GPUs were held back for, and what it means.
+RESERVED = "reserved"
+RESERVED_TEXTS = MappingProxyType(
+    {RESERVED: "Its gang had waited so long that GPUs were kept for it."}
+)
 
 
 class Reservations:

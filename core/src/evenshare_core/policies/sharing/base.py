@@ -22,7 +22,9 @@ Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -33,12 +35,13 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.formulations.shares import Rule
 from evenshare_core.placement.rounding import Want, round_shares
 from evenshare_core.placement.stability import keep_placements
-from evenshare_core.policies.policy import Options
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
-from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
 from evenshare_core.policies.shared.terms import lapsed
 from evenshare_core.policies.sharing.memory import read_deviations, shares_known, write_memory
-from evenshare_core.policies.sharing.picks import Picks, pick_all
+from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, Picks, pick_all
 from evenshare_core.policies.sharing.rows import (
     MICRO,
     Candidate,
@@ -55,20 +58,63 @@ VERSION = f"2 highs {version('highspy')}"
 
 
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of every sharing policy.
+    """Options of every sharing policy."""
 
-    `backend`: what solves the program; "fast" is the method made for it, the others write it out
-    for a solver and are there to check it. `job_order`: who comes first inside a job type, the job
-    that has waited longest since it last ran, or the one that was submitted first.
-    `reserve_after_leases`: after how many leases nodes are held back for a job that its job type's
-    whole GPUs have room for and the nodes do not; 0: never. `spread`: a gang that fits one node may
-    also be split over several.
-    """
+    backend: Annotated[
+        Literal["fast", "highs", "ortools", "pyomo"],
+        Meta(
+            description="What computes the shares: the method made for it (fast); the other"
+            " solvers are there to check it."
+        ),
+    ] = "fast"
+    job_order: Annotated[
+        Literal["starvation", "arrival"],
+        Meta(
+            description="Who comes first inside a job type: the job that has waited longest since"
+            " it last ran (starvation), or the one that was submitted first (arrival)."
+        ),
+    ] = "starvation"
+    reserve_after_leases: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="After how many lease lengths nodes are held back for a job that its job"
+            " type's share has room for and the nodes do not; 0: never.",
+        ),
+    ] = 2
+    spread: Annotated[
+        bool,
+        Meta(description="A job that fits on one node may also be split over several."),
+    ] = False
 
-    backend: Literal["fast", "highs", "ortools", "pyomo"] = "fast"
-    job_order: Literal["starvation", "arrival"] = "starvation"
-    reserve_after_leases: Annotated[int, Meta(ge=0, le=1000)] = 2
-    spread: bool = False
+
+class SharingPolicy(Policy):
+    """What the sharing policies have in common: all but the program that is solved."""
+
+    version = VERSION
+    order_text = (
+        "Each job type up to its whole GPUs, larger gangs first; then what is left,"
+        " to the one that is owed most."
+    )
+    note_texts = MappingProxyType(
+        {
+            **RESERVED_TEXTS,
+            SHARE: "Its tenant's whole GPUs of this round had room for it.",
+            LEFTOVER: "Others could not use these GPUs; it is next in line for what is left.",
+        }
+    )
+    traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
+    options_type: type[SharingOptions] = SharingOptions
+
+    @abstractmethod
+    def rule(self, options: SharingOptions) -> Rule:
+        """The program whose optimum is shared."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(self.options_type, snapshot.options)
+        return decide_shares(snapshot, options, self.rule(options))
 
 
 def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> Decision:

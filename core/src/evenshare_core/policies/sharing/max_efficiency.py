@@ -6,24 +6,22 @@ gain little from any type may get nothing but leftovers.
 
 from __future__ import annotations
 
-from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.shares import Rule
-from evenshare_core.policies.policy import parse_options
-from evenshare_core.policies.sharing.base import VERSION, SharingOptions, decide_shares
+from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
-class MaxEfficiency:
+class MaxEfficiency(SharingPolicy):
     """The policy; see the module's docstring."""
 
     name = "max_efficiency"
-    version = VERSION
-    options_type = SharingOptions
+    title = "Max efficiency"
+    promise = "All tenants together get the most work done; a tenant alone is promised nothing."
+    promised = frozenset({Property.PARETO})
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        options = parse_options(SharingOptions, snapshot.options)
-        return decide_shares(snapshot, options, Rule.MAX_EFFICIENCY)
+    def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
+        """The program whose optimum is shared."""
+        return Rule.MAX_EFFICIENCY
 
 
 POLICY = MaxEfficiency()

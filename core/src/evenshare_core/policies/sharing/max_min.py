@@ -6,24 +6,22 @@ to the others.
 
 from __future__ import annotations
 
-from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.shares import Rule
-from evenshare_core.policies.policy import parse_options
-from evenshare_core.policies.sharing.base import VERSION, SharingOptions, decide_shares
+from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
-class MaxMin:
+class MaxMin(SharingPolicy):
     """The policy; see the module's docstring."""
 
     name = "max_min"
-    version = VERSION
-    options_type = SharingOptions
+    title = "Max-min"
+    promise = "Each tenant gets its part of every GPU type."
+    promised = frozenset({Property.SHARING_INCENTIVE})
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        options = parse_options(SharingOptions, snapshot.options)
-        return decide_shares(snapshot, options, Rule.MAX_MIN)
+    def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
+        """The program whose optimum is shared."""
+        return Rule.MAX_MIN
 
 
 POLICY = MaxMin()

@@ -27,44 +27,68 @@ Departures, each with its test:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import Snapshot
+from msgspec import Meta
+
+from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
 from evenshare_core.formulations.shares import Rule
-from evenshare_core.policies.policy import parse_options
-from evenshare_core.policies.sharing.base import VERSION, SharingOptions, decide_shares
+from evenshare_core.policies.options import Options
+from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
+
+COOPERATIVE = frozenset({Property.ENVY_FREE, Property.SHARING_INCENTIVE})
+NONCOOPERATIVE = frozenset({Property.EQUAL_THROUGHPUT, Property.OVERSTATING})
 
 
 class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of OEF.
+    """Options of OEF: "cooperative" is (10), "noncooperative" is (9)."""
 
-    `environment`: "cooperative" is (10), no tenant envies another, and the total is the largest
-    that allows; "noncooperative" is (9), all tenants gain alike, and none gains by overstating
-    one job type's speeds.
-    `backend`: what solves the program; "fast" is the method made for it, the others write it out
-    for a solver and are there to check it.
-    `job_order`: who comes first inside a job type, the job that has waited longest since it last
-    ran, or the one that was submitted first.
-    `reserve_after_leases`: after how many leases nodes are held back for a job that its job type's
-    whole GPUs have room for and the nodes do not; 0: never.
-    `spread`: a gang that fits one node may also be split over several.
-    """
-
-    environment: Literal["cooperative", "noncooperative"] = "cooperative"
+    environment: Annotated[
+        Literal["cooperative", "noncooperative"],
+        Meta(
+            description="What tenants are promised: that nobody would rather have another's"
+            " share, at the largest total that allows (cooperative); or that all gain alike and"
+            " overstating the speeds of one's only job type does not pay (noncooperative)."
+        ),
+    ] = "cooperative"
 
 
-class Oef:
+class Oef(SharingPolicy):
     """The policy; see the module's docstring."""
 
     name = "oef"
-    version = VERSION
+    title = "Optimal efficiency with fairness"
+    promise = "Tenants trade GPU types so that all gain, and nobody would rather have another's."
     options_type = OefOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        options = parse_options(OefOptions, snapshot.options)
-        return decide_shares(snapshot, options, Rule(options.environment))
+    def rule(self, options: SharingOptions) -> Rule:
+        """The program whose optimum is shared."""
+        return Rule(_environment(options))
+
+    def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
+        """Return what it promises in its environment.
+
+        That overstating does not pay is promised where every tenant has one job type and nobody
+        has all that it can use; with several job types, or with caps, it is not true (4.2.4).
+        """
+        found = super().promises(options, measured)
+        if _environment(options) == Rule.COOPERATIVE.value:
+            return found | COOPERATIVE
+        found |= NONCOOPERATIVE
+        if measured is not None and _limits_truth(measured):
+            found -= {Property.OVERSTATING}
+        return found
+
+
+def _environment(options: Options) -> str:
+    assert isinstance(options, OefOptions)  # noqa: S101 - narrows; they are of `options_type`
+    return options.environment
+
+
+def _limits_truth(measured: Measured) -> bool:
+    tenants = [tenant for tenant, _ in measured.judged.rows]
+    return len(set(tenants)) < len(tenants) or bool(measured.judged.capped.any())
 
 
 POLICY = Oef()

@@ -13,12 +13,11 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.shared.admission import Admission, Refusal
-from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.reservation import RESERVED, Reservations
 from evenshare_core.policies.sharing.rows import Candidate, Column, Row
 
 SHARE = "share"
 LEFTOVER = "leftover"
-RESERVED = "reserved"
 
 
 class Picks:

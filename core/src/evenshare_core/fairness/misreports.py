@@ -6,23 +6,24 @@ valued by the speeds that are true. Nothing is assumed of the policy but that it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.properties import Probe, misreport
-from evenshare_core.policies.base import decide_round
 
 Speeds = dict[str, int]  # GPU type -> thousandths
+Decide = Callable[[Snapshot], Decision]  # a round, by the policy that the snapshot names
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MisreportResult:
     """Shares before rounding of one job type, by GPU type, and its true throughput with them."""
 
     shares: dict[str, float]
@@ -41,14 +42,14 @@ def profile_of(snapshot: Snapshot, profile: int) -> Profile:
     raise ValueError(f"profile {profile} is not in the snapshot")
 
 
-def factor_told(profile: Profile, factor: float) -> Speeds:
+def misreported_speeds(profile: Profile, factor: float) -> Speeds:
     """Return a profile's speeds with every type but its slowest times `factor`, see `misreport`."""
-    told = misreport(np.array([speed for _, speed in profile.speedups], float), factor)
+    reported = misreport(np.array([speed for _, speed in profile.speedups], float), factor)
     names = [name for name, _ in profile.speedups]
-    return {name: round(speed) for name, speed in zip(names, told, strict=True) if speed}
+    return {name: round(speed) for name, speed in zip(names, reported, strict=True) if speed}
 
 
-def snapshot_told(snapshot: Snapshot, profile: int, speeds: Mapping[str, int]) -> Snapshot:
+def misreported_snapshot(snapshot: Snapshot, profile: int, speeds: Mapping[str, int]) -> Snapshot:
     """Return the snapshot in which one profile has other speeds.
 
     The policy's memory is dropped: it may hold the shares of the speeds that were true.
@@ -56,50 +57,56 @@ def snapshot_told(snapshot: Snapshot, profile: int, speeds: Mapping[str, int]) -
     Raises:
         ValueError: the snapshot has no such profile.
     """
-    told = msgspec.structs.replace(
+    reported = msgspec.structs.replace(
         profile_of(snapshot, profile), speedups=tuple(sorted(speeds.items()))
     )
-    profiles = tuple(told if row.id == profile else row for row in snapshot.profiles)
+    profiles = tuple(reported if row.id == profile else row for row in snapshot.profiles)
     return msgspec.structs.replace(snapshot, profiles=profiles, memory={})
 
 
-def outcome(measured: Measured, place: int) -> Outcome:
+def honest_result(measured: Measured, place: int) -> MisreportResult:
     """Return what a row has in the round itself."""
     found = measured.judged
     shares = dict(zip(found.gpu_types, map(float, found.shares[place]), strict=True))
-    return Outcome(shares, float(found.speedups[place] @ found.shares[place]))
+    return MisreportResult(shares, float(found.speedups[place] @ found.shares[place]))
 
 
-def outcome_if(measured: Measured, place: int, speeds: Mapping[str, int]) -> Outcome:
-    """Return what a row would have, had its profile told these speeds; valued by its true ones.
+def misreport_result(
+    measured: Measured, place: int, speeds: Mapping[str, int], decide: Decide
+) -> MisreportResult:
+    """Return what a row would have, had its profile these speeds; valued by its true ones.
 
     Raises:
         ValueError: the row has no profile. What the policy raises passes through.
     """
     truth = measured.judged
     key = truth.rows[place]
-    told = snapshot_told(measured.snapshot, key[1], speeds)
-    answer = Measured(told, decide_round(told), frozenset()).judged
+    reported = misreported_snapshot(measured.snapshot, key[1], speeds)
+    answer = Measured(reported, decide(reported), frozenset()).judged
     # Other speeds may put the types into another order.
     got = dict.fromkeys(truth.gpu_types, 0.0)
     if key in answer.rows:
         got |= zip(answer.gpu_types, map(float, answer.shares[answer.rows.index(key)]), strict=True)
     shares = np.array([got[name] for name in truth.gpu_types])
-    return Outcome(got, float(truth.speedups[place] @ shares))
+    return MisreportResult(got, float(truth.speedups[place] @ shares))
 
 
-def probe_row(measured: Measured, place: int, factors: Iterable[float]) -> list[Probe]:
+def probe_row(
+    measured: Measured, place: int, factors: Iterable[float], decide: Decide
+) -> list[Probe]:
     """Try misreports of one row by named factors.
 
     Raises:
         ValueError: the row has no profile. What the policy raises passes through.
     """
     profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
-    honest = outcome(measured, place).throughput
+    honest = honest_result(measured, place).throughput
     return [
         Probe(
             place, factor, honest,
-            outcome_if(measured, place, factor_told(profile, factor)).throughput,
+            misreport_result(
+                measured, place, misreported_speeds(profile, factor), decide
+            ).throughput,
         )
         for factor in factors
     ]  # fmt: skip

@@ -1,0 +1,130 @@
+"""FIFO, SJF and SRTF: the jobs that wait in one order each.
+
+Source: none. FIFO is the order every cluster begins with; SJF that of least average waiting when
+nothing is preempted; SRTF the bound that LTGF and UniSched compare average JCT with.
+
+- FIFO and SJF never preempt: a job runs until it is over, its lease is renewed whenever it ends.
+  The first job that does not fit blocks all behind it, in its pool or in its tenant (`scope`),
+  unless `backfill` lets those go on that fit. A job without an estimate comes after all that have
+  one, by arrival.
+- Under SRTF a lease that ends queues with the jobs that wait; remaining = estimate - GPU-time
+  received / gang, and a job that has outlived its estimate counts as 5 % of it. Jobs that do not
+  fit block nobody. Without estimates the order is by arrival.
+
+Departures, with their tests in tests/papers/test_baselines.py: a job that may never run (larger
+than the pool, refused by a limit) blocks nobody.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+
+LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
+
+
+class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of FIFO and SJF."""
+
+    scope: Annotated[
+        Literal["pool", "tenant"],
+        Meta(description="Whom a job that does not fit blocks: all behind it, or its tenant's."),
+    ] = "pool"
+    backfill: Annotated[
+        bool, Meta(description="A job that does not fit blocks nobody: those go on that fit.")
+    ] = False
+    whole_nodes: Annotated[
+        bool,
+        Meta(
+            description="A job larger than a node takes whole nodes, and one more for what is left."
+        ),
+    ] = True
+
+
+class Fifo(Policy):
+    """Strict arrival order, without preemption."""
+
+    name = "fifo"
+    version = "1"
+    title = "First in, first out"
+    promise = "Nobody who was submitted later starts first, while both could run."
+    order_text = "Whoever was submitted first goes first."
+    options_type = QueueOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(QueueOptions, snapshot.options)
+        by_tenant = options.scope == "tenant"
+        return decide_in_order(
+            snapshot,
+            Rule(
+                order=self.order,
+                queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
+                strict=not options.backfill,
+                whole_nodes=options.whole_nodes,
+            ),
+        )
+
+    def order(self, candidate: Candidate) -> tuple[Any, ...]:
+        """The sort key of the queue."""
+        return by_arrival(candidate)
+
+
+class Sjf(Fifo):
+    """Shortest job first by estimate, without preemption: FIFO in another order."""
+
+    name = "sjf"
+    version = "2"
+    title = "Shortest job first"
+    promise = "Jobs with the least work by estimate start first."
+    order_text = "The job with the least work by estimate goes first."
+    traits = Traits(needs_estimates=True)
+
+    def order(self, candidate: Candidate) -> tuple[Any, ...]:
+        """The sort key of the queue."""
+        estimate_us = candidate.job.estimate_us
+        return (inf if estimate_us is None else estimate_us, *by_arrival(candidate))
+
+
+class Srtf(Policy):
+    """Shortest remaining time first by estimate, preemptive where leases end."""
+
+    name = "srtf"
+    version = "2"
+    title = "Shortest remaining time first"
+    promise = "Jobs with the least work left by estimate run first, others wait as leases end."
+    order_text = "The job with the least work left by estimate goes first."
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+
+        def remaining(one: Candidate) -> tuple[Any, ...]:
+            estimate = one.job.estimate_us
+            left = inf
+            if estimate is not None:
+                ran_us = job_received(one.sums, snapshot.at_us) / one.job.gpus
+                left = max(estimate - ran_us, LEAST * estimate)
+            return (left, *by_arrival(one))
+
+        rule = Rule(
+            order=remaining,
+            queue=lambda one: (one.job.id, one.gpu_type),
+            strict=False,
+            preempts=True,
+        )
+        return decide_in_order(snapshot, rule)
+
+
+POLICIES = (Fifo(), Sjf(), Srtf())

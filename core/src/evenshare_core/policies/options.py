@@ -1,0 +1,125 @@
+"""A policy's options: fields with bounds, defaults, and the words that explain them.
+
+The words stand in the field's own metadata (`msgspec.Meta(description=...)`); forms, the API's
+description, `--help` and the documents' tables are made of `describe_options`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
+
+OptionsT = TypeVar("OptionsT", bound="Options")
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of a policy's options: described fields with bounds, all with defaults.
+
+    The properties are asked of every policy by `decide_round` and the certificate.
+    """
+
+    @property
+    def fairness_window_us(self) -> int:
+        """Length of the fairness window of tenants; 0: all history counts."""
+        return 0
+
+    @property
+    def deserves_quota(self) -> bool:
+        """Whether a tenant deserves its quota at all times, and not min(demand, quota)."""
+        return False
+
+
+class OptionError(ValueError):
+    """A policy's options are not valid; the message names the field."""
+
+
+def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
+    """Read options from plain data.
+
+    Raises:
+        OptionError: an unknown field, a wrong type or a value out of bounds; it is named.
+    """
+    known = set(kind.__struct_fields__)
+    for field in sorted(set(raw) - known):
+        raise OptionError(f"{field}: unknown option; known are {', '.join(sorted(known))}")
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        raise OptionError(f"{path.rstrip('`') or 'options'}: {problem}") from error
+
+
+# ---- described ----
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a policy as it is shown to people.
+
+    `kind` is what may be written; `choices` are those of a "choice". `least` and `most` bound a
+    number, None where nothing does. `unit` is "s" for seconds, else empty.
+    """
+
+    name: str
+    description: str
+    default: Any
+    kind: Literal["switch", "choice", "integer", "number"]
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name for people, without the unit."""
+        return self.name.removesuffix("_s").replace("_", " ").capitalize()
+
+    @property
+    def unit(self) -> str:
+        """The unit that its name ends in."""
+        return "s" if self.name.endswith("_s") else ""
+
+
+def describe_options(kind: type[Options]) -> tuple[Option, ...]:
+    """Return the options of a policy, in the order of their declaration.
+
+    Raises:
+        TypeError: a field has no description, no default, or a type that no form can show.
+    """
+    info = type_info(kind)
+    if not isinstance(info, msgspec.inspect.StructType):
+        raise TypeError(f"{kind.__name__} is not a struct")
+    return tuple(_option(kind, field) for field in info.fields)
+
+
+def _option(kind: type[Options], field: msgspec.inspect.Field) -> Option:
+    name, type_, description = field.encode_name, field.type, ""
+    if isinstance(type_, Metadata):
+        description = (type_.extra_json_schema or {}).get("description", "")
+        type_ = type_.type
+    if not description or field.required:
+        raise TypeError(f"{kind.__name__}.{name} needs a description and a default")
+    shape, choices, least, most = _shape(f"{kind.__name__}.{name}", type_)
+    return Option(name, description, field.default, shape, choices, least, most)
+
+
+def _shape(
+    where: str, type_: Type
+) -> tuple[
+    Literal["switch", "choice", "integer", "number"],
+    tuple[str, ...],
+    float | None,
+    float | None,
+]:
+    match type_:
+        case BoolType():
+            return "switch", (), None, None
+        case LiteralType():
+            return "choice", tuple(str(value) for value in type_.values), None, None
+        case IntType():
+            return "integer", (), type_.ge, type_.le
+        case FloatType():
+            return "number", (), type_.ge, type_.le
+    raise TypeError(f"{where}: no form can show a {type(type_).__name__}")
