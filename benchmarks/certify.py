@@ -23,9 +23,9 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, Service, Snapshot
-from evenshare_core.domain.values import HOUR_US
 from evenshare_core.fairness.certificate import Certificate, plain
 from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.units import HOUR_US
 
 TENANTS, TYPES, NODES, JOBS = 100, 5, 1_000, 10_000
 GOAL_MS = 200

@@ -11,8 +11,8 @@ from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effect
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.fairness.gpu_time import advance
+from evenshare_core.units import HOUR_US, SECOND_US
 
 LEASE_US = 900 * SECOND_US
 ROUND_US = 10 * SECOND_US

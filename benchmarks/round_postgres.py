@@ -72,7 +72,7 @@ def calm() -> None:
 
 
 def _filled(jobs: int) -> Any:
-    from evenshare_core.domain.values import SECOND_US
+    from evenshare_core.units import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster
 

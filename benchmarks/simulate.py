@@ -16,7 +16,6 @@ import resource
 import time
 from pathlib import Path
 
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.simulation.scenario import Scenario, run_policy
 from evenshare_core.simulation.simulator import Outcome, simulate
 from evenshare_core.simulation.trace_formats import trace_lines
@@ -27,6 +26,7 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import HOUR_US, SECOND_US
 
 ROOT = Path(__file__).resolve().parent.parent
 TWO_DAYS = ROOT / "scheduling" / "data" / "philly_2017-10-20.csv.gz"

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from evenshare_core.domain.entitlements import Mode
+from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldError, InvalidInputError, invalid
 from tenants.periods import Period, Terms, set_periods
 
@@ -26,7 +27,7 @@ COLUMNS = (
 )
 REQUIRED = ("tenant", "pool", "gpu_type", "gpus")
 BYTES_MAX = 8 * 2**20
-GPUS_MAX = 1_000_000
+GPUS_MAX = COUNT_MAX
 
 # (tenant, pool, GPU type) by name
 Name = tuple[str, str, str]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from billing.models import Book
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from portal.demo.pool_creation import open_pool
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.rounds import RoundResult, execute_round

@@ -16,7 +16,8 @@ from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
 from billing.selectors.events import hour_of
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.fixed_point import HOUR_US, to_micro
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.units import HOUR_US
 from scheduling.models import Pool, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope

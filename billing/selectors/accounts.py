@@ -13,10 +13,11 @@ from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Entry, Transfer, UsageShare
 from billing.selectors.events import hour_of
+from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.units import HOUR_US
 from tenants.models import Budget
 
 ZERO = Decimal("0.000000")
-HOUR_US = Decimal(3_600_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
 
 def gpu_hours(gpu_us: int | Decimal) -> Decimal:
     """Return GPU-microseconds as GPU-hours with six places, for display."""
-    return (Decimal(gpu_us) / HOUR_US).quantize(Decimal("0.000001"))
+    return (Decimal(gpu_us) / HOUR_US).quantize(PLACES)
 
 
 # Open lines are few: those of the present hour of each pool.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.fixed_point import HOUR_US
 from evenshare_core.money.revenue import Event
+from evenshare_core.units import HOUR_US
 from scheduling.models import LeaseEvent
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import thousands
 from portal.charts.svg import Markup
 from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
@@ -15,7 +15,7 @@ from scheduling.selectors.throughput import Moment
 
 def moments_chart(moments: Sequence[Moment], now: datetime, *, label: str, width: int) -> Markup:
     """The chart of some rounds, with a line where the policy became another."""
-    points = [SpeedPoint(row.at, row.milli / PLAIN_MILLI) for row in moments]
+    points = [SpeedPoint(row.at, row.milli / ONE_MILLI) for row in moments]
     switches = [
         Switch(after.at, after.policy)
         for before, after in pairwise(moments)
@@ -26,7 +26,7 @@ def moments_chart(moments: Sequence[Moment], now: datetime, *, label: str, width
 
 def value_text(milli: int, places: int = 1) -> str:
     """Thousandths as a figure."""
-    return thousands(milli / PLAIN_MILLI, places)
+    return thousands(milli / ONE_MILLI, places)
 
 
 def profile_words(profiles: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:

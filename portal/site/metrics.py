@@ -37,6 +37,7 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from billing.selectors.vitals import BookVitals, book_vitals
+from evenshare_core.units import SECOND_US
 from portal.site.celery import QUEUES
 from portal.site.health import broker_client, intent_age_s, round_age_s, tick_age_s
 from scheduling.engine.clock import pool_time
@@ -211,7 +212,7 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
         if not pool.clock.paused:
             age.add_metric([pool.name], round_age_s(pool))
         for step, spent_us in (("snapshot", total.snapshot_us), ("decide", total.decide_us)):
-            seconds.add_metric([pool.name, step], total.rounds, spent_us / 1e6)
+            seconds.add_metric([pool.name, step], total.rounds, spent_us / SECOND_US)
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
     yield from (rounds, age, failing, seconds, fallbacks, leases)

@@ -10,7 +10,7 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.units import ONE_MILLI
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
 from scheduling.models import Profile
@@ -124,7 +124,7 @@ def _json(row: Profile, pool: str) -> dict[str, Any]:
         "pool": pool,
         "name": row.name,
         "speeds": {
-            kind: f"{milli // PLAIN_MILLI}.{milli % PLAIN_MILLI:03d}"
+            kind: f"{milli // ONE_MILLI}.{milli % ONE_MILLI:03d}"
             for kind, milli in sorted(row.speedups.items())
         },
         "priority": row.priority,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Protocol
 
+from evenshare_core.money.fixed_point import PLACES
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
@@ -14,8 +15,6 @@ from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
-
-MICRO = Decimal("0.000001")
 
 
 class Money(Protocol):
@@ -42,7 +41,7 @@ class NoMoney:
 
 def credits_text(amount: Decimal) -> str:
     """Return an amount with six places."""
-    return str(amount.quantize(MICRO))
+    return str(amount.quantize(PLACES))
 
 
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:

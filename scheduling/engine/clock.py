@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.models import Pool, PoolClock
 
 # A scaled clock that nobody ticked for so long resumes where it was last seen: a demo switched

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.arrivals import profile_fields, submit_arrivals
 from scheduling.engine.bundled_traces import TraceJob, read_trace
 from scheduling.engine.profiles import lock_profiles

@@ -8,7 +8,7 @@ from datetime import datetime
 import structlog
 
 from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import (
     Executor,
     ExecutorError,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from evenshare_core.domain.decision import Decision, Share
-from evenshare_core.domain.profiles import PLAIN_MILLI
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.policies.registry import policy_summary
+from evenshare_core.units import ONE_MILLI
 
 FALLBACK_LENGTH = 120  # of Round.fallback
 
@@ -43,7 +43,7 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
         "used": price.used,
         "capacity": price.capacity,
         "base": to_text(price.base_micro),
-        "theta": f"{price.theta_milli // 1000}.{price.theta_milli % 1000:03d}",
+        "theta": f"{price.theta_milli // ONE_MILLI}.{price.theta_milli % ONE_MILLI:03d}",
     }
 
 
@@ -80,7 +80,7 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
     by_type: dict[tuple[int, str], int] = {}
     for job, tenant, gpu_type, gpus in held:
         profile = profile_of.get(job)
-        speed = profile.speed_milli(gpu_type) if profile else PLAIN_MILLI
+        speed = profile.speed_milli(gpu_type) if profile else ONE_MILLI
         by_type[tenant, gpu_type] = by_type.get((tenant, gpu_type), 0) + gpus * speed
     return by_type
 

@@ -16,6 +16,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
+from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS
 from scheduling.engine.apply import apply_round
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
@@ -153,8 +154,8 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
             wall_at=wall_at,
             book=pool.book,
             scale=scale,
-            snapshot_us=(read - began) // 1000,
-            decide_us=(decided - read) // 1000,
+            snapshot_us=(read - began) // MICROSECOND_NS,
+            decide_us=(decided - read) // MICROSECOND_NS,
         )
     )
     fault_point("round.after_commit")
@@ -168,10 +169,10 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         round=round_.number,
         at=at.isoformat(),
         **{key: round_.summary[key] for key in ("granted", "renewed", "ended", "waiting", "idle")},
-        snapshot_ms=(read - began) // 1_000_000,
-        decide_ms=(decided - read) // 1_000_000,
-        certify_ms=(certified - decided) // 1_000_000,
-        apply_ms=(applied - certified) // 1_000_000,
+        snapshot_ms=(read - began) // MILLISECOND_NS,
+        decide_ms=(decided - read) // MILLISECOND_NS,
+        certify_ms=(certified - decided) // MILLISECOND_NS,
+        apply_ms=(applied - certified) // MILLISECOND_NS,
     )
     return RoundResult(RoundOutcome.COMMITTED, round_)
 

@@ -24,9 +24,11 @@ from evenshare_core.domain.snapshot import (
     Service,
     Snapshot,
 )
-from evenshare_core.domain.values import SECOND_US, decode
+from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
 from evenshare_core.policies.registry import policy as policy_named
+from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
@@ -323,7 +325,7 @@ def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[Po
                 row.get("used", 0),
                 row.get("capacity", 0),
                 to_micro(setting.base) if setting else SECOND_US,
-                int(setting.theta * 1000) if setting else 2000,
+                int(setting.theta * ONE_MILLI) if setting else DEFAULT_THETA_MILLI,
             )
         )
     return tuple(prices)

@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
+from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 from scheduling.models.profiles import Profile
 from tenants.models import Tenant
@@ -139,7 +140,7 @@ class VirtualWork(models.Model):
     done_us = models.PositiveBigIntegerField(default=0)
     token = models.CharField(max_length=80, default="", blank=True)
     launched_us = models.BigIntegerField(null=True, blank=True)
-    speed_milli = models.PositiveIntegerField(default=1000, db_default=1000)
+    speed_milli = models.PositiveIntegerField(default=ONE_MILLI, db_default=ONE_MILLI)
     exit_code = models.SmallIntegerField(default=0)
 
     class Meta:

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 
 
@@ -55,7 +56,7 @@ class Simulation(models.Model):
                 condition=Q(hours__gte=1, hours__lte=168), name="simulation_hours_1_to_168"
             ),
             models.CheckConstraint(
-                condition=Q(progress_milli__lte=1000), name="simulation_progress_to_1000"
+                condition=Q(progress_milli__lte=ONE_MILLI), name="simulation_progress_to_1000"
             ),
             models.CheckConstraint(
                 condition=Q(state__in=("queued", "running")) ^ Q(ended_at__isnull=False),

@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import connection
 
 from evenshare_core.domain.entitlements import Mode
+from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
 from scheduling.selectors.reasons import Why, why
 from scheduling.selectors.replay import ReplayError, round_decision
@@ -137,8 +138,8 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
                 gpu_type=share["gpu_type"],
                 quota=share["quota"],
                 demand=share["demand"],
-                received_gpu_s=share["alloc_gpu_us"] / 1e6,
-                deserved_gpu_s=share["fair_gpu_us"] / 1e6,
+                received_gpu_s=share["alloc_gpu_us"] / SECOND_US,
+                deserved_gpu_s=share["fair_gpu_us"] / SECOND_US,
                 rho=share["rho_before"],
             )
             for share in shares

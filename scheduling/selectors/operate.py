@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
 
+from evenshare_core.units import MILLISECOND_US
 from scheduling.models import (
     Intent,
     Job,
@@ -209,8 +210,8 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
             renewed=row.summary.get("renewed", 0),
             ended=row.summary.get("ended", 0),
             waiting=row.summary.get("waiting", 0),
-            snapshot_ms=row.snapshot_us // 1000,
-            decide_ms=row.decide_us // 1000,
+            snapshot_ms=row.snapshot_us // MILLISECOND_US,
+            decide_ms=row.decide_us // MILLISECOND_US,
             fallback=row.fallback,
         )
         for row in rows

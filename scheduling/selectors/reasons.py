@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.units import CREDIT_MICRO
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def wait_kind(code: str) -> str:
 def _credits(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Micro-credits as credits, under the name without its unit."""
     return {
-        name.removesuffix("_micro"): value / 1_000_000 if name.endswith("_micro") else value
+        name.removesuffix("_micro"): value / CREDIT_MICRO if name.endswith("_micro") else value
         for name, value in numbers.items()
     }
 

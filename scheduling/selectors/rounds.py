@@ -16,6 +16,7 @@ from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import Checked, check
 from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
@@ -280,8 +281,8 @@ def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[Sha
             ShareRow(
                 tenant=seen,
                 gpu_type=row["gpu_type"],
-                alloc_gpu_s=row["alloc_gpu_us"] // 1_000_000,
-                fair_gpu_s=row["fair_gpu_us"] // 1_000_000,
+                alloc_gpu_s=row["alloc_gpu_us"] // SECOND_US,
+                fair_gpu_s=row["fair_gpu_us"] // SECOND_US,
                 rho_before=row["rho_before"],
                 rho_after=row["rho_after"],
                 **{name: row[name] for name in _SUMMED},
@@ -429,7 +430,7 @@ class _Reader:
                 used=row.used,
                 capacity=row.capacity,
                 base=to_credits(row.base_micro),
-                theta=Decimal(row.theta_milli) / 1000,
+                theta=Decimal(row.theta_milli) / ONE_MILLI,
             )
             for row in self.decision.prices
         )

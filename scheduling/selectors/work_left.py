@@ -11,8 +11,8 @@ from django.db import connection
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.simulation.present import Work
+from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 
 UNKNOWN_US = HOUR_US  # where no job of the pool has ended yet
 LEAST_US = SECOND_US
@@ -110,14 +110,14 @@ def _total_us(job: Job, medians: Mapping[int | None, int], assumed: Assumed) -> 
 
 
 def _speed_milli(job: Job, profiles: Mapping[int, Any], gpu_type: str) -> int:
-    return int(profiles[job.profile].speed_milli(gpu_type)) if job.profile else 1000
+    return int(profiles[job.profile].speed_milli(gpu_type)) if job.profile else ONE_MILLI
 
 
 def _present_us(job: Job, lease: Lease | None, profiles: Mapping[int, Any], at_us: int) -> int:
     if lease is None:
         return 0
     speed_milli = _speed_milli(job, profiles, lease.gpu_type)
-    return max(0, at_us - lease.started_us) * speed_milli // 1000
+    return max(0, at_us - lease.started_us) * speed_milli // ONE_MILLI
 
 
 def _held(snapshot: Snapshot) -> dict[int, _Held]:
@@ -134,7 +134,7 @@ def _held(snapshot: Snapshot) -> dict[int, _Held]:
             row.started_us = min(started_us, row.started_us or started_us)
             row.held_us += int(held_us)
             speed_milli = _speed_milli(jobs[job_id], profiles, gpu_type)
-            row.done_us += int(held_us) * speed_milli // 1000
+            row.done_us += int(held_us) * speed_milli // ONE_MILLI
     return held
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import structlog
 
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.values import HOUR_US, canonical_bytes, sha256_hex
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.registry import options
 from evenshare_core.simulation.outlook import Outlook, look_ahead
 from evenshare_core.simulation.present import Start
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import HOUR_US, ONE_MILLI
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
@@ -69,7 +70,7 @@ def execute_simulation(
         simulation_given_up(simulation_id, claim, words)
         return State.FAILED
     with site_scope():
-        fields = {"state": State.DONE, "result": result, "progress_milli": 1000}
+        fields = {"state": State.DONE, "result": result, "progress_milli": ONE_MILLI}
         done = mine(simulation_id, claim).update(**fields, ended_at=wall_now())
     log.info("simulation.done", simulation=simulation_id, pool=row.pool.name, kept=bool(done))
     return State.DONE if done else ""
@@ -137,7 +138,7 @@ class _Beat:
             return
         self._last_s = now_s
         share = (at_us - self._from_us) / (self._until_us - self._from_us)
-        milli = min(999, int((self._part + share) / self._parts * 1000))
+        milli = min(ONE_MILLI - 1, int((self._part + share) / self._parts * ONE_MILLI))
         if now_s - self._began_s > WALL_S:
             raise GivenUpError(
                 f"It took longer than {WALL_S // 60} minutes and was given up at {milli // 10} %."

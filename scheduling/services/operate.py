@@ -10,6 +10,7 @@ import msgspec
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
+from evenshare_core.units import COUNT_MAX
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
 from scheduling.selectors.pool_settings import read_options
@@ -27,7 +28,7 @@ LENGTHS = {
 SCALE_MAX = 3600
 # The book of pools at real time: their clock keeps scale 1.
 REAL_BOOK = "main"
-BASE_MAX, THETA_MAX = Decimal(1_000_000), Decimal(999)
+BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
 PAUSE_REASON = "operator"
 
 

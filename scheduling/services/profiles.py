@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from evenshare_core.domain.profiles import PLAIN_MILLI, speedups_normal
+from evenshare_core.domain.profiles import speedups_normal
+from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Pool, Profile
 from scheduling.selectors.profiles import pool_types
 from tenants.audit import Actor, changed, write_audit
@@ -161,7 +162,7 @@ def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bo
 
 def _state(row: Profile) -> dict[str, Any]:
     return {
-        "speeds": {kind: f"{milli / PLAIN_MILLI:.3f}" for kind, milli in row.speedups.items()},
+        "speeds": {kind: f"{milli / ONE_MILLI:.3f}" for kind, milli in row.speedups.items()},
         "priority": row.priority,
         "source": row.source,
     }

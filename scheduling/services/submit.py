@@ -12,7 +12,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles

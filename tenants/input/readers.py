@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")
@@ -25,7 +26,7 @@ def whole(
     errors: FieldErrors,
     *,
     least: int,
-    most: int = 1_000_000,
+    most: int = COUNT_MAX,
     required: bool = False,
 ) -> int | None:
     """Read a whole number within [least, most]; None where it is absent or wrong."""

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from evenshare_core.domain.entitlements import Mode
+from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.models import AuditRecord, Budget, Quota, Tenant
@@ -19,7 +20,7 @@ from tenants.operator_transaction import operation
 from tenants.periods import OverlapError, Period, Terms, set_periods
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
-GPUS_MAX = 1_000_000
+GPUS_MAX = COUNT_MAX
 # (tenant id, GPU type id)
 Key = tuple[int, int]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import Executor, Extension, Launch, Report, ReportState, Stop
 from scheduling.models import Pool
 

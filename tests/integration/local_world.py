@@ -14,7 +14,7 @@ from typing import Any
 from django.test import override_settings
 
 from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import Launch, Report, ReportState, Stop, lease_token
 from scheduling.engine.executors.local import LocalExecutor

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import ExecutorError, Extension, ReportState
 from scheduling.engine.executors.local import SHIM
 from scheduling.engine.executors.local_files import WINDOW_BYTES, read_log

@@ -10,10 +10,11 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import SECOND_US, canonical_bytes, decode
+from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
 from evenshare_core.simulation.workloads import Cluster, SimJob, Workload
 from evenshare_core.simulation.world import Rules, World
+from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
 TYPES = ("k80", "p100", "v100")

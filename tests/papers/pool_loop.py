@@ -11,8 +11,9 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from evenshare_core.domain.values import SECOND_US, canonical_bytes, decode
+from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
 

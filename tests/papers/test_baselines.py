@@ -11,12 +11,12 @@ import pytest
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.baselines.ordered import find_place, fits_whole_nodes
 from evenshare_core.simulation.simulator import Outcome, simulate
 from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes, read_partitions
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).parent.parent / "data"
 FOREVER_US = 100 * 366 * 86_400 * SECOND_US

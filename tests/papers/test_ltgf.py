@@ -13,9 +13,9 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Change, ChangeKind, Service, Snapshot
-from evenshare_core.domain.values import HOUR_US
 from evenshare_core.fairness.gpu_time import ServiceView, advance, claim_rho
 from evenshare_core.policies.base import decide_round
+from evenshare_core.units import HOUR_US
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 

@@ -13,9 +13,10 @@ from fractions import Fraction
 
 import pytest
 
-from evenshare_core.money.fixed_point import HOUR_US, MICRO, charge_micro
+from evenshare_core.money.fixed_point import charge_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.money.revenue import IdleSums, split_charge, weights_between
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 USER_1, USER_2 = 1, 2
 THETA_MILLI = 16_000
@@ -47,7 +48,7 @@ def paid(start: int, end: int) -> dict[int, int]:
                 sums.use(hour(10), USER_1, -used)
                 sums.use(hour(10), USER_2, used)
             marks[slot] = sums.mark(hour(slot))
-        charge = charge_micro(borrowed, MICRO, hour(end) - hour(start))
+        charge = charge_micro(borrowed, CREDIT_MICRO, hour(end) - hour(start))
         for share in split_charge(charge, 0, weights_between(marks[start], marks[end])):
             earned[share.lender] += share.amount_micro
     return earned
@@ -61,14 +62,16 @@ class TestPrices:
     def test_are_theta_to_the_utilisation_less_one(
         self, used: int, capacity: int, expected: int
     ) -> None:
-        assert posted_price_micro(MICRO, THETA_MILLI, used, capacity) == expected * MICRO
+        assert (
+            posted_price_micro(CREDIT_MICRO, THETA_MILLI, used, capacity) == expected * CREDIT_MICRO
+        )
 
 
 class TestJ12:
     def test_pays_16(self) -> None:
-        workers = charge_micro(3, posted_price_micro(MICRO, THETA_MILLI, 2, 8), hour(4))
-        servers = charge_micro(1, posted_price_micro(MICRO, THETA_MILLI, 1, 4), hour(4))
-        assert (workers, servers) == (12 * MICRO, 4 * MICRO)
+        workers = charge_micro(3, posted_price_micro(CREDIT_MICRO, THETA_MILLI, 2, 8), hour(4))
+        servers = charge_micro(1, posted_price_micro(CREDIT_MICRO, THETA_MILLI, 1, 4), hour(4))
+        assert (workers, servers) == (12 * CREDIT_MICRO, 4 * CREDIT_MICRO)
 
     def test_finds_6_idle_workers_and_3_idle_ps(self) -> None:
         assert sum(sums_of("workers").rates().values()) == 6
@@ -91,12 +94,12 @@ class TestPayments:
         self, start: int, end: int, user_2: Fraction
     ) -> None:
         earned = paid(start, end)
-        assert earned[USER_2] == round(user_2 * MICRO)
-        assert earned[USER_1] == 8 * MICRO - earned[USER_2]
+        assert earned[USER_2] == round(user_2 * CREDIT_MICRO)
+        assert earned[USER_1] == 8 * CREDIT_MICRO - earned[USER_2]
 
     def test_of_the_first_half_are_five_and_a_third(self) -> None:
         assert paid(8, 10) == {USER_1: 2_666_667, USER_2: 5_333_333}
 
     def test_over_the_whole_term_are_8_and_8(self) -> None:
         # User 1 pays itself 8; "gains 6" in section 4.2 is a misprint.
-        assert paid(8, 12) == {USER_1: 8 * MICRO, USER_2: 8 * MICRO}
+        assert paid(8, 12) == {USER_1: 8 * CREDIT_MICRO, USER_2: 8 * CREDIT_MICRO}

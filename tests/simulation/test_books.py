@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.money.fixed_point import charge_micro, to_text
 from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, split_charge
 from evenshare_core.simulation.books import Books, TermRow
+from evenshare_core.units import SECOND_US
 
 TYPES = ("k80", "v100")
 

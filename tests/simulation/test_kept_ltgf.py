@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.base import decide_round
 from evenshare_core.simulation.resting import Resting
 from evenshare_core.simulation.workloads import Cluster, SimJob, quotas_by_demand, synthetic
 from evenshare_core.simulation.world import Rules, World
+from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
 

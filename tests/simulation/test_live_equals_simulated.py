@@ -20,12 +20,12 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.simulator import Outcome, simulate
 from evenshare_core.simulation.workloads import Cluster as SimCluster
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor

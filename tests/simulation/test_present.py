@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import HOUR_US, SECOND_US, canonical_bytes
+from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.outlook import go_on, look_ahead
 from evenshare_core.simulation.present import PresentWorld, Start, Work
 from evenshare_core.simulation.simulator import Outcome, play
 from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_demand, synthetic
 from evenshare_core.simulation.world import Rules, World
+from evenshare_core.units import HOUR_US, SECOND_US
 
 WORK = synthetic(seed=11, jobs=90, tenants=4, hours=2, failed=0.0)
 NODES = make_nodes({"v100": 3}, 8)

@@ -9,7 +9,6 @@ import pytest
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.simulator import (
     ConservationError,
@@ -27,6 +26,7 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
 WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1)

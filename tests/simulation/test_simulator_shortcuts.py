@@ -7,13 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation import strict_queue
 from evenshare_core.simulation.resting import FORGETS, Resting
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_demand, synthetic
 from evenshare_core.simulation.world import Rules, World
+from evenshare_core.units import SECOND_US
 
 WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.1)
 LEASE_US = 300 * SECOND_US

@@ -11,7 +11,6 @@ import pytest
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
 from evenshare_core.simulation.resting import FORGETS
@@ -20,6 +19,7 @@ from evenshare_core.simulation.simulator import ConservationError, check_conserv
 from evenshare_core.simulation.throughputs import read_speeds
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob, make_nodes, synthetic
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import HOUR_US, SECOND_US
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MINUTE_US = 60 * SECOND_US

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from evenshare_core.units import SECOND_US
 from portal.charts.notes import Addend, Note
 from portal.charts.speeds import profile_words
 from portal.jobs.submit_answer import Answer, answer
@@ -42,7 +43,6 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
-SECOND_US = 1_000_000
 _KEY = re.compile(r"[0-9a-f-]{36}")
 
 

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration
 from portal.operate.settings_form import (
     lengths_typed,
@@ -121,8 +122,8 @@ def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | N
     """The posted price at a use in per cent; None where there is none."""
     if base is None or theta is None or base < 0 or base != round(base, 6):
         return None
-    theta_milli = int(theta * 1000)
-    if theta_milli <= 1000:
+    theta_milli = int(theta * ONE_MILLI)
+    if theta_milli <= ONE_MILLI:
         return None
     return to_credits(posted_price_micro(to_micro(base), theta_milli, use, 100))
 

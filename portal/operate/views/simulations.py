@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import ONE_MILLI
 from portal.charts.compare import bar
 from portal.operate.settings_form import option_fields, options_typed, policy_choices
 from portal.operate.text.simulation import told
@@ -104,7 +105,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "one": row,
         "state": STATES[row.state],
         "at": clocks(facts).instant(row.at),
-        "bar": bar(row.progress_milli / 1000),
+        "bar": bar(row.progress_milli / ONE_MILLI),
         "percent": row.progress_milli // 10,
         "told": found,
         "figures_title": "The figures of both" if both else "Its figures",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import percent, thousands
 from scheduling.models import Round
 from scheduling.selectors.counterfactual import Otherwise, Tried
@@ -64,7 +64,7 @@ def _deck(found: Otherwise, round_: Round) -> str:
 
 def _speed(milli: int) -> str:
     """1000 -> "1", 2125 -> "2.125": as a person writes it."""
-    return f"{milli / PLAIN_MILLI:.3f}".rstrip("0").rstrip(".")
+    return f"{milli / ONE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
 def _row(one: Tried, found: Otherwise) -> dict[str, Any]:

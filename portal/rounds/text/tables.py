@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenshare_core.policies import registry
+from evenshare_core.units import MILLISECOND_US
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
@@ -38,7 +39,7 @@ def list_row(row: Round, times: Clocks) -> dict[str, Any]:
         "blocked": 0,
         "reason": why(reasons[0][0]) if reasons else None,
         "reason_note": _reasons_note(row, reasons),
-        "decide_ms": row.decide_us / 1000,
+        "decide_ms": row.decide_us / MILLISECOND_US,
     }
 
 

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.units import ONE_MILLI
 from portal.rounds.text.counterfactual import counterfactual_body
 from portal.site.access import access, pool_or_404, signed_in
 from scheduling.api.rate import Buckets
@@ -23,7 +23,7 @@ from tenants.scopes import site_scope
 # A page decides a round several times: five at once, then one every two seconds, by person.
 ASKED = Buckets()
 PAGES_AT_ONCE = 5
-MOST_MILLI = 1000 * PLAIN_MILLI
+MOST_MILLI = 1000 * ONE_MILLI
 FIELD = "speed-"
 
 
@@ -73,7 +73,7 @@ def _speeds(request: HttpRequest) -> tuple[dict[str, int], list[str]]:
             continue
         name = field.removeprefix(FIELD)
         try:
-            milli = int(Decimal(raw.replace(",", ".")) * PLAIN_MILLI)
+            milli = int(Decimal(raw.replace(",", ".")) * ONE_MILLI)
         except (InvalidOperation, ValueError, OverflowError):
             milli = 0
         if 1 <= milli <= MOST_MILLI:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as words
 from portal.rounds.text.certificate import sheet, worth_context
 from portal.rounds.text.tables import list_row, list_title, round_body
@@ -102,6 +103,6 @@ def _head(facts: PoolFacts, view: RoundView) -> dict[str, Any]:
         "ended_note": words.applied_note(view, "ends", "end", "ended"),
         "waiting": words.waiting_words(view.round),
         "idle": words.idle_words(view.round, view.decision),
-        "decide_ms": view.round.decide_us / 1000,
-        "snapshot_ms": view.round.snapshot_us / 1000,
+        "decide_ms": view.round.decide_us / MILLISECOND_US,
+        "snapshot_ms": view.round.snapshot_us / MILLISECOND_US,
     }

@@ -26,7 +26,7 @@ from typing import Any
 from django.conf import settings
 
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.clock import pool_time, wall_now, wall_time
 from scheduling.engine.executors.base import (
     ExecutorError,
@@ -207,7 +207,10 @@ class LocalExecutor:
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        lost = {"started_us": record.get("started_us"), "ended_us": time.time_ns() // 1000}
+        lost = {
+            "started_us": record.get("started_us"),
+            "ended_us": time.time_ns() // MICROSECOND_NS,
+        }
         write_json(folder / "exit.json", {**lost, "lost": True}, durably=True)
 
     def _active(self, pool_id: int) -> dict[str, None]:

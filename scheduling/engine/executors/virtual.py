@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from evenshare_core.domain.profiles import PLAIN_MILLI
+from evenshare_core.units import ONE_MILLI
 from scheduling.engine.executors.base import Extension, Launch, Report, ReportState, Stop
 from scheduling.models import VirtualWork
 
@@ -50,7 +50,7 @@ class VirtualExecutor:
                   AND asked.speed_milli > 0
                 """,
                 [
-                    PLAIN_MILLI,
+                    ONE_MILLI,
                     [launch.job_id for launch in launches],
                     [launch.token for launch in launches],
                     [launch.at_us for launch in launches],
@@ -117,7 +117,7 @@ def _listed(work: VirtualWork, at_us: int) -> Report | None:
     if work.launched_us is None:
         return None
     left_us = work.duration_us - work.done_us
-    ends_us = work.launched_us - (-left_us * PLAIN_MILLI // work.speed_milli)
+    ends_us = work.launched_us - (-left_us * ONE_MILLI // work.speed_milli)
     if ends_us <= at_us:
         return Report(work.token, ReportState.FINISHED, work.launched_us, ends_us, work.exit_code)
     return Report(work.token, ReportState.RUNNING, work.launched_us)

@@ -11,8 +11,8 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, Service, Snapshot
-from evenshare_core.domain.values import HOUR_US
 from evenshare_core.fairness.certificate import Certificate, Finding, Property
+from evenshare_core.units import HOUR_US
 
 AT_US = 10_000
 SLOW, FAST = "k80", "v100"

@@ -10,7 +10,7 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, PoolPrice, Service, Snapshot
-from evenshare_core.domain.values import HOUR_US
+from evenshare_core.units import HOUR_US
 
 AT_US = 10_000
 

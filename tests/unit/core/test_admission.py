@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
-from evenshare_core.domain.values import HOUR_US
 from evenshare_core.policies.shared.admission import Admission, term_cost_micro
+from evenshare_core.units import HOUR_US
 from tests.unit.core.snapshots import job, snapshot
 
 

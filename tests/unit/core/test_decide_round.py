@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from evenshare_core.domain.decision import Decision, Skip
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import EndReason, Reason
-from evenshare_core.domain.values import HOUR_US
 from evenshare_core.policies.base import decide_round
+from evenshare_core.units import HOUR_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 BORROWER, LENDER = Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)

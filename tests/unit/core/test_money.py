@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.money.fixed_point import (
-    HOUR_US,
     LIMIT_MICRO,
     charge_micro,
     largest_remainder,
@@ -19,6 +18,7 @@ from evenshare_core.money.fixed_point import (
     to_credits,
     to_micro,
 )
+from evenshare_core.units import HOUR_US
 
 AMOUNTS = st.integers(min_value=-LIMIT_MICRO + 1, max_value=LIMIT_MICRO - 1)
 

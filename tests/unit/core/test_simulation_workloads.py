@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.simulation.trace_formats import BadLine, HeaderError, LeftOut, trace_lines
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.simulation.workloads import (
@@ -22,6 +21,7 @@ from evenshare_core.simulation.workloads import (
     read_workload,
     synthetic,
 )
+from evenshare_core.units import HOUR_US, SECOND_US
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 MINUTE_US = 60 * SECOND_US

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.simulation.throughputs import Speeds, SpeedsError, make_profiles, read_speeds
 from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TYPES = ("k80", "p100", "v100")

@@ -18,7 +18,6 @@ from typing import Any
 
 from evenshare_core.cli.command import Options
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import options as options_parse
@@ -37,9 +36,9 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, SECOND_US
 
 FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
-GPUS_MAX = 1_000_000
 
 
 class InputError(ValueError):
@@ -261,7 +260,7 @@ class _Drawn:
         )
 
 
-def _whole(text: str, what: str, most: int = GPUS_MAX) -> int:
+def _whole(text: str, what: str, most: int = COUNT_MAX) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
         raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
     return int(text)
@@ -291,23 +290,23 @@ def _nodes(options: Options, measured: Speeds | None) -> tuple[tuple[Node, ...],
     counts: dict[str, int] = {}
     speeds: dict[str, int] = {}
     if options["gpu_types"] is None:
-        counts[ONE_TYPE] = _whole(str(options["nodes"]), "--nodes", GPUS_MAX // gpus)
+        counts[ONE_TYPE] = _whole(str(options["nodes"]), "--nodes", COUNT_MAX // gpus)
         return make_nodes(counts, gpus), {}
     for text in options["gpu_types"].split(","):
         name, _, rest = text.partition(":")
         count, _, speed = rest.partition(":")
         if not name or name in counts:
             raise InputError(f"--gpu-types: {text!r} names no type, or one that is there already")
-        counts[name] = _whole(count, f"--gpu-types {name}", GPUS_MAX // gpus)
+        counts[name] = _whole(count, f"--gpu-types {name}", COUNT_MAX // gpus)
         speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
-    return make_nodes(counts, gpus), speeds if set(speeds.values()) != {1000} else {}
+    return make_nodes(counts, gpus), speeds if set(speeds.values()) != {ONE_MILLI} else {}
 
 
 def _speed_milli(text: str, what: str) -> int:
     try:
-        milli = round(float(text) * 1000)
+        milli = round(float(text) * ONE_MILLI)
     except (ValueError, OverflowError):
         milli = 0
-    if not 0 < milli <= GPUS_MAX:
+    if not 0 < milli <= COUNT_MAX:
         raise InputError(f"{what}: needs a speed from 0.001 to 1000, not {text!r}")
     return milli

@@ -15,7 +15,8 @@ from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import HOUR_US, Value
+from evenshare_core.domain.values import Value
+from evenshare_core.units import HOUR_US
 
 Term = Grant | Renew
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from evenshare_core.domain.values import Value
-
-PLAIN_MILLI = 1000  # the speed of the slowest type
+from evenshare_core.units import ONE_MILLI
 
 
 class Profile(Value, frozen=True, array_like=True):
@@ -34,4 +33,4 @@ def speedups_normal(speeds: Mapping[str, Fraction]) -> dict[str, int]:
     Half a thousandth rounds to the even neighbour.
     """
     slowest = min(speeds.values(), default=Fraction(1))
-    return {name: round(speeds[name] / slowest * PLAIN_MILLI) for name in sorted(speeds)}
+    return {name: round(speeds[name] / slowest * ONE_MILLI) for name in sorted(speeds)}

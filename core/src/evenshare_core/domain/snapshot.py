@@ -10,7 +10,8 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.values import SECOND_US, Value
+from evenshare_core.domain.values import Value
+from evenshare_core.units import SECOND_US
 
 SCHEMA_VERSION = 2
 

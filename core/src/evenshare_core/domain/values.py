@@ -7,9 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-SECOND_US = 1_000_000
-HOUR_US = 3600 * SECOND_US
-
 ValueT = TypeVar("ValueT", bound="Value")
 
 

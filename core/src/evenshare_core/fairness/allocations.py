@@ -21,10 +21,11 @@ import numpy as np
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.holds import Hold
 from evenshare_core.fairness.properties import TOLERANCE, Array
+from evenshare_core.units import ONE_MILLI
 
 RowKey = tuple[int, int]  # (tenant, profile; 0 for jobs without a known one)
 # Ideals come in whole micro-GPUs.
@@ -149,7 +150,7 @@ def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
                 told.setdefault(name, []).append(speed)
 
     def mean(name: str) -> float:
-        speeds = told.get(name, [PLAIN_MILLI])
+        speeds = told.get(name, [ONE_MILLI])
         return sum(speeds) / len(speeds)
 
     there = sorted((name for name, count in gpus.items() if count), key=lambda n: (mean(n), n))
@@ -160,7 +161,7 @@ def _speeds(
     profile: Profile | None, types: dict[str, int], jobs: Iterable[Job]
 ) -> tuple[list[float], int]:
     """A row's speeds, and the GPUs that its jobs can use on any of the types."""
-    told = dict(profile.speedups) if profile else dict.fromkeys(types, PLAIN_MILLI)
+    told = dict(profile.speedups) if profile else dict.fromkeys(types, ONE_MILLI)
     runs: set[str] = set()
     usable = 0
     # Jobs that accept the same types and need as much are one question.
@@ -175,7 +176,7 @@ def _speeds(
         ]
         runs.update(fits)
         usable += gpus * count if fits else 0
-    base = told.get(next(iter(types), ""), 0) or PLAIN_MILLI
+    base = told.get(next(iter(types), ""), 0) or ONE_MILLI
     return [told.get(name, 0) / base if name in runs else 0.0 for name in types], usable
 
 

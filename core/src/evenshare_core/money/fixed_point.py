@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-MICRO = 1_000_000
-HOUR_US = 3600 * 1_000_000
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
+
 PLACES = Decimal("0.000001")
 # What numeric(20,6) holds, in micro-credits (exclusive).
 LIMIT_MICRO = 10**20
@@ -29,7 +29,7 @@ def to_micro(amount: Decimal) -> int:
     if not amount.is_finite():
         raise ValueError("credits must be finite")
     numerator, denominator = amount.as_integer_ratio()
-    micro, rest = divmod(numerator * MICRO, denominator)
+    micro, rest = divmod(numerator * CREDIT_MICRO, denominator)
     if rest:
         raise ValueError(f"{amount} has more than six places")
     return _fits(micro)
@@ -55,7 +55,7 @@ def to_text(micro: int) -> str:
     """
     if type(micro) is not int:
         raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
-    whole, part = divmod(abs(_fits(micro)), MICRO)
+    whole, part = divmod(abs(_fits(micro)), CREDIT_MICRO)
     return f"{'-' if micro < 0 else ''}{whole}.{part:06d}"
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 
-DEFAULT_THETA_MILLI = 2000
+from evenshare_core.units import ONE_MILLI
+
+DEFAULT_THETA_MILLI = 2 * ONE_MILLI
 
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 
@@ -36,9 +38,9 @@ def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: i
     """
     if base_micro < 0 or used < 0 or capacity < 0:
         raise ValueError("base, use and capacity must be at least 0")
-    if theta_milli < 1000:
+    if theta_milli < ONE_MILLI:
         raise ValueError("theta must be at least 1 (theta_milli at least 1000)")
-    theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(1000))
+    theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
     if used >= capacity:
         power = theta
     else:

@@ -29,10 +29,10 @@ from heapq import heappop, heappush
 from statistics import fmean
 
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
 from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import HOUR_US, SECOND_US
 
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
 

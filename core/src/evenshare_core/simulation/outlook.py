@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
 from evenshare_core.simulation.present import PresentWorld, Start, Work
 from evenshare_core.simulation.simulator import Outcome, play
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import ONE_MILLI, SECOND_US
 
 POINTS = 48  # of the course of a run
 OPEN = "open"  # the state of a job, and the reason of a lease, that is not over at the end
@@ -125,7 +125,7 @@ def _done_us(world: PresentWorld, job_id: int, until_us: int) -> int:
     if not run.lease:
         return run.done_us
     held_us = until_us - world.leases[run.lease].started_us - run.overhead_us
-    return run.done_us + max(0, held_us) * run.speed_milli // 1000
+    return run.done_us + max(0, held_us) * run.speed_milli // ONE_MILLI
 
 
 def _figures(

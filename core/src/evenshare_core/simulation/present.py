@@ -20,6 +20,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.simulation.events import Kind
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.simulation.world import Rules, Run, World, free_gpus
+from evenshare_core.units import ONE_MILLI
 
 
 class Work(NamedTuple):
@@ -87,7 +88,9 @@ class PresentWorld(World):
         leases = {lease.job: lease for lease in start.snapshot.leases}
         for job in start.snapshot.jobs:
             work, lease = start.work[job.id], leases.get(job.id)
-            speed_milli = self.cluster.speed_milli(job.profile, lease.gpu_type) if lease else 1000
+            speed_milli = (
+                self.cluster.speed_milli(job.profile, lease.gpu_type) if lease else ONE_MILLI
+            )
             sofar_us = _so_far_us(lease, work, speed_milli, self.at_us)
             sim = SimJob(
                 job.id, job.tenant, job.gpus, job.submitted_us,
@@ -106,7 +109,7 @@ class PresentWorld(World):
         run.leases, run.lease = work.leases + 1, lease.id
         run.started_us = lease.started_us if work.started_us is None else work.started_us
         run.overhead_us = work.overhead_us
-        run.ends_us = self.at_us - (-work.left_us * 1000 // max(1, run.speed_milli))
+        run.ends_us = self.at_us - (-work.left_us * ONE_MILLI // max(1, run.speed_milli))
         self.leases[lease.id] = lease
         key = (lease.tenant, lease.gpu_type)
         self.held[lease.gpu_type] = self.held.get(lease.gpu_type, 0) + lease.gpus
@@ -166,4 +169,4 @@ def _so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) ->
     """What the present lease has done."""
     if lease is None:
         return 0
-    return max(0, at_us - lease.started_us - work.overhead_us) * speed_milli // 1000
+    return max(0, at_us - lease.started_us - work.overhead_us) * speed_milli // ONE_MILLI

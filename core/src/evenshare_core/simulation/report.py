@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from evenshare_core.domain.values import HOUR_US, SECOND_US
 from evenshare_core.simulation.charts import DASHES, POINTS, Chart, Line, cdf, figure, key
 from evenshare_core.simulation.figures import LOSS_BELOW, UNFAIR_BELOW, Figures
+from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 
 COLUMNS = ("job_id", "tenant", "gpus", "submit_s", "start_s", "end_s", "queue_s", "rho")
 RHO_MOST = 3.0  # what is above is drawn there
@@ -211,7 +211,8 @@ def _lenders(results: Sequence[Result]) -> str:
     rows = "".join(
         f"<tr><td>{escape(result.policy)}</td><td>{escape(row.gpu_type)}</td>"
         f"<td>{escape(result.tenants.get(row.tenant, 'operator'))}</td>"
-        f"<td>{row.contributed_gpu_us / HOUR_US:,.1f}</td><td>{row.earned_micro / 1e6:,.2f}</td>"
+        f"<td>{row.contributed_gpu_us / HOUR_US:,.1f}</td>"
+        f"<td>{row.earned_micro / CREDIT_MICRO:,.2f}</td>"
         f"<td>{'–' if row.alpha is None else f'{float(row.alpha):.2f}'}</td></tr>"  # noqa: RUF001 - a dash
         for result in results
         for row in result.figures.lenders

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.domain.profiles import PLAIN_MILLI
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result
@@ -22,6 +21,7 @@ from evenshare_core.simulation.workloads import (
     quotas_by_demand,
 )
 from evenshare_core.simulation.world import Rules
+from evenshare_core.units import ONE_MILLI
 
 
 class ScenarioError(ValueError):
@@ -148,13 +148,13 @@ def _fastest_milli(cluster: Cluster, job: SimJob) -> int:
     """Thousandths of the speed that its duration is told for."""
     types = {node.gpu_type for node in cluster.nodes}
     usable = types.intersection(job.gpu_types) if job.gpu_types else types
-    return max((cluster.speed_milli(job.profile, one) for one in usable), default=PLAIN_MILLI)
+    return max((cluster.speed_milli(job.profile, one) for one in usable), default=ONE_MILLI)
 
 
 def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
     """Write down a job that nobody disturbs."""
     start_us = _round_at(job.submitted_us, round_us)
-    end_us = start_us - (-job.duration_us * 1000 // speed_milli)
+    end_us = start_us - (-job.duration_us * ONE_MILLI // speed_milli)
     state, reason, useful_us = "succeeded", "finished", job.duration_us
     if job.cancel_us is not None:
         asked_us = max(job.cancel_us, job.submitted_us)
@@ -164,7 +164,7 @@ def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
         seen_us = _round_at(asked_us, round_us)
         if seen_us < end_us:
             end_us, state, reason = seen_us, "cancelled", "cancelled"
-            useful_us = (end_us - start_us) * speed_milli // 1000
+            useful_us = (end_us - start_us) * speed_milli // ONE_MILLI
     books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, useful_us))
     books.leases.append(LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
 

@@ -19,6 +19,7 @@ from evenshare_core.simulation.books import Books, JobRow
 from evenshare_core.simulation.resting import Resting
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.simulation.world import Rules, World
+from evenshare_core.units import ONE_MILLI
 
 # Nothing held, nothing to come and so many rounds without a grant: what waits waits for ever.
 # One round posts the price of an empty pool, the next one may grant at it.
@@ -195,8 +196,8 @@ def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[in
         if cluster.has_speeds:
             speed = cluster.speed_milli(job.profile, lease.gpu_type)
             left_us = job.duration_us - done_us
-            is_last = lease.reason in _WHOLE and useful_us == -(-left_us * 1000 // speed)
-            useful_us = left_us if is_last else useful_us * speed // 1000
+            is_last = lease.reason in _WHOLE and useful_us == -(-left_us * ONE_MILLI // speed)
+            useful_us = left_us if is_last else useful_us * speed // ONE_MILLI
         worked[lease.job] = done_us + useful_us
     return worked
 

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 
-from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import ONE_MILLI
 
 UNCONSOLIDATED = "_unc"
 
@@ -61,7 +62,7 @@ class Speeds:
         if not found:
             raise SpeedsError(f"model {model!r} runs on none of {', '.join(sorted(types))}")
         slowest = min(found.values())
-        return tuple((name, round(value * PLAIN_MILLI / slowest)) for name, value in found.items())
+        return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in found.items())
 
 
 def read_speeds(text: Iterable[str]) -> Speeds:

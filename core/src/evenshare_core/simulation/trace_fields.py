@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.values import SECOND_US
+from evenshare_core.units import SECOND_US
 
 # A hundred years: longer than any job, and far from what a timestamp can hold.
 SECONDS_MAX = 100 * 366 * 86_400

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
     OPTIONAL_READERS,
@@ -31,6 +30,7 @@ from evenshare_core.simulation.trace_fields import (
     submission,
     whole,
 )
+from evenshare_core.units import SECOND_US
 
 GZIP_MAGIC = b"\x1f\x8b"
 LINE_MAX = 64 * 1024

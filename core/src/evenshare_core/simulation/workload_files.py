@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.simulation.workloads import SimJob, Workload
+from evenshare_core.units import SECOND_US
 
 COLUMNS = (
     *("name", "tenant", "gpus", "submit_s", "duration_s", "weight", "gpu_types", "max_price"),

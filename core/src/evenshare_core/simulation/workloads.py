@@ -16,10 +16,10 @@ from decimal import Decimal
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
-from evenshare_core.domain.values import HOUR_US, SECOND_US
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.money.fixed_point import largest_remainder, to_micro
 from evenshare_core.simulation.trace_formats import BadLine, Read, TraceLine
+from evenshare_core.units import HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
 
@@ -109,7 +109,7 @@ class Cluster:
         """Thousandths of the speed that a job's duration is told for, on a GPU type."""
         if profile:
             return self.profiles[profile].speed_milli(gpu_type)
-        return self.speeds.get(gpu_type, PLAIN_MILLI)
+        return self.speeds.get(gpu_type, ONE_MILLI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def _counts(
 def _moment_of(text: str) -> datetime:
     """An instant, UTC unless it says otherwise; a bare number counts minutes."""
     if text.isdigit():
-        return from_us(int(text) * 60 * SECOND_US)
+        return from_us(int(text) * MINUTE_US)
     at = datetime.fromisoformat(text)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 

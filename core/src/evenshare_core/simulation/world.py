@@ -29,13 +29,13 @@ from evenshare_core.domain.snapshot import (
     Service,
     Snapshot,
 )
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.events import Events, Kind
 from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import ONE_MILLI, SECOND_US
 
 PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
 
@@ -67,7 +67,7 @@ class Run:
     lease: int = 0  # 0: it waits
     ends_us: int = 0
     overhead_us: int = 0  # of the present lease, so far
-    speed_milli: int = 1000
+    speed_milli: int = ONE_MILLI
 
 
 def free_gpus(nodes: Sequence[Node]) -> dict[str, FreeGpus]:
@@ -227,7 +227,7 @@ class World:
         if reason in (EndReason.FINISHED, EndReason.FAILED):
             run.done_us = run.job.duration_us
         else:
-            run.done_us += (held_us - overhead_us) * run.speed_milli // 1000
+            run.done_us += (held_us - overhead_us) * run.speed_milli // ONE_MILLI
         self.books.leases.append(
             LeaseRow(
                 lease.id,
@@ -417,7 +417,7 @@ class World:
         if run.started_us is None:
             run.started_us = self.at_us
         left_us = run.job.duration_us - run.done_us
-        run.ends_us = self.at_us + run.overhead_us - (-left_us * 1000 // run.speed_milli)
+        run.ends_us = self.at_us + run.overhead_us - (-left_us * ONE_MILLI // run.speed_milli)
         self.events.push(run.ends_us, Kind.END, lease_id)
 
     def _one_more_term(self, job_id: int) -> None:

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.policies.options import Options
+from evenshare_core.units import COUNT_MAX, SECOND_US
 
-Bonus = Annotated[float, Meta(ge=0, le=1_000_000)]
+Bonus = Annotated[float, Meta(ge=0, le=COUNT_MAX)]
 
 
 class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):

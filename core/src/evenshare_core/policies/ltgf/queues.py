@@ -11,9 +11,9 @@ from math import inf
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, JobService, Snapshot
-from evenshare_core.domain.values import SECOND_US
 from evenshare_core.fairness.gpu_time import job_received, windowed
 from evenshare_core.policies.ltgf.options import LtgfOptions
+from evenshare_core.units import SECOND_US
 
 # (not new, -reward, GPU-time while rho is undefined, submitted, id, job, its sums, lease that
 # ended). A plain tuple, because building and sorting 10,000 of them is most of a round; the

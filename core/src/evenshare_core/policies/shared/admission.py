@@ -19,7 +19,7 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import HOUR_US
+from evenshare_core.units import HOUR_US
 
 
 def term_cost_micro(borrowed: int, price_micro: int, lease_us: int) -> int:

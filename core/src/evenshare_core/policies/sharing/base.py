@@ -43,7 +43,6 @@ from evenshare_core.policies.shared.terms import lapsed
 from evenshare_core.policies.sharing.memory import read_deviations, shares_known, write_memory
 from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, Picks, pick_all
 from evenshare_core.policies.sharing.rows import (
-    MICRO,
     Candidate,
     Column,
     Program,
@@ -51,6 +50,7 @@ from evenshare_core.policies.sharing.rows import (
     Shares,
     table,
 )
+from evenshare_core.units import GPU_MICRO
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
 # another vertex: then the memory, with the last answer in it, is dropped.
@@ -160,7 +160,7 @@ def _round(rows: list[Row], columns: list[Column], lease_us: int) -> None:
         else Want((0,) * len(columns), row.gangs, 0)
         for row in rows
     ]
-    real = round_shares(wants, [column.gpus for column in columns], MICRO * lease_us)
+    real = round_shares(wants, [column.gpus for column in columns], GPU_MICRO * lease_us)
     for row, gpus in zip(rows, real, strict=True):
         row.real = gpus
 
@@ -196,7 +196,7 @@ def _rates(row: Row, picks: Picks) -> list[int]:
     for kind, ideal in enumerate(row.ideal):
         gang = min((job.gpus for job in waiting if kind in row.kinds(job)), default=None)
         left = row.real[kind] - row.held[kind]
-        rate = ideal - row.held[kind] * MICRO
+        rate = ideal - row.held[kind] * GPU_MICRO
         rates.append(min(0, rate) if gang is None or 0 < left < gang else rate)
     return rates
 
@@ -209,7 +209,7 @@ def _ideals(rows: list[Row], columns: list[Column], shares: Shares) -> tuple[Ide
             continue
         some = [kind for kind, micro in enumerate(row.ideal) if micro] or [0]
         told += [
-            Ideal(row.tenant, row.profile, columns[kind].name, row.ideal[kind] / MICRO)
+            Ideal(row.tenant, row.profile, columns[kind].name, row.ideal[kind] / GPU_MICRO)
             for kind in some
         ]
     return tuple(told)

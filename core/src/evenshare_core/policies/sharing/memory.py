@@ -21,7 +21,8 @@ from typing import Any
 from evenshare_core.domain.decision import Solve
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.rounding import deviation
-from evenshare_core.policies.sharing.rows import MICRO, Row, Shares
+from evenshare_core.policies.sharing.rows import Row, Shares
+from evenshare_core.units import GPU_MICRO
 
 
 def shares_known(memory: dict[str, Any], key: str) -> Shares | None:
@@ -82,4 +83,4 @@ def write_memory(
 
 def bound_of(rows: Iterable[Row], lease_us: int) -> int:
     """The largest gang of any row for one lease: who makes room for it is owed as much."""
-    return max((row.largest for row in rows), default=0) * MICRO * lease_us
+    return max((row.largest for row in rows), default=0) * GPU_MICRO * lease_us

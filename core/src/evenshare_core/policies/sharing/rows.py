@@ -27,12 +27,11 @@ import numpy as np
 from evenshare_core.domain.decision import Solve
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.profiles import PLAIN_MILLI, Profile
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.formulations.shares import Rule, ShareProblem, solve_shares
-
-MICRO = 1_000_000  # shares are whole micro-GPUs from here on
+from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 
 class Candidate(NamedTuple):
@@ -73,7 +72,7 @@ class Row:
         (self.tenant, self.profile), self.weight = key, weight
         self.columns = columns
         self._kinds: dict[tuple[tuple[str, ...], int], tuple[int, ...]] = {}
-        self.base = (speeds[0] if speeds else 0) or PLAIN_MILLI
+        self.base = (speeds[0] if speeds else 0) or ONE_MILLI
         self.speeds = tuple(speeds)
         self.gangs = tuple(
             min((job.gpus for job in jobs if kind in self.kinds(job)), default=0)
@@ -110,7 +109,7 @@ class Row:
 
     def deficit(self, lease_us: int) -> int:
         """What it is behind now, in micro-GPU-microseconds: ideal + deviation - held."""
-        missing = sum(self.ideal) - sum(self.held) * MICRO
+        missing = sum(self.ideal) - sum(self.held) * GPU_MICRO
         return missing * lease_us + sum(self.deviation)
 
 
@@ -142,7 +141,7 @@ def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> list[Column]:
                 told.setdefault(gpu_type, []).append(speed)
 
     def rank(name: str) -> tuple[Fraction, str]:
-        speeds = told.get(name, [PLAIN_MILLI])
+        speeds = told.get(name, [ONE_MILLI])
         return (Fraction(sum(speeds), len(speeds)), name)
 
     return [Column(name, gpus[name]) for name in sorted(gpus, key=rank) if gpus[name] > 0]
@@ -168,7 +167,7 @@ def _weights(
 
 def _speeds(profile: Profile | None, columns: Sequence[Column]) -> list[int]:
     if profile is None:
-        return [PLAIN_MILLI] * len(columns)
+        return [ONE_MILLI] * len(columns)
     told = dict(profile.speedups)
     return [told.get(column.name, 0) for column in columns]
 
@@ -255,9 +254,9 @@ def quantised(shares: Sequence[Sequence[float]], capacity: Sequence[int]) -> lis
 
     A solver's last digits may differ between machines, those of a micro-GPU do not.
     """
-    rows = [[max(0, round(share * MICRO)) for share in row] for row in shares]
+    rows = [[max(0, round(share * GPU_MICRO)) for share in row] for row in shares]
     for kind, gpus in enumerate(capacity):
-        over = sum(row[kind] for row in rows) - gpus * MICRO
+        over = sum(row[kind] for row in rows) - gpus * GPU_MICRO
         for row in sorted(rows, key=lambda row: -row[kind]):  # of equals the first: it is stable
             cut = min(row[kind], max(0, over))
             row[kind] -= cut

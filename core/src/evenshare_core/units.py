@@ -1,0 +1,28 @@
+"""The units that integers are in; a name ends in its unit, as `lease_us` or `price_micro`.
+
+| suffix | one of it | what |
+|---|---|---|
+| `_us` | a microsecond | durations, and instants since 1970 |
+| `_micro` | a millionth of a credit or of a GPU | money, prices per GPU-hour, shares |
+| `_milli` | a thousandth | speeds over the slowest GPU type, theta, progress |
+
+No other module writes these factors (tests/architecture/test_units.py).
+"""
+
+from __future__ import annotations
+
+MICROSECOND_NS = 1000
+MILLISECOND_NS = 1_000_000
+MILLISECOND_US = 1000
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 3600 * SECOND_US
+
+CREDIT_MICRO = 1_000_000
+GPU_MICRO = 1_000_000
+
+# One, in thousandths: as a speed, that of a job's slowest GPU type, and of jobs without profile.
+ONE_MILLI = 1000
+
+# Not a unit but as large: no count or amount that people enter may be above it.
+COUNT_MAX = 1_000_000
