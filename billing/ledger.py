@@ -149,7 +149,7 @@ def post_allowance(
     )
 
 
-def book_open(slug: str) -> Book:
+def open_book(slug: str) -> Book:
     """Return the book of this name; `main` is for pools at scale 1, others for scaled ones."""
     real = slug == "main"
     book, _ = Book.objects.get_or_create(
@@ -234,7 +234,7 @@ def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
             """,
             columns,
         )
-        return {row[0] for row in cursor.fetchall()}
+        return {transfer for (transfer,) in cursor.fetchall()}
 
 
 def _guard_known(postings: Sequence[Posting], fresh: set[uuid.UUID]) -> None:

@@ -20,9 +20,9 @@ from scheduling.models import Job, Pool, PoolFence
 from scheduling.services.simulations import (
     LOST_WORDS,
     claim_simulations,
-    simulation_given_up,
-    simulation_wanted,
-    simulations_lost,
+    fail_lost_simulations,
+    give_up_simulation,
+    is_simulation_wanted,
 )
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
@@ -86,7 +86,7 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 def housekeeping(**_: Any) -> None:
     """Drop what is kept for a limited time only."""
     drop_old_rows()
-    simulations_lost()
+    fail_lost_simulations()
     with site_scope():
         drop_replies()
         drop_attempts()
@@ -98,12 +98,12 @@ def simulations(**_: Any) -> int:
 
     Each gets a process of its own: the worker, which has the ticks to do, waits for none.
     """
-    simulations_lost()
+    fail_lost_simulations()
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            simulation_given_up(*key, LOST_WORDS)  # unless it told its end itself
-        elif not simulation_wanted(*key):
+            give_up_simulation(*key, LOST_WORDS)  # unless it told its end itself
+        elif not is_simulation_wanted(*key):
             process.kill()  # cancelled or given up inside of one long decision
     claimed = claim_simulations()
     for key in claimed:
@@ -114,5 +114,5 @@ def simulations(**_: Any) -> int:
             )
         except OSError as error:
             log.exception("simulation.not_started", simulation=key[0])
-            simulation_given_up(*key, f"It could not be started: {error}. Try again later.")
+            give_up_simulation(*key, f"It could not be started: {error}. Try again later.")
     return len(claimed)

@@ -43,7 +43,7 @@ def fault_point(name: str) -> None:
 
 
 @contextmanager
-def faults_armed(hook: Callable[[str], None]) -> Iterator[None]:
+def arm_faults(hook: Callable[[str], None]) -> Iterator[None]:
     """Call `hook` with the name of every point that is reached."""
     global _hook  # noqa: PLW0603 - one process, one armed test
     if _hook is not None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class QuotaTerms:
     """What holds in a period: GPUs, mode, and its limits (None: no limit)."""
 
     gpus: int
@@ -21,7 +21,7 @@ class Terms:
 class Period:
     """Terms from an instant until another (None: open)."""
 
-    terms: Terms
+    terms: QuotaTerms
     since: datetime
     until: datetime | None = None
 
@@ -44,7 +44,7 @@ def period_at(periods: Iterable[Period], at: datetime) -> Period | None:
 
 
 def set_periods(
-    periods: Sequence[Period], *, since: datetime, until: datetime | None, terms: Terms | None
+    periods: Sequence[Period], *, since: datetime, until: datetime | None, terms: QuotaTerms | None
 ) -> tuple[Period, ...]:
     """Let `terms` hold from `since` until `until` (None: open); terms None ends the quota.
 

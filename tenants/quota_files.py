@@ -19,7 +19,7 @@ import yaml
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldError, InvalidInputError, invalid
-from tenants.periods import Period, Terms, set_periods
+from tenants.periods import Period, QuotaTerms, set_periods
 
 COLUMNS = (
     *("tenant", "pool", "gpu_type", "gpus", "from", "until", "mode"),
@@ -42,7 +42,7 @@ class QuotaLine:
 
     line: int
     name: Name
-    terms: Terms
+    terms: QuotaTerms
     since: datetime | None
     until: datetime | None
 
@@ -184,7 +184,7 @@ def _line(number: int, row: Mapping[str, str], errors: list[FieldError]) -> Quot
     since, until = _instant(cells["from"], "from", wrong), _instant(cells["until"], "until", wrong)
     if since is not None and until is not None and until <= since:
         wrong("until", "must be after from")
-    terms = Terms(
+    terms = QuotaTerms(
         _count(cells["gpus"], "gpus", wrong) or 0,
         mode,
         _count(cells["borrow_limit"], "borrow_limit", wrong),
@@ -297,7 +297,7 @@ def _limit_text(limit: int | None) -> str:
     return "" if limit is None else str(limit)
 
 
-def csv_written(rows: Iterable[Mapping[str, str]]) -> str:
+def write_csv(rows: Iterable[Mapping[str, str]]) -> str:
     """Return rows as CSV."""
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")

@@ -86,7 +86,7 @@ WHERE t.digest = %s AND u.is_active AND t.expires_at > statement_timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class TokenBearer:
     """A living token, its person (other columns load when asked for), and what they may now."""
 
     token: ApiToken
@@ -94,7 +94,7 @@ class Bearer:
     access: Access
 
 
-def find_token(secret: str) -> Bearer | None:
+def find_token(secret: str) -> TokenBearer | None:
     """Return who bears a secret; None for every text that is no living one. One query."""
     if not secret.startswith(PREFIX) or not secret.isascii() or len(secret) > 100:
         return None
@@ -110,7 +110,7 @@ def find_token(secret: str) -> Bearer | None:
     token = ApiToken.from_db("default", _TOKEN, [token_id, uid, user_id, name, scopes])
     full_name = user.get_full_name() or user.get_username()
     memberships = tuple(MembershipFacts(*membership) for membership in json.loads(memberships))
-    return Bearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
+    return TokenBearer(token, user, Access(user.pk, full_name, user.site_role, memberships))
 
 
 # In the order of the models' fields, as `from_db` wants them.

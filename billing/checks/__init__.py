@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from django.db import connection, transaction
 
 from billing.checks import books, history, usage
-from billing.checks.base import Finding
+from billing.checks.base import CheckReport
 
-CHECKS: dict[str, Callable[[], Finding]] = {
+CHECKS: dict[str, Callable[[], CheckReport]] = {
     "transfers_sum_to_zero": books.transfers_sum_to_zero,
     "books_sum_to_zero": books.books_sum_to_zero,
     "balances_equal_entries": books.balances_equal_entries,
@@ -35,7 +35,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LedgerCheckResult:
     """The outcome of one named check."""
 
     name: str
@@ -48,11 +48,14 @@ class Result:
         return not self.violations
 
 
-def run_checks() -> list[Result]:
+def run_checks() -> list[LedgerCheckResult]:
     """Run every check on one consistent state."""
     with _one_state():
-        findings = {name: check() for name, check in CHECKS.items()}
-    return [Result(name, finding.checked, finding.violations) for name, finding in findings.items()]
+        reports = {name: check() for name, check in CHECKS.items()}
+    return [
+        LedgerCheckResult(name, report.checked, report.violations)
+        for name, report in reports.items()
+    ]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ SHOWN = 20
 
 
 @dataclass(slots=True)
-class Finding:
+class CheckReport:
     """How many things were looked at, and what is wrong with them."""
 
     checked: int = 0
@@ -42,9 +42,9 @@ def count(table: str) -> int:
     return int(rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - names are constants
 
 
-def finding_of(checked: int, wrong: Sequence[str]) -> Finding:
-    """Return a finding from a list of violations."""
-    finding = Finding(checked)
+def report_of(checked: int, wrong: Sequence[str]) -> CheckReport:
+    """Return a report from a list of violations."""
+    report = CheckReport(checked)
     for what in wrong:
-        finding.wrong(what)
-    return finding
+        report.wrong(what)
+    return report

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from billing.checks.base import Finding, count, finding_of, rows
+from billing.checks.base import CheckReport, count, report_of, rows
 
 
-def transfers_sum_to_zero() -> Finding:
+def transfers_sum_to_zero() -> CheckReport:
     """Every transfer has at least two entries, in its own book, that sum to zero."""
     wrong = rows(
         """
@@ -19,7 +19,7 @@ def transfers_sum_to_zero() -> Finding:
             OR count(*) FILTER (WHERE a.book_id <> t.book_id) > 0
         """
     )
-    return finding_of(
+    return report_of(
         count("billing_transfer"),
         [
             f"transfer {id_}: {n} entries, sum {total}, {foreign} in another book"
@@ -28,7 +28,7 @@ def transfers_sum_to_zero() -> Finding:
     )
 
 
-def books_sum_to_zero() -> Finding:
+def books_sum_to_zero() -> CheckReport:
     """All entries of a book sum to zero: credits are moved, never made."""
     sums = rows(
         """
@@ -39,12 +39,12 @@ def books_sum_to_zero() -> Finding:
         GROUP BY b.slug
         """
     )
-    return finding_of(
+    return report_of(
         count("billing_entry"), [f"book {slug}: sum {total}" for slug, total in sums if total]
     )
 
 
-def balances_equal_entries() -> Finding:
+def balances_equal_entries() -> CheckReport:
     """Every balance is the sum of its account's entries."""
     wrong = rows(
         """
@@ -53,13 +53,13 @@ def balances_equal_entries() -> Finding:
         GROUP BY a.id HAVING a.balance <> coalesce(sum(e.amount), 0)
         """
     )
-    return finding_of(
+    return report_of(
         count("billing_account"),
         [f"account {id_}: balance {balance}, entries {total}" for id_, balance, total in wrong],
     )
 
 
-def settled_hours_equal_lines() -> Finding:
+def settled_hours_equal_lines() -> CheckReport:
     """The transfers of settled hours move what their lines say, party by party."""
     compared = rows(
         """
@@ -90,7 +90,7 @@ def settled_hours_equal_lines() -> Finding:
         FROM expected FULL JOIN posted USING (pool_id, tenant_id, hour, account_id, side)
         """
     )
-    return finding_of(
+    return report_of(
         len(compared),
         [
             f"pool {pool}, borrower {tenant}, hour {hour:%Y-%m-%d %H}h, account {account}:"
@@ -101,7 +101,7 @@ def settled_hours_equal_lines() -> Finding:
     )
 
 
-def charged_equals_earned() -> Finding:
+def charged_equals_earned() -> CheckReport:
     """Per book, all charges of lines equal all shares of lenders."""
     totals = rows(
         """
@@ -113,7 +113,7 @@ def charged_equals_earned() -> Finding:
         FROM billing_book b
         """
     )
-    return finding_of(
+    return report_of(
         sum(lines for *_, lines in totals),
         [
             f"book {slug}: charged {charged}, earned {earned}"
@@ -123,7 +123,7 @@ def charged_equals_earned() -> Finding:
     )
 
 
-def budgets_follow_balances() -> Finding:
+def budgets_follow_balances() -> CheckReport:
     """What a budget calls spendable is the balance of the tenant's account."""
     wrong = rows(
         """
@@ -134,7 +134,7 @@ def budgets_follow_balances() -> Finding:
         WHERE budget.spendable <> coalesce(a.balance, 0)
         """
     )
-    return finding_of(
+    return report_of(
         count("tenants_budget"),
         [
             f"tenant {tenant} in {book}: spendable {spendable}, balance {balance}"

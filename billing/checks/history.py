@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-
-from billing.checks.base import Finding, count, finding_of, rows
+from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import PostedPrice
 from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round
@@ -14,7 +12,7 @@ from scheduling.selectors.replay import ReplayError, round_decision
 DECISIONS = 500
 
 
-def events_gapless() -> Finding:
+def events_gapless() -> CheckReport:
     """Per pool, event numbers run from 1 to the writer's counter without gaps."""
     pools = rows(
         """
@@ -25,7 +23,7 @@ def events_gapless() -> Finding:
         GROUP BY fence.pool_id, fence.next_event
         """
     )
-    return finding_of(
+    return report_of(
         sum(count for _, _, count, _, _ in pools),
         [
             f"pool {pool}: {count} events, numbers {first} to {last}, the counter says {drawn}"
@@ -35,9 +33,9 @@ def events_gapless() -> Finding:
     )
 
 
-def prices_equal_decisions() -> Finding:
+def prices_equal_decisions() -> CheckReport:
     """Every posted price is its event's, and that of its round's decision where it is kept."""
-    finding = finding_of(
+    report = report_of(
         count("billing_postedprice"),
         [
             f"pool {pool}, {gpu_type}, from round {number}: posted {posted}, event says {said}"
@@ -61,8 +59,8 @@ def prices_equal_decisions() -> Finding:
         }
         # A round whose event is not metered yet has no posted price.
         if posted and posted != decided:
-            finding.wrong(f"round {round_.number}: decided {decided}, posted {posted}")
-    return finding
+            report.wrong(f"round {round_.number}: decided {decided}, posted {posted}")
+    return report
 
 
 _PRICES_BESIDE_EVENTS = """
@@ -84,7 +82,7 @@ _PRICES_BESIDE_EVENTS = """
 """
 
 
-def terms_at_posted_price() -> Finding:
+def terms_at_posted_price() -> CheckReport:
     """Every metered term that borrows has the price posted for its round (none posted: zero)."""
     wrong = rows(
         """
@@ -104,7 +102,7 @@ def terms_at_posted_price() -> Finding:
         WHERE term.borrowed > 0 AND term.price <> coalesce(posted.price, 0)
         """
     )
-    return finding_of(
+    return report_of(
         count("scheduling_leaseterm"),
         [
             f"lease {lease}, term {number}, round {round_}: price {price}, posted {posted}"
@@ -113,7 +111,7 @@ def terms_at_posted_price() -> Finding:
     )
 
 
-def slots_held_once() -> Finding:
+def slots_held_once() -> CheckReport:
     """No slot of a node was ever held by two started leases at the same time."""
     wrong = rows(
         """
@@ -135,13 +133,11 @@ def slots_held_once() -> Finding:
         WHERE busy_until > started_at
         """
     )
-    by_slot = itertools.groupby(wrong, key=lambda row: row[:2])
-    return finding_of(
+    return report_of(
         count("scheduling_leaseslot"),
         [
-            f"node {node}, slot {slot}: lease {row[2]} from {row[4]},"
-            f" lease {row[3]} and others until {row[5]}"
-            for (node, slot), group in by_slot
-            for row in group
+            f"node {node}, slot {slot}: lease {lease} from {started_at},"
+            f" lease {former} and others until {busy_until}"
+            for node, slot, lease, former, started_at, busy_until in wrong
         ],
     )

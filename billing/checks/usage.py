@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from billing.checks.base import Finding, count, finding_of, rows
+from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.selectors.events import EventGapError, read_events
 from evenshare_core.domain.instants import to_us
@@ -20,7 +20,7 @@ Line = tuple[int, int, int, int, int, int]
 Shares = dict[int, tuple[int, int, int]]
 
 
-def shares_sum_to_their_line() -> Finding:
+def shares_sum_to_their_line() -> CheckReport:
     """Shares sum to the charge of their line and to its GPU-time; own lines have none."""
     wrong = rows(
         """
@@ -38,7 +38,7 @@ def shares_sum_to_their_line() -> Finding:
             OR (line.meter = 'borrowed' AND coalesce(sum(share.lent_gpu_us), 0) <> line.gpu_us)
         """
     )
-    return finding_of(
+    return report_of(
         count("billing_usageline"),
         [
             f"line {id_}: amount {amount}, shares {shares}; GPU-us {gpu_us}, lent {lent}"
@@ -47,7 +47,7 @@ def shares_sum_to_their_line() -> Finding:
     )
 
 
-def lenders_within_idle_share() -> Finding:
+def lenders_within_idle_share() -> CheckReport:
     """No lender is paid more than its part of the idle quota, but for less than one unit."""
     wrong = rows(
         """
@@ -65,7 +65,7 @@ def lenders_within_idle_share() -> Finding:
                    >= 0.000001 * line.weights END
         """
     )
-    return finding_of(
+    return report_of(
         count("billing_usageshare"),
         [
             f"line {line}: tenant {tenant or 'operator'} has {amount} of {total}"
@@ -75,25 +75,25 @@ def lenders_within_idle_share() -> Finding:
     )
 
 
-def lines_match_events() -> Finding:
+def lines_match_events() -> CheckReport:
     """A fresh sweep over all metered events gives exactly the stored lines and shares."""
-    finding = Finding()
+    report = CheckReport()
     for cursor in MeterCursor.objects.all():
         expected = 0
         try:
-            for terms in _swept(cursor, finding):
-                expected += _compare(terms, finding)
+            for terms in _swept(cursor, report):
+                expected += _compare(terms, report)
         except EventGapError as error:
-            finding.wrong(str(error))
+            report.wrong(str(error))
             continue
         stored = UsageLine.objects.filter(pool_id=cursor.pool_id).count()
-        finding.checked += expected
+        report.checked += expected
         if stored != expected:
-            finding.wrong(f"pool {cursor.pool_id}: {stored} lines, the events give {expected}")
-    return finding
+            report.wrong(f"pool {cursor.pool_id}: {stored} lines, the events give {expected}")
+    return report
 
 
-def _swept(cursor: MeterCursor, finding: Finding) -> Iterator[list[ClosedTerm]]:
+def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm]]:
     """Yield closed terms, batch by batch, as the meter must have seen them."""
     sweep = Sweep()
     rests: dict[int, list[int]] = defaultdict(list)
@@ -110,10 +110,10 @@ def _swept(cursor: MeterCursor, finding: Finding) -> Iterator[list[ClosedTerm]]:
                 closed += sweep.rest(until_us)
         yield closed
     for number, what in sweep.anomalies:
-        finding.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
+        report.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
 
 
-def _compare(terms: Iterable[ClosedTerm], finding: Finding) -> int:
+def _compare(terms: Iterable[ClosedTerm], report: CheckReport) -> int:
     started = [term for term in terms if term.starts_us is not None]
     stored = _stored({term.lease for term in started})
     expected = 0
@@ -122,7 +122,7 @@ def _compare(terms: Iterable[ClosedTerm], finding: Finding) -> int:
             expected += 1
             key = (term.lease, term.term, meter)
             if stored.get(key) != (line, shares):
-                finding.wrong(
+                report.wrong(
                     f"lease {term.lease}, term {term.term}, {meter}:"
                     f" events give {(line, shares)}, stored {stored.get(key)}"
                 )
@@ -163,9 +163,9 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
     return stored
 
 
-def lines_match_terms() -> Finding:
+def lines_match_terms() -> CheckReport:
     """A line has its term's GPUs and price, own and borrowed are all GPUs, the charge is right."""
-    finding = Finding()
+    report = CheckReport()
     for row in rows(
         """
         SELECT line.id, line.meter, line.gpus, line.price, line.starts_at, line.ends_at,
@@ -176,14 +176,15 @@ def lines_match_terms() -> Finding:
              ON term.lease_id = line.lease_id AND term.number = line.term
         """
     ):
-        finding.checked += 1
-        wrong = _line_wrong(row[1:])
+        report.checked += 1
+        line, *figures = row
+        wrong = _line_wrong(figures)
         if wrong:
-            finding.wrong(f"line {row[0]}: {wrong}")
-    return finding
+            report.wrong(f"line {line}: {wrong}")
+    return report
 
 
-def _line_wrong(row: tuple[Any, ...]) -> str:
+def _line_wrong(row: Sequence[Any]) -> str:
     meter, gpus, price, starts_at, ends_at, amount, own, borrowed, term_price, lease_gpus = row
     if own is None:
         return "its term does not exist"
@@ -199,7 +200,7 @@ def _line_wrong(row: tuple[Any, ...]) -> str:
     return f"{gpus} GPUs at {price} for {amount}, the term says {borrowed} at {term_price}: {due}"
 
 
-def reserved_covers_open_terms() -> Finding:
+def reserved_covers_open_terms() -> CheckReport:
     """Reserved = worst case of the terms that are not closed + charges not settled yet."""
     due: dict[tuple[int, str], int] = defaultdict(int)
     cursors = {cursor.pool_id: cursor for cursor in MeterCursor.objects.all()}
@@ -220,7 +221,7 @@ def reserved_covers_open_terms() -> Finding:
     ):
         due[tenant, book] += to_micro(amount)
     budgets = rows("SELECT tenant_id, book, reserved FROM tenants_budget")
-    return finding_of(
+    return report_of(
         len(budgets),
         [
             f"tenant {tenant} in {book}: reserved {reserved}, due {to_credits(due[tenant, book])}"

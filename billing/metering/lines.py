@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from billing.ledger import book_open, open_accounts
+from billing.ledger import open_accounts, open_book
 from billing.metering.budgets import replace_reserved
 from billing.models import Book, MeterCursor, UsageLine
 from billing.selectors.events import hour_of
@@ -33,7 +33,7 @@ OWN, BORROWED = UsageLine.Meter.OWN.value, UsageLine.Meter.BORROWED.value
 
 def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[ClosedTerm]) -> int:
     """Write what a batch of events closed and posted; return the number of lines."""
-    book = book_open(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
+    book = open_book(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
     types = dict(GpuType.objects.values_list("name", "id"))
     copy_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
     charged = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from billing.ledger import Posting, book_open, open_accounts, post_transfers, transfer_id
+from billing.ledger import Posting, open_accounts, open_book, post_transfers, transfer_id
 from billing.metering.budgets import release_reserved
 from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
@@ -47,7 +46,7 @@ def settle_pool(pool_id: int) -> Settled:
         until = _closed_until(pool_id, cursor)
         if until is None or (cursor.settled_until is not None and until <= cursor.settled_until):
             return Settled(until=cursor.settled_until)
-        book = book_open(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
+        book = open_book(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
         postings = _settlements(pool_id, book, cursor.settled_until, until)
         fault_point("settle.before_post")
         posted = post_transfers(postings)
@@ -126,7 +125,7 @@ def _earned(
             [pool_id, until, since],
         )
         rows = cursor.fetchall()
-    return {
-        key: [(account, to_micro(amount)) for _, _, account, amount in group]
-        for key, group in itertools.groupby(rows, key=lambda row: (row[0], row[1]))
-    }
+    earned: dict[tuple[datetime, int], list[tuple[int, int]]] = {}
+    for hour, borrower, account, amount in rows:
+        earned.setdefault((hour, borrower), []).append((account, to_micro(amount)))
+    return earned

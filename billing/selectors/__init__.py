@@ -12,12 +12,12 @@ from billing.selectors.accounts import (
     ledger_page,
     ledger_row,
 )
-from billing.selectors.prices import PricePoint, price_history, prices_now
+from billing.selectors.prices import PostedPricePoint, price_history, prices_now
 from billing.selectors.usage import (
-    Addend,
     LenderIncome,
     LenderShare,
     TermCharge,
+    UsageLineItem,
     find_transfer,
     job_charges,
     transfer_incomes,
@@ -25,14 +25,14 @@ from billing.selectors.usage import (
 
 __all__ = [
     "AccountSummary",
-    "Addend",
     "LedgerEntry",
     "LedgerPage",
     "LedgerRow",
     "LenderIncome",
     "LenderShare",
-    "PricePoint",
+    "PostedPricePoint",
     "TermCharge",
+    "UsageLineItem",
     "account_summary",
     "find_transfer",
     "job_charges",

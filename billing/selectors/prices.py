@@ -12,7 +12,7 @@ from billing.models import PostedPrice
 
 
 @dataclass(frozen=True, slots=True)
-class PricePoint:
+class PostedPricePoint:
     """The price of a GPU-hour that was posted at an instant, and the use it came from."""
 
     gpu_type: str
@@ -25,7 +25,7 @@ class PricePoint:
     posted_at: datetime
 
 
-def prices_now(pool_id: int) -> list[PricePoint]:
+def prices_now(pool_id: int) -> list[PostedPricePoint]:
     """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
     latest = (
         PostedPrice.objects.filter(pool_id=pool_id)
@@ -38,7 +38,7 @@ def prices_now(pool_id: int) -> list[PricePoint]:
 
 def price_history(
     pool_id: int, gpu_type: str, *, since: datetime, until: datetime, points: int = 300
-) -> list[PricePoint]:
+) -> list[PostedPricePoint]:
     """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
 
     Where there are more, the last one of each of `points` equal stretches of time stands for
@@ -60,13 +60,13 @@ def price_history(
             """,
             [since, until, points, pool_id, gpu_type, since, until],
         )
-        chosen = [row[0] for row in cursor.fetchall()]
+        chosen = [price for (price,) in cursor.fetchall()]
     prices = PostedPrice.objects.filter(pk__in=chosen).select_related("gpu_type")
     return [_point(price) for price in prices.order_by("posted_at")]
 
 
-def _point(price: PostedPrice) -> PricePoint:
-    return PricePoint(
+def _point(price: PostedPrice) -> PostedPricePoint:
+    return PostedPricePoint(
         gpu_type=price.gpu_type.name,
         price=price.price,
         used=price.used,

@@ -12,7 +12,7 @@ from billing.selectors.accounts import ZERO
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedCredits:
     """Credits that settlements of usage moved so far, by who received them."""
 
     to_tenants: Decimal
@@ -24,7 +24,7 @@ class Moved:
         return self.to_tenants + self.to_operator
 
 
-def book_moved(book: str) -> Moved:
+def sum_moved(book: str) -> MovedCredits:
     """Return what settled usage moved in a book since it began. One query over its entries."""
     entries = Entry.objects.filter(
         transfer__book__slug=book, transfer__code=Transfer.Code.USAGE, amount__gt=0
@@ -33,4 +33,4 @@ def book_moved(book: str) -> Moved:
     sums = entries.aggregate(
         tenants=Sum("amount", filter=~operator), operator=Sum("amount", filter=operator)
     )
-    return Moved(sums["tenants"] or ZERO, sums["operator"] or ZERO)
+    return MovedCredits(sums["tenants"] or ZERO, sums["operator"] or ZERO)

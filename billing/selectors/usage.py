@@ -57,7 +57,7 @@ class TermCharge:
 
 
 @dataclass(frozen=True, slots=True)
-class Addend:
+class UsageLineItem:
     """One lender's part of one line: the lender's income of an hour is the sum of these.
 
     `round` granted or renewed the term; None where it is not known.
@@ -85,7 +85,7 @@ class LenderIncome:
     tenant: str
     amount: Decimal
     lent_gpu_h: Decimal
-    addends: tuple[Addend, ...]
+    addends: tuple[UsageLineItem, ...]
 
 
 def job_charges(job_id: int) -> list[TermCharge]:
@@ -119,12 +119,12 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
         .select_related("job", "lease")
         .annotate(round=Subquery(terms.values("round")[:1]))
     }
-    by_lender: dict[tuple[int | None, str], list[Addend]] = defaultdict(list)
+    by_lender: dict[tuple[int | None, str], list[UsageLineItem]] = defaultdict(list)
     for key, shares in _shares(lines).items():
         line = lines[key]
         for share in shares:
             by_lender[share.tenant_id, share.tenant].append(
-                Addend(
+                UsageLineItem(
                     job_id=line.job_id,
                     job=line.job.name,
                     job_uid=line.job.uid,

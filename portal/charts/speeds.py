@@ -10,10 +10,12 @@ from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import thousands
 from portal.charts.svg import Markup
 from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
-from scheduling.selectors.throughput import Moment
+from scheduling.selectors.throughput import ThroughputPoint
 
 
-def moments_chart(moments: Sequence[Moment], now: datetime, *, label: str, width: int) -> Markup:
+def moments_chart(
+    moments: Sequence[ThroughputPoint], now: datetime, *, label: str, width: int
+) -> Markup:
     """The chart of some rounds, with a line where the policy became another."""
     points = [SpeedPoint(row.at, row.milli / ONE_MILLI) for row in moments]
     switches = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.urls import reverse
 
-from billing.selectors.totals import Moved
+from billing.selectors.totals import MovedCredits
 from portal.charts.figures import apportion, credits_text, gpu_hours, ratio, thousands
 from portal.charts.notes import Addend, Link, Note, Stat
 from scheduling.selectors.lines import PoolFacts, PoolSoFar
@@ -58,7 +58,7 @@ DOORS = (
 )
 
 
-def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: Moved) -> list[Stat]:
+def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list[Stat]:
     """The pool so far: GPUs in use, leases, who is furthest behind, credits."""
     to_tenants, to_operator = apportion([moved.to_tenants, moved.to_operator])
     renewals = so_far.terms - so_far.leases

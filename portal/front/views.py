@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from billing.selectors.totals import book_moved
+from billing.selectors.totals import sum_moved
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DOORS, front_stats, tour
 from portal.site.access import access, pool_of_page
@@ -33,7 +33,7 @@ def front(request: HttpRequest) -> HttpResponse:
     if pool is not None:
         with site_scope():
             so_far = pool_so_far(pool.id)
-            moved = book_moved(pool.book)
+            moved = sum_moved(pool.book)
             membership = home_of(DEMO_PEOPLE["researcher"])
         context |= {
             "so_far": so_far,

@@ -10,7 +10,7 @@ from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import credits_text, duration, plural
 from portal.jobs.submit_context import LABELS, Sheet
 from scheduling.engine.clock import PoolNow
-from scheduling.selectors.offers import Offer
+from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.reasons import why
 from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
@@ -58,7 +58,7 @@ Now = Callable[[int], PoolNow]
 
 def answer(
     sheet: Sheet,
-    offer: Offer | None,
+    offer: PoolOffer | None,
     *,
     tenant: Tenant,
     now: Now,
@@ -119,7 +119,7 @@ def _verdict(way: Way) -> Answer:
     return Answer("ok", "Feasible", sentence, words)
 
 
-def _price_words(way: Way, offer: Offer) -> str:
+def _price_words(way: Way, offer: PoolOffer) -> str:
     if way.term_credits is None:
         return ""
     borrowed = plural(way.run.borrowed, "GPU")
@@ -130,7 +130,7 @@ def _price_words(way: Way, offer: Offer) -> str:
     )
 
 
-def _way(gpus: int, run: DryRun, offer: Offer, *, as_written: bool = False) -> Way:
+def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) -> Way:
     cost = None
     if run.borrowed:
         exact = run.price * run.borrowed * offer.lease_s / HOUR_S
@@ -147,7 +147,7 @@ def _sizes(gpus: int, free: int, largest: int) -> list[int]:
 
 
 def _smaller(
-    spec: Mapping[str, object], sizes: Sequence[int], offer: Offer, *, tenant: Tenant, now: Now
+    spec: Mapping[str, object], sizes: Sequence[int], offer: PoolOffer, *, tenant: Tenant, now: Now
 ) -> list[Way]:
     """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
     ways = []

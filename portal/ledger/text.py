@@ -16,7 +16,7 @@ from billing.selectors import (
     LedgerRow,
     LenderIncome,
 )
-from billing.selectors.usage import Addend as UsageAddend
+from billing.selectors.usage import UsageLineItem
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import Addend, Instant, Note, Stat, credit_note
 from portal.site.clocks import Clocks
@@ -116,7 +116,10 @@ def _next(found: AccountSummary) -> Stat:
         f"Next settlement: {'to pay' if pays else 'to receive'}",
         figure,
         "credits",
-        (Addend(first, credits_text(parts[0])), Addend(second, credits_text(parts[1]))),
+        (
+            Addend(first, credits_text(parts[0])),
+            Addend(second, credits_text(parts[1])),
+        ),
         Addend("when the hour closes", figure),
         Note(
             "Not settled yet",
@@ -234,7 +237,7 @@ def lines_behind(
     )
 
 
-def _line(addend: UsageAddend, times: Clocks, **more: Any) -> Line:
+def _line(addend: UsageLineItem, times: Clocks, **more: Any) -> Line:
     return Line(
         ends_at=times.instant(addend.ends_at),
         lease=addend.lease_number,

@@ -24,8 +24,14 @@ from portal.charts.figures import (
 )
 from portal.charts.notes import Addend, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import moments_chart, value_text
-from scheduling.selectors.dashboard import Day, LastRound, QuotaNow, Run, Wait
-from scheduling.selectors.throughput import Moment
+from scheduling.selectors.dashboard import (
+    ClaimHistoryPoint,
+    LastRound,
+    QuotaNow,
+    RunningJob,
+    WaitingJobs,
+)
+from scheduling.selectors.throughput import ThroughputPoint
 from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10
@@ -48,13 +54,13 @@ class Board:
     visibility: Visibility
     last: LastRound | None
     quotas: Sequence[QuotaNow]
-    runs: Sequence[Run]
-    waits: Sequence[Wait]
-    days: Sequence[Day]
+    runs: Sequence[RunningJob]
+    waits: Sequence[WaitingJobs]
+    days: Sequence[ClaimHistoryPoint]
     money: AccountSummary
     round_url: str
     ledger_url: str
-    moments: Sequence[Moment] = ()
+    moments: Sequence[ThroughputPoint] = ()
 
     @property
     def has(self) -> int:
@@ -284,7 +290,7 @@ def hourly_note(board: Board) -> Note | None:
     )
 
 
-def day_title(days: Sequence[Day], now: datetime) -> str:
+def day_title(days: Sequence[ClaimHistoryPoint], now: datetime) -> str:
     """The finding of the use chart."""
     if not days:
         return "No round has counted this tenant yet"
@@ -336,7 +342,7 @@ def _throughput_figure(board: Board) -> Figure:
     return Figure(title, words, svg, wide=True)
 
 
-def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:
+def _use_figure(days: Sequence[ClaimHistoryPoint], board: Board, prefix: str) -> Figure:
     last = days[-1]
     points = [UsePoint(day.at, day.use, day.quota) for day in days]
     title = f"{prefix}{thousands(last.use)} in use, quota {thousands(last.quota)}"
@@ -344,7 +350,7 @@ def _use_figure(days: Sequence[Day], board: Board, prefix: str) -> Figure:
     return Figure(title, "GPUs. Hatched: borrowed", svg)
 
 
-def _rho_figure(days: Sequence[Day], prefix: str) -> Figure:
+def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
     known = [day.rho for day in days if day.rho is not None]
     if not known:
         return Figure(f"{prefix}no rho yet", "Nothing was deserved so far", "")
@@ -358,7 +364,7 @@ def _rho_figure(days: Sequence[Day], prefix: str) -> Figure:
     return Figure(title, "Dotted zone: less than deserved", svg)
 
 
-def wait_title(waits: Sequence[Wait]) -> str:
+def wait_title(waits: Sequence[WaitingJobs]) -> str:
     """How many wait, as a finding."""
     jobs = sum(wait.jobs for wait in waits)
     if not jobs:
@@ -366,7 +372,7 @@ def wait_title(waits: Sequence[Wait]) -> str:
     return f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}, and why"
 
 
-def where(run: Run) -> str:
+def where(run: RunningJob) -> str:
     """The nodes of a lease, short."""
     if len(run.nodes) <= 2:
         return ", ".join(run.nodes)

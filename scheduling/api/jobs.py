@@ -15,7 +15,7 @@ from scheduling.api.rate import BUCKETS, BULK, ONE
 from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.job_lists import Listing, job_wait, jobs_listed, numbers_shown
+from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
 from scheduling.selectors.reasons import why
 from scheduling.services import (
     BULK_MAX,
@@ -76,14 +76,14 @@ class JobList(SchedulingView):
             raise bad_field("state", "is not a state", f"Of: {', '.join(Job.State.values)}.")
         tenant = self.filtered_tenant()
         key, limit = read_cursor(request, "jobs"), read_limit(request)
-        listing = Listing(
+        listing = JobListFilter(
             tenants=self.tenants() if tenant is None else [tenant.pk],
             state=state,
             pool=params.get("pool", ""),
             before=key[0] if key else None,
         )
         with site_scope():
-            jobs, more = jobs_listed(listing, limit=limit)
+            jobs, more = list_jobs(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(request))
         return Response(
             {"results": rows, "next": make_cursor("jobs", jobs[-1].pk) if more else None}
@@ -195,7 +195,7 @@ class JobWhy(SchedulingView):
         if job.state != Job.State.PENDING:
             return Response(_settled(job))
         with tenant_scope(job.tenant_id):
-            wait = job_wait(job)
+            wait = read_job_wait(job)
         told = why(wait.code, wait.numbers) if wait.code else None
         return Response(
             {
@@ -203,7 +203,7 @@ class JobWhy(SchedulingView):
                 "reason_code": wait.code,
                 "words": told.sentence or told.words if told else "No round has looked at it yet.",
                 "next_step": told.next_step if told else "The next round decides.",
-                "numbers": numbers_shown(wait.numbers),
+                "numbers": visible_numbers(wait.numbers),
                 "round": wait.round,
                 "as_of": time_text(wait.at),
             }

@@ -28,7 +28,7 @@ from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.input.readers import instant, number, slug, words
 from tenants.models import Tenant
-from tenants.periods import Period, Terms
+from tenants.periods import Period, QuotaTerms
 from tenants.scopes import site_scope
 from tenants.services.quotas import (
     GPUS_MAX,
@@ -261,7 +261,7 @@ def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
     return tenant.pk, kind.pk
 
 
-def _terms_read(body: Mapping[str, Any], errors: FieldErrors, place: str = "") -> Terms | None:
+def _terms_read(body: Mapping[str, Any], errors: FieldErrors, place: str = "") -> QuotaTerms | None:
     """What shall hold; None where `gpus` is null, which ends the quota."""
     if "gpus" not in body:
         errors.add(f"{place}gpus", "is required", "Write null to end the quota.")
@@ -274,11 +274,15 @@ def _terms_read(body: Mapping[str, Any], errors: FieldErrors, place: str = "") -
         errors.add(f"{place}mode", "is not a mode", f"One of {', '.join(MODES)}.")
         return None
     gpus = counts["gpus"]
-    return None if gpus is None else Terms(gpus, mode, counts["borrow_limit"], counts["lend_limit"])
+    return (
+        None
+        if gpus is None
+        else QuotaTerms(gpus, mode, counts["borrow_limit"], counts["lend_limit"])
+    )
 
 
 # (tenant, GPU type, terms, until)
-_Draft = tuple[str, str, Terms | None, datetime | None]
+_Draft = tuple[str, str, QuotaTerms | None, datetime | None]
 
 
 def _drafts(value: Any, errors: FieldErrors) -> list[_Draft]:

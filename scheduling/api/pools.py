@@ -21,10 +21,10 @@ from scheduling.api.render import (
 from scheduling.engine.clock import pool_time
 from scheduling.models import Job
 from scheduling.selectors.certificates import view_certificate
-from scheduling.selectors.job_lists import QueueKey, queue_listed
+from scheduling.selectors.job_lists import QueueKey, list_queue
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import pool_overview
-from scheduling.selectors.quotas import quotas_listed
+from scheduling.selectors.quotas import list_quotas
 from scheduling.selectors.rounds import round_view, rounds_page
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
@@ -73,7 +73,7 @@ class PoolQueue(SchedulingView):
         key = read_cursor(request, route)
         after = QueueKey(from_us(key[0]), key[1], key[2]) if key else None
         with site_scope():
-            rows, more = queue_listed(facts.id, after=after, limit=limit)
+            rows, more = list_queue(facts.id, after=after, limit=limit)
             visibility = read_visibility(facts.id, self.access)
         shown = [_queued(position, job, visibility) for position, job in rows]
         following = None
@@ -112,7 +112,7 @@ class QuotaList(SchedulingView):
         tenant, limit = self.filtered_tenant(), read_limit(request)
         key = read_cursor(request, "quotas")
         with site_scope():
-            rows, more = quotas_listed(
+            rows, more = list_quotas(
                 self.tenants() if tenant is None else [tenant.pk],
                 pool=request.query_params.get("pool", ""),
                 before=key[0] if key else None,

@@ -15,7 +15,7 @@ from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
 from scheduling.models import Profile
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.profiles import profiles_listed
+from scheduling.selectors.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
 from tenants.api.problems import Problem, not_there
 from tenants.api.times import time_text
@@ -70,7 +70,7 @@ class ProfileList(SchedulingView):
         """List your tenants' job types in a pool, with their speeds on its GPU types."""
         facts, tenant = self.pool(name), self.filtered_tenant()
         with site_scope():
-            rows = profiles_listed(facts.id, self.tenants() if tenant is None else [tenant.pk])
+            rows = list_profiles(facts.id, self.tenants() if tenant is None else [tenant.pk])
         shown = [_json(row.profile, facts.name) for row in rows]
         return Response({"results": shown, "next": None})
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from evenshare_core.money.fixed_point import PLACES
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
-from scheduling.selectors.job_lists import LeaseNow, leases_now, numbers_shown
+from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
@@ -243,7 +243,7 @@ def _skips(group: SkipGroup) -> dict[str, Any]:
                 "tenant": tenant_json(row.tenant),
                 "jobs": row.jobs,
                 "gpus": row.gpus,
-                "numbers": numbers_shown(row.numbers),
+                "numbers": visible_numbers(row.numbers),
                 "named": [{"id": str(job.uid), "name": job.name} for job in row.named],
             }
             for row in group.rows

@@ -48,7 +48,7 @@ class OwnProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ReportTrial:
     """One report: its speeds in thousandths, the shares it would have got, their true worth.
 
     `factor` is None for the truth and for speeds of the viewer's own choice.
@@ -61,7 +61,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Otherwise:
+class Counterfactual:
     """A round's own job types and, for the chosen one, the truth and what was tried.
 
     `noise`: a gain below it is none. `promised`: the policy promises for this round that
@@ -72,21 +72,21 @@ class Otherwise:
     chosen: OwnProfile | None
     looks_at_speeds: bool
     gpu_types: tuple[str, ...]
-    truth: Tried | None
-    tried: tuple[Tried, ...]
+    truth: ReportTrial | None
+    tried: tuple[ReportTrial, ...]
     noise: float
     promised: bool
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> ReportTrial | None:
         """The report that would have gained most, where one gains anything."""
         gains = [one for one in self.tried if one.gain > self.noise]
         return max(gains, key=lambda one: one.gain, default=None)
 
 
-def otherwise(
+def read_counterfactual(
     round_: Round, visibility: Visibility, *, profile: int | None = None, speeds: Mapping[str, int]
-) -> Otherwise:
+) -> Counterfactual:
     """Return what other reports of one own job type would have got. At most three queries.
 
     `profile` None: the first. `speeds`: thousandths by GPU type to try besides the factors, as
@@ -107,10 +107,10 @@ def otherwise(
     chosen = next((one for one in profiles if one.id == profile), None) if profile else None
     chosen = chosen or next(iter(profiles), None)
     if chosen is None or not measured.has_ideals:
-        return Otherwise(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
+        return Counterfactual(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
     place = rows.index((chosen.tenant.id, chosen.id))
     truth, tried = _tried(measured, place, speeds)
-    return Otherwise(
+    return Counterfactual(
         profiles=profiles,
         chosen=chosen,
         looks_at_speeds=True,
@@ -144,11 +144,11 @@ def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnP
 
 def _tried(
     measured: Measured, place: int, speeds: Mapping[str, int]
-) -> tuple[Tried, tuple[Tried, ...]]:
+) -> tuple[ReportTrial, tuple[ReportTrial, ...]]:
     profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
     true_speeds = {name: speed for name, speed in profile.speedups if speed}
     honest = honest_result(measured, place)
-    truth = Tried(None, true_speeds, honest, 0.0)
+    truth = ReportTrial(None, true_speeds, honest, 0.0)
     reports: list[tuple[float | None, Speeds]] = []
     own = {name: speeds.get(name, speed) for name, speed in true_speeds.items()}
     if own != true_speeds:
@@ -159,5 +159,5 @@ def _tried(
         if report == true_speeds:
             continue  # it runs equally fast everywhere, or on one type alone
         result = misreport_result(measured, place, report, decide_round)
-        tried.append(Tried(factor, report, result, result.throughput - honest.throughput))
+        tried.append(ReportTrial(factor, report, result, result.throughput - honest.throughput))
     return truth, tuple(tried)

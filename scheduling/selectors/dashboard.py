@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -15,7 +15,7 @@ from django.db import connection
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
-from scheduling.selectors.reasons import Why, why
+from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.replay import ReplayError, round_decision
 from tenants.models import Quota
 
@@ -25,7 +25,7 @@ HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LastRoundClaim:
     """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever."""
 
     gpu_type: str
@@ -37,7 +37,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Lender:
+class IdleLender:
     """A tenant that does not use all of its quota."""
 
     tenant: int
@@ -50,24 +50,24 @@ class LastRound:
 
     number: int
     at: datetime
-    claims: tuple[Claim, ...]
-    lenders: tuple[Lender, ...]
+    claims: tuple[LastRoundClaim, ...]
+    lenders: tuple[IdleLender, ...]
     borrowed: int
     idle: int
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingJobs:
     """Jobs that wait for one reason, with the numbers of the last round."""
 
     jobs: int
     gpus: int
     gpu_type: str
-    why: Why
+    why: ReasonText
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningJob:
     """A job that holds GPUs, or will as soon as those before it let go. Times are pool time."""
 
     job: UUID
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class ClaimHistoryPoint:
     """One round of the history of a claim."""
 
     number: int
@@ -134,7 +134,7 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
         number=row.number,
         at=row.at,
         claims=tuple(
-            Claim(
+            LastRoundClaim(
                 gpu_type=share["gpu_type"],
                 quota=share["quota"],
                 demand=share["demand"],
@@ -151,16 +151,16 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
     )
 
 
-def _lenders(shares: list[dict[str, Any]], but: int) -> tuple[Lender, ...]:
+def _lenders(shares: list[dict[str, Any]], but: int) -> tuple[IdleLender, ...]:
     idle: dict[int, int] = {}
     for share in shares:
         left = share["quota"] - share["own"]
         if left > 0 and share["tenant"] != but:
             idle[share["tenant"]] = idle.get(share["tenant"], 0) + left
-    return tuple(Lender(*item) for item in sorted(idle.items(), key=lambda i: (-i[1], i[0])))
+    return tuple(IdleLender(*item) for item in sorted(idle.items(), key=lambda i: (-i[1], i[0])))
 
 
-def waits(pool_id: int, number: int, tenant_id: int) -> list[Wait]:
+def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
     """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
 
     Empty where the round's bytes are no longer kept.
@@ -169,12 +169,14 @@ def waits(pool_id: int, number: int, tenant_id: int) -> list[Wait]:
     row = round_.filter(pool_id=pool_id, number=number).first()
     if row is None:
         return []
-    found = [
-        Wait(jobs, gpus, numbers.get("gpu_type", ""), why(reason, numbers))
-        for tenant, reason, jobs, gpus, numbers in _skips(_Kept(row))
-        if tenant == tenant_id
+    waiting = [
+        WaitingJobs(
+            skip.jobs, skip.gpus, skip.numbers.get("gpu_type", ""), why(skip.reason, skip.numbers)
+        )
+        for skip in _skips(_Kept(row))
+        if skip.tenant == tenant_id
     ]
-    return sorted(found, key=lambda wait: (-wait.jobs, wait.why.code, wait.gpu_type))
+    return sorted(waiting, key=lambda wait: (-wait.jobs, wait.why.code, wait.gpu_type))
 
 
 class _Kept:
@@ -192,12 +194,19 @@ class _Kept:
         )
 
 
-SkipRow = tuple[int, str, int, int, dict[str, Any]]
+class SkipTotals(NamedTuple):
+    """A skip of a decision without its list of jobs, only how many they are."""
+
+    tenant: int
+    reason: str
+    jobs: int
+    gpus: int
+    numbers: dict[str, Any]
 
 
 @lru_cache(maxsize=4)
-def _skips(kept: _Kept) -> tuple[SkipRow, ...]:
-    """(tenant, reason, jobs, GPUs, numbers) of a decision, without its lists of jobs.
+def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
+    """The skips of a decision, without their lists of jobs.
 
     Every open dashboard asks for the same round at once, and decoding one with 10,000 waiting
     jobs takes a while; a few hundred of these rows take no room.
@@ -207,12 +216,12 @@ def _skips(kept: _Kept) -> tuple[SkipRow, ...]:
     except ReplayError:
         return ()
     return tuple(
-        (skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, skip.numbers)
+        SkipTotals(skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, skip.numbers)
         for skip in decision.skips
     )
 
 
-def runs(pool_id: int, tenant_id: int) -> list[Run]:
+def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
     """Return the tenant's leases that hold or are about to, largest first. Two queries."""
     leases = list(
         Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
@@ -220,14 +229,14 @@ def runs(pool_id: int, tenant_id: int) -> list[Run]:
         .order_by("-gpus", "id")
     )
     names = node_names(place[0] for lease in leases for place in lease.placement)
-    return [run_of(lease, names) for lease in leases]
+    return [running_job(lease, names) for lease in leases]
 
 
-def run_of(lease: Lease, names: dict[int, str]) -> Run:
+def running_job(lease: Lease, names: dict[int, str]) -> RunningJob:
     """Return a lease as pages show it; `names` holds at least its nodes."""
     since = lease.started_at or lease.granted_at
     protected = lease.protected_until
-    return Run(
+    return RunningJob(
         job=lease.job.uid,
         name=lease.job.name,
         state=lease.state,
@@ -302,11 +311,11 @@ ORDER BY r.number, s.gpu_type
 """
 
 
-def history(pool_id: int, tenant_id: int, *, since: datetime) -> list[Day]:
+def claim_history(pool_id: int, tenant_id: int, *, since: datetime) -> list[ClaimHistoryPoint]:
     """Return a tenant's claims over the rounds since an instant, oldest first. One query."""
     with connection.cursor() as cursor:
         cursor.execute(
             _HISTORY,
             {"pool": pool_id, "tenant": tenant_id, "since": since, "points": POINTS},
         )
-        return [Day(*row) for row in cursor.fetchall()]
+        return [ClaimHistoryPoint(*row) for row in cursor.fetchall()]

@@ -15,7 +15,7 @@ from scheduling.selectors.replay import ReplayError, round_decision
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class JobListFilter:
     """What a list of jobs is narrowed to. `tenants` None: all; the caller has checked that."""
 
     tenants: Collection[int] | None
@@ -24,7 +24,7 @@ class Listing:
     before: int | None = None
 
 
-def jobs_listed(wanted: Listing, *, limit: int) -> tuple[list[Job], bool]:
+def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
     """Return jobs, newest first, with tenant and pool, and whether there are more. One query."""
     jobs = Job.objects.select_related("tenant", "pool", "profile").order_by("-id")
     if wanted.tenants is not None:
@@ -76,7 +76,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class JobWait:
     """Why a job waits, as of a round: the code and the numbers that its decision holds."""
 
     code: str
@@ -85,7 +85,7 @@ class Wait:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-def job_wait(job: Job) -> Wait:
+def read_job_wait(job: Job) -> JobWait:
     """Return why a waiting job waits by the pool's last round. Two queries.
 
     Where that round's bytes are gone, what the job's row says; an empty code: no round has
@@ -93,18 +93,18 @@ def job_wait(job: Job) -> Wait:
     """
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     if last is None:
-        return Wait("")
+        return JobWait("")
     try:
         skips = round_decision(last).skips
     except ReplayError:
         skips = ()
     for skip in skips:
         if job.pk in skip.jobs:
-            return Wait(skip.reason.value, last.number, last.at, skip.numbers)
-    return Wait(job.reason_code, job.reason_round or last.number, last.at)
+            return JobWait(skip.reason.value, last.number, last.at, skip.numbers)
+    return JobWait(job.reason_code, job.reason_round or last.number, last.at)
 
 
-def numbers_shown(numbers: Mapping[str, Any]) -> dict[str, Any]:
+def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reason's numbers as the API writes them: micro-credits as decimal strings."""
     return {
         name.removesuffix("_micro"): (
@@ -123,7 +123,7 @@ class QueueKey:
     position: int
 
 
-def queue_listed(
+def list_queue(
     pool_id: int, *, after: QueueKey | None, limit: int
 ) -> tuple[list[tuple[int, Job]], bool]:
     """Return (position from 1, waiting job) in arrival order, and whether there are more.

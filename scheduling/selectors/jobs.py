@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.reasons import Why, why
+from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.replay import ReplayError, round_decision
 
 PAGE = 50
@@ -43,13 +43,13 @@ class JobFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class JobListRow:
     """One job of a list. `own` and `borrowed` are None while it holds nothing."""
 
     uid: UUID
     name: str
     state: str
-    reason: Why | None
+    reason: ReasonText | None
     gpus: int
     pool: str
     submitted_at: datetime
@@ -61,14 +61,14 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
+class JobListPage:
     """Rows, newest first, and the key that the next page begins after (None: no more)."""
 
-    rows: tuple[JobRow, ...]
+    rows: tuple[JobListRow, ...]
     next_before: int | None
 
 
-def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobPage:
+def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first. Two queries, never an offset."""
     jobs = Job.objects.filter(tenant_id=tenant_id).select_related("pool").order_by("-id")
     if wanted.state in STATES:
@@ -83,15 +83,15 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobPag
     shown = page[:limit]
     held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
     holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
-    return JobPage(
+    return JobListPage(
         tuple(_row(job, holds.get(job.pk)) for job in shown),
         shown[-1].pk if len(page) > limit else None,
     )
 
 
-def _row(job: Job, hold: tuple[int, int] | None) -> JobRow:
+def _row(job: Job, hold: tuple[int, int] | None) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
-    return JobRow(
+    return JobListRow(
         uid=job.uid,
         name=job.name,
         state=job.state,
@@ -156,7 +156,7 @@ def submitted_duration_us(job: Job) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LeaseTermView:
     """A term of a lease: what it fixed, from when on."""
 
     number: int
@@ -167,12 +167,28 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class LeaseView:
     """One lease of a job with its terms; `places` are (node, GPUs) by name."""
 
     lease: Lease
     places: tuple[tuple[str, int], ...]
-    terms: tuple[Term, ...]
+    terms: tuple[LeaseTermView, ...]
+
+
+class RoundInstant(NamedTuple):
+    """When a round was, on the pool's clock and on the wall, and how fast the pool's clock ran."""
+
+    at: datetime
+    wall_at: datetime
+    scale: int
+
+
+class CurrentWait(NamedTuple):
+    """Why a job waits by the last round, `round`, with its numbers; `jobs` share the reason."""
+
+    round: int
+    reason: ReasonText
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +196,16 @@ class JobStory:
     """One job and what happened to it, oldest first.
 
     `reasons`: why it waited before the lease of that number, as far as it was looked up.
-    `waits_for`: (round, reason with its numbers, jobs that share it) while it waits.
+    `waits_for` while it waits.
     `cut`: there is more than was read.
     """
 
     job: Job
-    holds: tuple[Hold, ...]
+    holds: tuple[LeaseView, ...]
     events: tuple[LeaseEvent, ...]
-    rounds: tuple[tuple[datetime, datetime, int], ...]
-    reasons: dict[int, Why]
-    waits_for: tuple[int, Why, int] | None
+    rounds: tuple[RoundInstant, ...]
+    reasons: dict[int, ReasonText]
+    waits_for: CurrentWait | None
     cut: bool
 
 
@@ -201,16 +217,17 @@ def job_story(job: Job) -> JobStory:
     leases = list(job.leases.select_related("gpu_type").order_by("-number")[:LEASES])[::-1]
     events = list(job.events.order_by("-id")[:EVENTS])[::-1]
     names = node_names(place[0] for lease in leases for place in lease.placement)
-    terms: dict[int, list[Term]] = {}
+    terms: dict[int, list[LeaseTermView]] = {}
     rows = LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number")
-    for row in rows.values_list("lease_id", "number", "round", "starts_at", "own", "borrowed"):
-        terms.setdefault(row[0], []).append(Term(*row[1:]))
+    for row in rows:
+        term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed)
+        terms.setdefault(row.lease_id, []).append(term)
     numbers = {event.round for event in events if event.round is not None}
     anchors = Round.objects.filter(pool_id=job.pool_id, number__in=numbers).order_by("at")
     return JobStory(
         job=job,
         holds=tuple(
-            Hold(
+            LeaseView(
                 lease,
                 tuple(sorted((names.get(node, "?"), gpus) for node, gpus in lease.placement)),
                 tuple(terms.get(lease.pk, ())),
@@ -218,17 +235,17 @@ def job_story(job: Job) -> JobStory:
             for lease in leases
         ),
         events=tuple(events),
-        rounds=tuple(anchors.values_list("at", "wall_at", "scale")),
+        rounds=tuple(map(RoundInstant._make, anchors.values_list("at", "wall_at", "scale"))),
         reasons=_past_reasons(job, leases),
         waits_for=_waits_for(job),
         cut=len(leases) == LEASES or len(events) == EVENTS,
     )
 
 
-def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, Why]:
+def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
     """Why the job waited right before its last leases: by the round before each grant."""
     asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
-    reasons: dict[int, Why] = {}
+    reasons: dict[int, ReasonText] = {}
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
         skip = _skip_of(round_, job.pk)
         if skip is not None:
@@ -236,7 +253,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, Why]:
     return reasons
 
 
-def _waits_for(job: Job) -> tuple[int, Why, int] | None:
+def _waits_for(job: Job) -> CurrentWait | None:
     """Why the job waits now, by the last round; None when it does not, or nothing is known."""
     if job.state != Job.State.PENDING:
         return None
@@ -244,10 +261,10 @@ def _waits_for(job: Job) -> tuple[int, Why, int] | None:
     skip = _skip_of(last, job.pk) if last else None
     if last is None or skip is None:
         return None
-    return last.number, *skip
+    return CurrentWait(last.number, *skip)
 
 
-def _skip_of(round_: Round, job_id: int) -> tuple[Why, int] | None:
+def _skip_of(round_: Round, job_id: int) -> tuple[ReasonText, int] | None:
     try:
         skips = round_decision(round_).skips
     except ReplayError:

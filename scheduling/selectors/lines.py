@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import connection
 
@@ -67,16 +66,17 @@ def pool_facts(pool_id: int) -> PoolFacts | None:
         row = cursor.fetchone()
     if row is None:
         return None
+    id_, name, policy, round_s, lease_s, book, *rest = row
+    anchor_wall, anchor_pool, scale, paused, pause_reason, *figures = rest
     clock = PoolClock(
-        pool_id=row[0],
-        anchor_wall=row[6],
-        anchor_pool=row[7],
-        scale=row[8],
-        paused=row[9],
-        pause_reason=row[10],
+        pool_id=id_,
+        anchor_wall=anchor_wall,
+        anchor_pool=anchor_pool,
+        scale=scale,
+        paused=paused,
+        pause_reason=pause_reason,
     )
-    values: list[Any] = [*row[:6], clock, *row[11:]]
-    return PoolFacts(*values)
+    return PoolFacts(id_, name, policy, round_s, lease_s, book, clock, *figures)
 
 
 def pool_id_named(name: str) -> int | None:

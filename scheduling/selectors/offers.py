@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import connection
 
@@ -29,7 +28,7 @@ WHERE p.name = %s
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PoolOffer:
     """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too.
 
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
@@ -46,7 +45,7 @@ class Offer:
     profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-def pool_offer(name: str, tenant_id: int) -> Offer | None:
+def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
     """Return a pool in which a tenant has or had quota; None for every other name."""
     if not name:
         return None
@@ -55,5 +54,15 @@ def pool_offer(name: str, tenant_id: int) -> Offer | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    values: list[Any] = [*row[:7], json.loads(row[7]), json.loads(row[8])]
-    return Offer(*values)
+    id_, name_, executor, on_demand, book, lease_s, round_s, gpus, profiles = row
+    return PoolOffer(
+        id_,
+        name_,
+        executor,
+        on_demand,
+        book,
+        lease_s,
+        round_s,
+        json.loads(gpus),
+        json.loads(profiles),
+    )

@@ -31,7 +31,7 @@ HEALTH_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PoolFailure:
     """Rounds of a pool that fail: since when, last at (wall time), how often, with what."""
 
     pool: str
@@ -53,7 +53,7 @@ class QuarantinedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOff:
+class UnavailableNode:
     """A node that is drained or lost, and how many of its GPUs leases still hold."""
 
     pool: str
@@ -64,7 +64,7 @@ class NodeOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class QuotaExcess:
     """Quotas of a pool and GPU type beside the GPUs of its nodes that are up."""
 
     pool: str
@@ -74,7 +74,7 @@ class Excess:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckIntents:
     """Intents of a pool that the executor did not carry out for a few rounds."""
 
     pool: str
@@ -85,7 +85,7 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentBudget:
     """A budget with nothing left to promise."""
 
     tenant: str
@@ -101,11 +101,12 @@ def all_pools() -> list[PoolFacts]:
     return [facts for facts in pools if facts is not None]
 
 
-def failures() -> list[Failure]:
+def pool_failures() -> list[PoolFailure]:
     """Pools whose rounds fail."""
     rows = RoundFailure.objects.order_by("pool_id")
     return [
-        Failure(*row) for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
+        PoolFailure(*row)
+        for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
     ]
 
 
@@ -118,7 +119,7 @@ def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
     return [QuarantinedJob(*row) for row in wanted[:LISTED]]
 
 
-def nodes_off() -> list[NodeOff]:
+def unavailable_nodes() -> list[UnavailableNode]:
     """Nodes that are drained or lost."""
     rows = (
         Node.objects.filter(pool__isnull=False)
@@ -127,11 +128,12 @@ def nodes_off() -> list[NodeOff]:
         .order_by("pool_id", "name")
     )
     return [
-        NodeOff(*row) for row in rows.values_list("pool__name", "name", "state", "gpus", "held")
+        UnavailableNode(*row)
+        for row in rows.values_list("pool__name", "name", "state", "gpus", "held")
     ]
 
 
-def quotas_above_capacity(now: dict[int, datetime]) -> list[Excess]:
+def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
     """Where quotas that hold now (pool id -> pool time) exceed the GPUs of nodes that are up."""
     capacity = {
         (row["pool"], row["gpu_type"]): row["all"]
@@ -151,12 +153,12 @@ def quotas_above_capacity(now: dict[int, datetime]) -> list[Excess]:
         for row in sums:
             there = capacity.get((pool_id, row["gpu_type"]), 0)
             if row["all"] > there:
-                excess = Excess(row["pool__name"], row["gpu_type__name"], row["all"], there)
+                excess = QuotaExcess(row["pool__name"], row["gpu_type__name"], row["all"], there)
                 excesses.append(excess)
     return excesses
 
 
-def intents_stuck(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuck]:
+def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[StuckIntents]:
     """Pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
     stuck = []
     for facts in pools:
@@ -167,12 +169,14 @@ def intents_stuck(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
         if first is not None:
             sums = rows.aggregate(count=Count("id"), attempts=Max("attempts"))
             stuck.append(
-                Stuck(facts.name, sums["count"], first.at, sums["attempts"], first.last_error)
+                StuckIntents(
+                    facts.name, sums["count"], first.at, sums["attempts"], first.last_error
+                )
             )
     return stuck
 
 
-def budgets_spent() -> list[Spent]:
+def spent_budgets() -> list[SpentBudget]:
     """Budgets whose limit is reached: what runs goes on, nothing more is borrowed."""
     rows = (
         Budget.objects.filter(credit_limit__isnull=False)
@@ -181,7 +185,9 @@ def budgets_spent() -> list[Spent]:
         .order_by("tenant__slug", "book")
     )
     budgets = rows.values_list("tenant__slug", "book", "left", "credit_limit")
-    return [Spent(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in budgets]
+    return [
+        SpentBudget(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in budgets
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ STRIP = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldGpus:
     """GPUs that one lease holds on one node. `tenant` None: a tenant that the viewer may not see.
 
     `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
@@ -41,7 +41,7 @@ class NodeUse:
     gpu_type: str
     gpus: int
     state: str
-    holds: tuple[Hold, ...]
+    holds: tuple[HeldGpus, ...]
 
     @property
     def held(self) -> int:
@@ -147,7 +147,7 @@ class TypeUse:
 
 
 @dataclass(frozen=True, slots=True)
-class StripBar:
+class RoundSummary:
     """One past round: GPUs that it left idle, and GPUs that it could not use."""
 
     number: int
@@ -173,7 +173,7 @@ class PoolOverview:
     """A pool at this moment; `rounds` are the last ones, oldest first."""
 
     types: tuple[TypeUse, ...]
-    rounds: tuple[StripBar, ...]
+    rounds: tuple[RoundSummary, ...]
     prices: tuple[PriceNow, ...]
 
     def total(self, name: str) -> int:
@@ -189,35 +189,35 @@ class PoolOverview:
 def pool_overview(pool_id: int, visibility: Visibility) -> PoolOverview:
     """Return a pool's nodes, holds, claims, last rounds and prices. Four queries."""
     nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
-    rows = list(nodes.values_list("id", "name", "gpu_type__name", "gpus", "state"))
+    rows = list(nodes.select_related("gpu_type"))
     holds, uses = _holds(pool_id, visibility)
     rounds = list(
         Round.objects.filter(pool_id=pool_id)
         .order_by("-number")
         .values("number", "at", "summary")[:STRIP]
     )
-    total = sum(row[3] for row in rows)
+    total = sum(node.gpus for node in rows)
     prices, shares = _last(pool_id)
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
             name=gpu_type,
             nodes=tuple(
-                NodeUse(name, type_, gpus, state, tuple(holds.get(id_, ())))
-                for id_, name, type_, gpus, state in rows
-                if type_ == gpu_type
+                NodeUse(node.name, gpu_type, node.gpus, node.state, tuple(holds.get(node.pk, ())))
+                for node in rows
+                if node.gpu_type.name == gpu_type
             ),
             claims=_claims(gpu_type, uses, shares, visibility),
             capacity=capacity.get(gpu_type),
         )
-        for gpu_type in dict.fromkeys(row[2] for row in rows)
+        for gpu_type in dict.fromkeys(node.gpu_type.name for node in rows)
     )
     return PoolOverview(types, tuple(_bar(row, total) for row in reversed(rounds)), prices)
 
 
 def _holds(
     pool_id: int, visibility: Visibility
-) -> tuple[dict[int, list[Hold]], dict[tuple[int, str], Counter[str]]]:
+) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
     """Holds by node, and own and borrowed GPUs by (tenant, GPU type)."""
     slots = (
         LeaseSlot.objects.filter(node__pool_id=pool_id, holding=True)
@@ -237,14 +237,14 @@ def _holds(
         use = uses.setdefault((tenant, gpu_type), Counter())
         use["own"] += own
         use["borrowed"] += borrowed
-    holds: dict[int, list[Hold]] = {}
+    holds: dict[int, list[HeldGpus]] = {}
     counted: Counter[int] = Counter()
     for (node, lease), taken in sorted(places.items(), key=lambda item: (item[0][0], item[1][0])):
         tenant, _, own, borrowed, uid, name = leases[lease]
         counted[lease] += len(taken)
         here = max(0, min(len(taken), counted[lease] - own))
         known = (uid, name) if visibility.jobs_of(tenant) else (None, "")
-        hold = Hold(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
+        hold = HeldGpus(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
         holds.setdefault(node, []).append(hold)
     return holds, uses
 
@@ -287,10 +287,10 @@ def _claims(
     return tuple(shown)
 
 
-def _bar(row: dict[str, Any], total: int) -> StripBar:
+def _bar(row: dict[str, Any], total: int) -> RoundSummary:
     """A round's summary; GPUs that it did not count were blocked, or not there yet."""
     summary = row["summary"]
-    return StripBar(
+    return RoundSummary(
         number=row["number"],
         at=row["at"],
         idle=summary["idle"],

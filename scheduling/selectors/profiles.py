@@ -25,7 +25,7 @@ class ProfileRow:
         return speed
 
 
-def profiles_listed(pool_id: int, tenants: Collection[int] | None) -> list[ProfileRow]:
+def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[ProfileRow]:
     """Return the job types of tenants (None: all) in a pool, by tenant and name. One query."""
     rows = Profile.objects.filter(pool_id=pool_id).select_related("tenant")
     if tenants is not None:

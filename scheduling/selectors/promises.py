@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class DecisionCounts:
     """A decision in counts; `broken` counts violations by rule of `domain.invariants`.
 
     leases = kept + renewed + granted after the round; `expired` leases were over and were not
@@ -51,7 +51,7 @@ class Checked:
         return sum(self.broken.get(rule, 0) for rule in rules)
 
 
-def check(snapshot: Snapshot, decision: Decision) -> Checked:
+def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
     """Check every invariant again and count what a certificate says."""
     broken = Counter(row.rule for row in violations(snapshot, decision))
     decided = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
@@ -60,7 +60,7 @@ def check(snapshot: Snapshot, decision: Decision) -> Checked:
     holders = {lease.job for lease in kept} | {term.job for term in terms}
     own = sum(lease.own for lease in kept) + sum(term.own for term in terms)
     borrowed = sum(lease.borrowed for lease in kept) + sum(term.borrowed for term in terms)
-    return Checked(
+    return DecisionCounts(
         broken=dict(broken),
         capacity=sum(node.gpus for node in snapshot.nodes),
         leased=sum(lease.gpus for lease in kept)

@@ -15,7 +15,7 @@ from tenants.models import Budget, Quota
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class StartProspect:
     """One GPU type of a pool as one tenant finds it.
 
     `may_borrow`: GPUs above quota at most (None: no limit). `price`: credits per borrowed
@@ -31,7 +31,7 @@ class Prospect:
     price: Decimal
 
 
-def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[Prospect]:
+def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
     """Return a tenant's prospects per GPU type of a pool, slowest type first. Five queries."""
     nodes = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
@@ -57,7 +57,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[Prospect]:
     prices = {row["gpu_type"]: to_credits(row["price_micro"]) for row in posted or []}
     names = dict.fromkeys(types.values_list("gpu_type__name", flat=True))
     return [
-        Prospect(
+        StartProspect(
             gpu_type=name,
             quota=quotas[name].gpus if name in quotas else 0,
             may_borrow=_may_borrow(quotas.get(name)),

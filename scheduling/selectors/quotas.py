@@ -11,7 +11,7 @@ from tenants.models import Quota
 from tenants.services.quota_files import PoolToday
 
 
-def quotas_listed(
+def list_quotas(
     tenants: Collection[int] | None, *, pool: str, before: int | None, limit: int
 ) -> tuple[list[Quota], bool]:
     """Return quotas of some tenants (None: all) and whether there are more. One query."""

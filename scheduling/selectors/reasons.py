@@ -11,7 +11,7 @@ from evenshare_core.units import CREDIT_MICRO
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class ReasonWording:
     """How a reason reads.
 
     `words` is its name. `sentence` is a format string over the skip's numbers, `plain` what
@@ -29,7 +29,7 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class ReasonText:
     """A reason with its numbers, ready to read."""
 
     code: str
@@ -38,8 +38,8 @@ class Why:
     next_step: str
 
 
-WORDINGS: dict[Reason, Wording] = {
-    Reason.LEASE_TURN: Wording(
+WORDINGS: dict[Reason, ReasonWording] = {
+    Reason.LEASE_TURN: ReasonWording(
         "lease turn",
         # Not "others had received less": a smaller job of a tenant with more may have fitted
         # what was left.
@@ -51,14 +51,14 @@ WORDINGS: dict[Reason, Wording] = {
         "Its turn comes as leases end; each round decides anew.",
         "turn",
     ),
-    Reason.TENANT_PASSED_OVER: Wording(
+    Reason.TENANT_PASSED_OVER: ReasonWording(
         "behind the first job",
         "The first job of the queue did not fit, so the queue stood still this round.",
         "The first job of the queue did not fit, so the queue stood still this round.",
         "It moves when the first job starts or is cancelled.",
         "turn",
     ),
-    Reason.NO_FREE_GPUS: Wording(
+    Reason.NO_FREE_GPUS: ReasonWording(
         "no free GPUs",
         # A round counts the leases that were due as free: it may renew them.
         "It needs {needed} GPUs at once; {free} were free, or up for renewal, when the round"
@@ -67,53 +67,53 @@ WORDINGS: dict[Reason, Wording] = {
         "It starts when leases end; a smaller job fits sooner.",
         now="It needs {needed} GPUs at once; {free} are free now.",
     ),
-    Reason.FRAGMENTED: Wording(
+    Reason.FRAGMENTED: ReasonWording(
         "no node with enough room",
         "It needs {needed} GPUs side by side; when the round began, {free} were free or up for"
         " renewal, at most {largest_hole} of them on one node.",
         "Enough GPUs were free, but not side by side.",
         "It starts when enough of one node frees up; a smaller job fits sooner.",
     ),
-    Reason.RESERVED_FOR_GANG: Wording(
+    Reason.RESERVED_FOR_GANG: ReasonWording(
         "kept for a larger job",
         "{free} GPUs were left, {held_back} more are kept for a job that has waited too long.",
         "Free GPUs are kept for a larger job that has waited too long.",
         "It starts after that job, or elsewhere as leases end.",
     ),
-    Reason.RESERVED_QUOTA: Wording(
+    Reason.RESERVED_QUOTA: ReasonWording(
         "quota that is not lent",
         "{unused} GPUs were free, but their owners do not lend {kept} of them.",
         "The free GPUs belong to tenants that do not lend them.",
         "It starts when own quota or lent quota is free.",
     ),
-    Reason.QUOTA_LIMIT: Wording(
+    Reason.QUOTA_LIMIT: ReasonWording(
         "borrowing limit",
         "{own} of {quota} GPUs of the quota are in use and {borrowed} borrowed; at most"
         " {may_borrow} may be.",
         "The tenant may not borrow more.",
         "It starts when a job of the tenant ends, or with a higher limit.",
     ),
-    Reason.PRICE_ABOVE_MAX: Wording(
+    Reason.PRICE_ABOVE_MAX: ReasonWording(
         "price above the maximum",
         "A GPU-hour costs {price} credits; the job pays at most {max_price}.",
         "A borrowed GPU-hour costs more than the job may pay.",
         "It starts when the price falls or own quota is free.",
         "price",
     ),
-    Reason.BUDGET: Wording(
+    Reason.BUDGET: ReasonWording(
         "budget",
         "A term would cost up to {needed} credits; {spendable} may still be spent.",
         "The tenant's credit does not cover a term of it.",
         "It starts with more credit, or when own quota is free.",
         "price",
     ),
-    Reason.TOO_LARGE: Wording(
+    Reason.TOO_LARGE: ReasonWording(
         "larger than the pool",
         "It needs {needed} GPUs; the pool has {capacity}.",
         "It needs more GPUs than the pool has.",
         "It cannot start as it is: submit it with fewer GPUs.",
     ),
-    Reason.QUARANTINED: Wording(
+    Reason.QUARANTINED: ReasonWording(
         "set aside",
         "It made the policy fail and is set aside.",
         "It made the policy fail and is set aside.",
@@ -142,7 +142,7 @@ class _Shown(dict[str, str]):
         return "\N{EN DASH}"
 
 
-def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> Why:
+def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
     """Return a reason in words; with its numbers if they are known, an unknown code as it is.
 
     `now`: the numbers are of this moment, not of a round.
@@ -150,13 +150,13 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     try:
         wording = WORDINGS[Reason(code)]
     except ValueError:
-        return Why(code, code.replace("_", " "), "", "")
+        return ReasonText(code, code.replace("_", " "), "", "")
     sentence = wording.now if now and wording.now else wording.sentence
     blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
     if not numbers or blind:
-        return Why(code, wording.words, wording.plain, wording.next_step)
+        return ReasonText(code, wording.words, wording.plain, wording.next_step)
     shown = _Shown({name: _show(value) for name, value in _credits(numbers).items()})
-    return Why(code, wording.words, sentence.format_map(shown), wording.next_step)
+    return ReasonText(code, wording.words, sentence.format_map(shown), wording.next_step)
 
 
 def wait_kind(code: str) -> str:

@@ -18,7 +18,7 @@ from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
-from scheduling.selectors.promises import Checked, check
+from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
@@ -78,7 +78,7 @@ class JobRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacedGpus:
     """GPUs on one node, by the node's name."""
 
     node: str
@@ -121,7 +121,7 @@ class PickRow:
     tenant: VisibleTenant
     gpu_type: str
     gpus: int
-    places: tuple[Place, ...]
+    places: tuple[PlacedGpus, ...]
     tenant_rho: float | None
     job_rho: float | None
     note: str
@@ -139,7 +139,7 @@ class EndRow:
     tenant: VisibleTenant
     gpu_type: str
     gpus: int
-    places: tuple[Place, ...]
+    places: tuple[PlacedGpus, ...]
     reason: EndReason
     job: JobRef | None = None
     lost: str = ""
@@ -168,7 +168,7 @@ class SkipGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceRow:
+class RoundPrice:
     """The price of a type in this round, and the one posted after it, with its formula."""
 
     gpu_type: str
@@ -181,7 +181,7 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class ShareSums:
     """GPUs of all grants, or of all renewals."""
 
     own: int
@@ -204,11 +204,11 @@ class RoundDecision:
     renewals: tuple[PickRow, ...]
     ends: tuple[EndRow, ...]
     skips: tuple[SkipGroup, ...]
-    prices: tuple[PriceRow, ...]
-    checked: Checked
+    prices: tuple[RoundPrice, ...]
+    checked: DecisionCounts
     counts: dict[str, int]
-    granted: Sum
-    renewed: Sum
+    granted: ShareSums
+    renewed: ShareSums
     ended_gpus: int
     moved: int
     largest_hole: int
@@ -258,9 +258,9 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
     )
 
 
-def _sum(terms: Iterable[Grant | Renew]) -> Sum:
+def _sum(terms: Iterable[Grant | Renew]) -> ShareSums:
     rows = tuple(terms)
-    return Sum(sum(row.own for row in rows), sum(row.borrowed for row in rows))
+    return ShareSums(sum(row.own for row in rows), sum(row.borrowed for row in rows))
 
 
 _SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
@@ -334,7 +334,7 @@ class _Reader:
             ),
             skips=self._skips(),
             prices=self._prices(),
-            checked=check(self.snapshot, decision),
+            checked=check_decision(self.snapshot, decision),
             counts={
                 "grants": len(decision.grants),
                 "renewals": len(decision.renewals),
@@ -368,8 +368,8 @@ class _Reader:
             known = Job.objects.filter(id__in=jobs).values_list("id", "uid", "name")
             self.jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
 
-    def _places(self, placement: Placement) -> tuple[Place, ...]:
-        return tuple(Place(self.nodes.get(node, "gone"), gpus) for node, gpus in placement)
+    def _places(self, placement: Placement) -> tuple[PlacedGpus, ...]:
+        return tuple(PlacedGpus(self.nodes.get(node, "gone"), gpus) for node, gpus in placement)
 
     def _pick(self, row: Grant | Renew, placement: Placement) -> PickRow:
         granted = isinstance(row, Grant)
@@ -420,10 +420,10 @@ class _Reader:
     def _named(self, jobs: Sequence[int]) -> tuple[JobRef, ...]:
         return tuple(self.jobs[job] for job in jobs[:NAMED_JOBS] if job in self.jobs)
 
-    def _prices(self) -> tuple[PriceRow, ...]:
+    def _prices(self) -> tuple[RoundPrice, ...]:
         valid = {row.gpu_type: row.price_micro for row in self.snapshot.prices}
         return tuple(
-            PriceRow(
+            RoundPrice(
                 gpu_type=row.gpu_type,
                 valid=to_credits(valid.get(row.gpu_type, 0)),
                 posted=to_credits(row.price_micro),

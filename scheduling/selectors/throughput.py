@@ -17,7 +17,7 @@ ROUNDS, POINTS = 2000, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ThroughputPoint:
     """One round: its throughput, and the policy with its options that decided it."""
 
     number: int
@@ -27,7 +27,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class PolicyPeriod:
     """Rounds in a row of one policy; `mean_milli` is the mean of their throughputs."""
 
     policy: str
@@ -56,12 +56,12 @@ class TenantSpeed:
 class Throughput:
     """A pool's throughput now and over its last rounds, oldest first."""
 
-    moments: tuple[Moment, ...]
-    reigns: tuple[Reign, ...]
+    moments: tuple[ThroughputPoint, ...]
+    policy_periods: tuple[PolicyPeriod, ...]
     tenants: tuple[TenantSpeed, ...]
 
     @property
-    def last(self) -> Moment:
+    def last(self) -> ThroughputPoint:
         """The last round."""
         return self.moments[-1]
 
@@ -83,24 +83,24 @@ def read_throughput(pool_id: int, visibility: Visibility, *, since: datetime) ->
         return None
     shares = Round.objects.filter(pool_id=pool_id, number=moments[-1].number)
     rows = shares.values_list("shares", flat=True).get()
-    return Throughput(thinned(moments), reigns(moments), _tenants(rows, visibility))
+    return Throughput(thin(moments), policy_periods(moments), _tenants(rows, visibility))
 
 
-def _moments(pool_id: int, since: datetime) -> list[Moment]:
+def _moments(pool_id: int, since: datetime) -> list[ThroughputPoint]:
     with connection.cursor() as cursor:
         cursor.execute(_MOMENTS, [pool_id, since, ROUNDS])
-        return [Moment(*row) for row in cursor.fetchall()]
+        return [ThroughputPoint(*row) for row in cursor.fetchall()]
 
 
-def reigns(moments: Sequence[Moment]) -> tuple[Reign, ...]:
+def policy_periods(moments: Sequence[ThroughputPoint]) -> tuple[PolicyPeriod, ...]:
     """Return the policies of rounds in time order, one after the other."""
-    runs: list[list[Moment]] = []
+    runs: list[list[ThroughputPoint]] = []
     for moment in moments:
         if not runs or runs[-1][-1].policy != moment.policy:
             runs.append([])
         runs[-1].append(moment)
     return tuple(
-        Reign(
+        PolicyPeriod(
             rows[0].policy,
             rows[0].number,
             rows[0].at,
@@ -112,7 +112,7 @@ def reigns(moments: Sequence[Moment]) -> tuple[Reign, ...]:
     )
 
 
-def thinned(moments: Sequence[Moment]) -> tuple[Moment, ...]:
+def thin(moments: Sequence[ThroughputPoint]) -> tuple[ThroughputPoint, ...]:
     """Return at most about POINTS of them, evenly, and the last."""
     step = -(-len(moments) // POINTS)
     return tuple(moments[(len(moments) - 1) % step :: step])
@@ -151,11 +151,13 @@ ORDER BY r.number
 """
 
 
-def tenant_throughput(pool_id: int, tenant_id: int, *, since: datetime) -> tuple[Moment, ...]:
+def tenant_throughput(
+    pool_id: int, tenant_id: int, *, since: datetime
+) -> tuple[ThroughputPoint, ...]:
     """Return one tenant's throughput over the last POINTS rounds since an instant. One query.
 
     Empty in pools without profiles.
     """
     with connection.cursor() as cursor:
         cursor.execute(_OWN, [pool_id, since, POINTS, tenant_id])
-        return tuple(Moment(*row) for row in cursor.fetchall())
+        return tuple(ThroughputPoint(*row) for row in cursor.fetchall())

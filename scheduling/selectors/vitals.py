@@ -173,20 +173,21 @@ def pool_vitals() -> list[PoolVitals]:
 
 
 def _vitals(row: tuple[Any, ...]) -> PoolVitals:
+    pool_id, name, policy, round_s, *rest = row
+    anchor_wall, anchor_pool, scale, paused, seen_wall, *figures = rest
     clock = PoolClock(
-        pool_id=row[0],
-        anchor_wall=row[4],
-        anchor_pool=row[5],
-        scale=row[6],
-        paused=row[7],
-        seen_wall=row[8],
+        pool_id=pool_id,
+        anchor_wall=anchor_wall,
+        anchor_pool=anchor_pool,
+        scale=scale,
+        paused=paused,
+        seen_wall=seen_wall,
     )
-    values: list[Any] = [*row[:4], clock, *row[9:]]
-    return PoolVitals(*values)
+    return PoolVitals(pool_id, name, policy, round_s, clock, *figures)
 
 
 def active_jobs() -> dict[tuple[int, str], int]:
-    """Return how many jobs are active, by (pool, state); `set_aside` for those set aside."""
+    """Return how many jobs are active, by (pool, state); `set_aside` for those in quarantine."""
     rows = (
         Job.objects.filter(state__in=Job.ACTIVE_STATES)
         .values("pool_id", "state")

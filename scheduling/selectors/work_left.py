@@ -42,7 +42,7 @@ GROUP BY GROUPING SETS ((j.tenant_id), ())
 
 
 @dataclass(slots=True)
-class Assumed:
+class WorkAssumptions:
     """Of how many jobs the work was known from what.
 
     `estimate`: their own. `tenant`, `pool`: the median held time of ended jobs. `unknown`: an
@@ -69,7 +69,7 @@ class _Held:
     done_us: int = 0
 
 
-def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], Assumed]:
+def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
     """Return the work of every job of a snapshot, and from what it is estimated. Two queries.
 
     A job's work is its estimate; without one, the median time that ended jobs of its tenant in
@@ -80,7 +80,7 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], Assumed]:
     medians = _medians(snapshot)
     profiles = {row.id: row for row in snapshot.profiles}
     leases = {lease.job: lease for lease in snapshot.leases}
-    assumed = Assumed(pool_s=medians[None] / SECOND_US if None in medians else None)
+    assumed = WorkAssumptions(pool_s=medians[None] / SECOND_US if None in medians else None)
     work: dict[int, Work] = {}
     for job in snapshot.jobs:
         past = held.get(job.id, _Held())
@@ -95,7 +95,7 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], Assumed]:
     return work, assumed
 
 
-def _total_us(job: Job, medians: Mapping[int | None, int], assumed: Assumed) -> int:
+def _total_us(job: Job, medians: Mapping[int | None, int], assumed: WorkAssumptions) -> int:
     if job.estimate_us is not None:
         assumed.estimate += 1
         return job.estimate_us

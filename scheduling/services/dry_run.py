@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, Decimal
 from evenshare_core.domain.reasons import Reason
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import pool_offer
-from scheduling.selectors.prospects import Prospect, prospects, spendable
+from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import why
 from scheduling.services.spec import JobSpec, pool_named, read_spec
 from tenants.input.errors import InvalidInputError
@@ -69,7 +69,7 @@ def dry_run_job(
     return min(answers, key=lambda a: (not a.feasible, bool(a.reason_code), a.borrowed, a.price))
 
 
-def _answer(spec: JobSpec, choice: Prospect, credit: Decimal | None) -> DryRun:
+def _answer(spec: JobSpec, choice: StartProspect, credit: Decimal | None) -> DryRun:
     """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
     book, price = spec.pool.book, choice.price
     if spec.gpus > spec.pool.gpus.get(choice.gpu_type, 0):
@@ -93,7 +93,7 @@ def _answer(spec: JobSpec, choice: Prospect, credit: Decimal | None) -> DryRun:
 
 
 def _refused(
-    spec: JobSpec, choice: Prospect, borrowed: int, held: int, credit: Decimal | None
+    spec: JobSpec, choice: StartProspect, borrowed: int, held: int, credit: Decimal | None
 ) -> tuple[Reason, dict[str, object]] | None:
     """Why it may not borrow so many GPUs beside the `held` ones; None: it may."""
     if not borrowed:

@@ -23,7 +23,7 @@ from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
 from scheduling.selectors.work_left import work_left
-from scheduling.services.simulations import State, mine, simulation_beat, simulation_given_up
+from scheduling.services.simulations import State, beat_simulation, give_up_simulation, mine
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ def execute_simulation(
         if not isinstance(error, GivenUpError):
             log.exception("simulation.failed", simulation=simulation_id, pool=row.pool.name)
             words = f"It failed: {type(error).__name__}: {error}. Nothing was changed."
-        simulation_given_up(simulation_id, claim, words)
+        give_up_simulation(simulation_id, claim, words)
         return State.FAILED
     with site_scope():
         fields = {"state": State.DONE, "result": result, "progress_milli": ONE_MILLI}
@@ -146,5 +146,5 @@ class _Beat:
             )
         if self._is_orphan():
             raise GivenUpError(ORPHAN_WORDS)
-        if not simulation_beat(self._row.pk, self._row.claim, milli):
+        if not beat_simulation(self._row.pk, self._row.claim, milli):
             raise NotWantedError

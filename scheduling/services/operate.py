@@ -57,7 +57,7 @@ def change_pool(
         _check_lengths(lengths, errors)
         if visibility not in Pool.Visibility.values:
             errors.add("visibility", "Choose what tenants see.")
-        chosen = options_read(policy, options, errors)
+        chosen = complete_options(policy, options, errors)
         errors.raise_any()
         after = {"policy": policy, "options": chosen, "visibility": visibility, **lengths}
         before = {name: getattr(pool, name) for name in after}
@@ -73,7 +73,9 @@ def change_pool(
     return pool
 
 
-def options_read(policy: str, options: Mapping[str, Any], errors: FieldErrors) -> dict[str, Any]:
+def complete_options(
+    policy: str, options: Mapping[str, Any], errors: FieldErrors
+) -> dict[str, Any]:
     """A policy's options in full; what is wrong goes into `errors`, as `options.NAME`."""
     try:
         read: dict[str, Any] = msgspec.to_builtins(registry.options(policy, dict(options)))

@@ -17,7 +17,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
-from tenants.periods import Period, Terms, period_at
+from tenants.periods import Period, QuotaTerms, period_at
 from tenants.scopes import site_scope
 from tenants.services.quotas import Key, QuotaEdit, QuotaPlan, plan_quotas, quota_periods
 
@@ -97,7 +97,7 @@ def quota_impact(
 
 def with_quotas(
     snapshot: Snapshot,
-    nominal: Mapping[Key, Terms | None],
+    nominal: Mapping[Key, QuotaTerms | None],
     types: Mapping[int, str],
     *,
     since_us: int,
@@ -110,7 +110,7 @@ def with_quotas(
     capacity: dict[str, int] = {}
     for node in snapshot.nodes:
         capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
-    by_type: dict[str, list[tuple[int, Terms]]] = {}
+    by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}
     for (tenant, gpu_type), terms in sorted(nominal.items()):
         if terms is not None:
             by_type.setdefault(types[gpu_type], []).append((tenant, terms))
@@ -156,12 +156,12 @@ def _changes(
     return tuple(sorted([*steps, *kept], key=lambda change: change.at_us))
 
 
-def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key, Terms]:
+def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key, QuotaTerms]:
     found = {key: period_at(rows, at) for key, rows in periods.items()}
     return {key: period.terms for key, period in found.items() if period is not None}
 
 
-def _terms_from(periods: Sequence[Period], since: datetime) -> Terms | None:
+def _terms_from(periods: Sequence[Period], since: datetime) -> QuotaTerms | None:
     period = period_at(periods, since)
     return period.terms if period else None
 

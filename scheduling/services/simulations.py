@@ -18,7 +18,7 @@ from django.db import transaction
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
-from scheduling.services.operate import options_read
+from scheduling.services.operate import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.operator_transaction import operation
@@ -72,7 +72,7 @@ def _chosen(policy: str, options: Mapping[str, Any], hours: int) -> dict[str, An
     errors = FieldErrors()
     if hours not in HOURS:
         errors.add("hours", f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours.")
-    chosen = options_read(policy, options, errors)
+    chosen = complete_options(policy, options, errors)
     errors.raise_any()
     return chosen
 
@@ -145,7 +145,7 @@ def claim_simulations() -> list[tuple[int, str]]:
     return [(row.pk, row.claim) for row in queued]
 
 
-def simulations_lost() -> int:
+def fail_lost_simulations() -> int:
     """Give up what runs without a sign of life; return how many."""
     with site_scope():
         now = wall_now()
@@ -156,7 +156,7 @@ def simulations_lost() -> int:
     return count
 
 
-def simulation_given_up(simulation_id: int, claim: str, words: str) -> bool:
+def give_up_simulation(simulation_id: int, claim: str, words: str) -> bool:
     """End a running simulation as failed; return whether it still ran under this claim."""
     with site_scope():
         fields = {"state": State.FAILED, "error": words[:600], "ended_at": wall_now()}
@@ -168,14 +168,14 @@ def mine(simulation_id: int, claim: str) -> Any:
     return Simulation.objects.filter(pk=simulation_id, state=State.RUNNING, claim=claim)
 
 
-def simulation_beat(simulation_id: int, claim: str, progress_milli: int) -> bool:
+def beat_simulation(simulation_id: int, claim: str, progress_milli: int) -> bool:
     """Tell how far it is; return whether it is still wanted."""
     with site_scope():
         fields = {"progress_milli": progress_milli, "beat_at": wall_now()}
         return bool(mine(simulation_id, claim).update(**fields))
 
 
-def simulation_wanted(simulation_id: int, claim: str) -> bool:
+def is_simulation_wanted(simulation_id: int, claim: str) -> bool:
     """Whether a simulation still runs under this claim."""
     with site_scope():
         return bool(mine(simulation_id, claim).exists())

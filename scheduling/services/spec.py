@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from scheduling.requests.process import read_command, read_environment
-from scheduling.selectors.offers import Offer
+from scheduling.selectors.offers import PoolOffer
 from tenants.input import readers
 from tenants.input.errors import FieldErrors, invalid
 
@@ -30,7 +30,7 @@ class JobSpec:
     alone, in seconds of pool time, with a profile on its slowest GPU type.
     """
 
-    pool: Offer
+    pool: PoolOffer
     gpus: int
     command: tuple[str, ...] = ()
     name: str = ""
@@ -42,7 +42,7 @@ class JobSpec:
     profile: str = ""
 
 
-def read_spec(raw: object, offer: Offer | None) -> JobSpec:
+def read_spec(raw: object, offer: PoolOffer | None) -> JobSpec:
     """Return the specification that `raw` (a mapping, as parsed from JSON) writes down.
 
     `offer` is the pool that it names, None where its tenant has no such pool. Fields that are
@@ -84,7 +84,7 @@ def pool_named(raw: object) -> str:
     return value if isinstance(value, str) and readers.SLUG.fullmatch(value) else ""
 
 
-def _pool(given: Mapping[str, object], offer: Offer | None, errors: FieldErrors) -> None:
+def _pool(given: Mapping[str, object], offer: PoolOffer | None, errors: FieldErrors) -> None:
     if offer is not None:
         return
     if "pool" not in given:
@@ -98,7 +98,7 @@ def _pool(given: Mapping[str, object], offer: Offer | None, errors: FieldErrors)
 
 
 def _gpu_types(
-    given: Mapping[str, object], offer: Offer | None, errors: FieldErrors
+    given: Mapping[str, object], offer: PoolOffer | None, errors: FieldErrors
 ) -> tuple[str, ...]:
     names = readers.texts(given, "gpu_types", errors, most=16)
     if offer is None:
@@ -114,7 +114,10 @@ def _gpu_types(
 
 
 def _profile(
-    given: Mapping[str, object], asked: tuple[str, ...], offer: Offer | None, errors: FieldErrors
+    given: Mapping[str, object],
+    asked: tuple[str, ...],
+    offer: PoolOffer | None,
+    errors: FieldErrors,
 ) -> tuple[str, tuple[str, ...]]:
     """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
     name = given.get("profile", "")
@@ -134,7 +137,7 @@ def _profile(
 
 
 def _duration(
-    given: Mapping[str, object], offer: Offer | None, errors: FieldErrors, *, virtual: bool
+    given: Mapping[str, object], offer: PoolOffer | None, errors: FieldErrors, *, virtual: bool
 ) -> int | None:
     seconds = readers.whole(given, "duration_s", errors, least=1, most=DURATION_MAX_S)
     if virtual:
@@ -145,7 +148,7 @@ def _duration(
     return None
 
 
-def _fits(gpus: int, gpu_types: tuple[str, ...], offer: Offer, errors: FieldErrors) -> None:
+def _fits(gpus: int, gpu_types: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) -> None:
     accepted = [offer.gpus.get(name, 0) for name in gpu_types or offer.gpus]
     largest = max(accepted, default=0)
     if gpus > largest:

@@ -17,7 +17,7 @@ from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
-from scheduling.selectors.offers import Offer, pool_offer
+from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.services.spec import JobSpec, pool_named, read_spec
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import Request, begin_reply
@@ -114,7 +114,7 @@ def submit_jobs(
 
 
 def _read_all(specs: Sequence[object], tenant: Tenant) -> list[JobSpec]:
-    offers: dict[str, Offer | None] = {}
+    offers: dict[str, PoolOffer | None] = {}
     read: list[JobSpec] = []
     errors = FieldErrors()
     for index, spec in enumerate(specs):
@@ -220,7 +220,7 @@ def _insert(jobs: Sequence[Job], read: Sequence[JobSpec], made_at: Sequence[date
     )
 
 
-def _reading(now: Now, pool: Offer) -> PoolNow:
+def _reading(now: Now, pool: PoolOffer) -> PoolNow:
     return now if isinstance(now, PoolNow) else now(pool.id)
 
 
@@ -247,7 +247,7 @@ def _pending(tenant: Tenant) -> int:
         return int(cursor.fetchone()[0])
 
 
-def _wake(pools: Iterable[Offer]) -> None:
+def _wake(pools: Iterable[PoolOffer]) -> None:
     for pool in pools:
         if pool.on_demand:
             wake_pool_after_commit(pool.id, expires_s=pool.round_s)

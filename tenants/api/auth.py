@@ -11,13 +11,13 @@ from rest_framework.request import Request
 
 from tenants.api.problems import Problem
 from tenants.models import User
-from tenants.tokens import Bearer, find_token
+from tenants.tokens import TokenBearer, find_token
 
 
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer es_...`."""
 
-    def authenticate(self, request: Request) -> tuple[User, Bearer] | None:
+    def authenticate(self, request: Request) -> tuple[User, TokenBearer] | None:
         """Return the person behind a token; None without the header.
 
         Raises:
@@ -52,6 +52,6 @@ class SignedIn(BasePermission):
         if not isinstance(request.user, User):
             return False
         wanted = view.scope_of(request.method)
-        if isinstance(request.auth, Bearer) and wanted not in ("", *request.auth.token.scopes):
+        if isinstance(request.auth, TokenBearer) and wanted not in ("", *request.auth.token.scopes):
             raise Problem(403, "scope", f"The token has not the scope {wanted}.")
         return True

@@ -14,7 +14,7 @@ from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tenants.selectors.tenants import find_tenant
-from tenants.tokens import Bearer
+from tenants.tokens import TokenBearer
 
 
 class ApiView(APIView):
@@ -52,7 +52,7 @@ class ApiView(APIView):
     @cached_property
     def access(self) -> Access:
         """Who asks, as it is now: a right that was revoked ends with this request."""
-        if isinstance(self.request.auth, Bearer):
+        if isinstance(self.request.auth, TokenBearer):
             return self.request.auth.access
         with site_scope():
             return access_of(self.person)

@@ -23,8 +23,8 @@ from tenants.tokens import (
     DAYS_MAX,
     PER_PERSON,
     SCOPES_USUAL,
-    Bearer,
     Scope,
+    TokenBearer,
     TooManyTokensError,
     create_token,
     drop_token,
@@ -84,7 +84,7 @@ class TokenOne(ApiView):
         """Drop a token: itself, or with `jobs:write` (or a session) any of yours."""
         used = request.auth
         if (
-            isinstance(used, Bearer)
+            isinstance(used, TokenBearer)
             and used.token.uid != uid
             and Scope.JOBS_WRITE.value not in used.token.scopes
         ):

@@ -17,7 +17,7 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.models import AuditRecord, Budget, Quota, Tenant
 from tenants.operator_transaction import operation
-from tenants.periods import OverlapError, Period, Terms, set_periods
+from tenants.periods import OverlapError, Period, QuotaTerms, set_periods
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
 GPUS_MAX = COUNT_MAX
@@ -31,7 +31,7 @@ class QuotaEdit:
 
     tenant: int
     gpu_type: int
-    terms: Terms | None
+    terms: QuotaTerms | None
     until: datetime | None
 
     @property
@@ -278,7 +278,7 @@ def _rows(pool_id: int, since: datetime) -> Iterable[Quota]:
 
 
 def _period(row: Quota) -> Period:
-    terms = Terms(row.gpus, row.mode, row.borrow_limit, row.lend_limit)
+    terms = QuotaTerms(row.gpus, row.mode, row.borrow_limit, row.lend_limit)
     return Period(terms, row.valid_from, row.valid_until)
 
 
@@ -306,7 +306,7 @@ def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Per
     """Read periods that `periods_to_plain` wrote."""
     periods: dict[Key, tuple[Period, ...]] = {}
     for row in rows:
-        terms = Terms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])
+        terms = QuotaTerms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])
         until = datetime.fromisoformat(row["until"]) if row["until"] else None
         period = Period(terms, datetime.fromisoformat(row["since"]), until)
         key = (row["tenant"], row["gpu_type"])

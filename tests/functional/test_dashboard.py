@@ -11,7 +11,7 @@ from portal.charts.figures import credits_text
 from portal.charts.notes import Addend
 from portal.overview.text import Board, day_title, stats
 from scheduling.selectors import dashboard as read
-from scheduling.selectors.dashboard import Day
+from scheduling.selectors.dashboard import ClaimHistoryPoint
 from tenants.models import Quota
 from tests.functional.visitors import Town, reads, town
 
@@ -66,7 +66,9 @@ class TestTheDay:
     )
     def test_counts_a_short_spike(self, above: list[int], title: str) -> None:
         days = [
-            Day(n, AT + timedelta(minutes=n), AT, 1, "gpu", 5 if n in above else 3, 4, 1.0, 1, 1)
+            ClaimHistoryPoint(
+                n, AT + timedelta(minutes=n), AT, 1, "gpu", 5 if n in above else 3, 4, 1.0, 1, 1
+            )
             for n in range(0, 1200, 10)
         ]
         assert day_title(days, AT + timedelta(hours=20)) == title
@@ -143,9 +145,9 @@ class TestWhatItSays:
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:
         busy.play(12)
         pool, tenant = busy.cluster.pool.pk, busy.tenant.pk
-        days = read.history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+        days = read.claim_history(pool, tenant, since=busy.cluster.at.replace(year=2029))
         assert [day.number for day in days] == list(range(1, 15))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(read, "POINTS", 5)
-            thin = read.history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+            thin = read.claim_history(pool, tenant, since=busy.cluster.at.replace(year=2029))
         assert [day.number for day in thin] == [2, 5, 8, 11, 14]

@@ -11,7 +11,7 @@ from portal.rounds.views import counterfactual as view
 from scheduling.api.rate import Buckets
 from scheduling.models import Job, Profile, Round
 from scheduling.selectors import counterfactual as selector
-from scheduling.selectors.counterfactual import otherwise
+from scheduling.selectors.counterfactual import read_counterfactual
 from scheduling.selectors.replay import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
@@ -35,10 +35,10 @@ def words(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
-def asked(there: Stage, who: str, **speeds: int) -> selector.Otherwise:
+def asked(there: Stage, who: str, **speeds: int) -> selector.Counterfactual:
     with site_scope():
         visibility = read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=who)))
-        return otherwise(last_round(there), visibility, speeds=speeds)
+        return read_counterfactual(last_round(there), visibility, speeds=speeds)
 
 
 class TestAReport:

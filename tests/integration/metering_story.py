@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from billing.ledger import book_open, post_allowance
+from billing.ledger import open_book, post_allowance
 from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
 from billing.selectors.events import read_events
@@ -47,7 +47,7 @@ class Story:
         }
         for tenant in self.tenants.values():
             Budget.objects.create(tenant=tenant, book="demo")
-        self.book = book_open("demo")
+        self.book = open_book("demo")
         self.round = 0
         self.entitle(0, quotas, capacity)
 

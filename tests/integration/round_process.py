@@ -21,7 +21,7 @@ django.setup()
 from billing.metering import meter_pool, settle_pool  # noqa: E402 - after django.setup()
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
 from scheduling.engine.rounds import execute_round  # noqa: E402 - after django.setup()
-from tenants.faults import faults_armed  # noqa: E402 - after django.setup()
+from tenants.faults import arm_faults  # noqa: E402 - after django.setup()
 
 
 def main(pool: str, instant: str, where: str, hold_s: str) -> None:
@@ -38,7 +38,7 @@ def main(pool: str, instant: str, where: str, hold_s: str) -> None:
 
     at = datetime.fromisoformat(instant)
     now = PoolNow(at, at, 1, paused=False)
-    with faults_armed(fail):
+    with arm_faults(fail):
         print(execute_round(int(pool), now=now, hold_s=float(hold_s)).outcome.value)
         meter_pool(int(pool))
         settle_pool(int(pool))

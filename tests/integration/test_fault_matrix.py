@@ -21,7 +21,7 @@ from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
 from scheduling.engine.rounds import execute_round
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
-from tenants.faults import POINTS, faults_armed
+from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -107,7 +107,7 @@ def test_an_exception_is_healed(point: str) -> None:
         raise InjectedError(point)
 
     hook, reached = once(point, fail)
-    with faults_armed(hook), pytest.raises(InjectedError):
+    with arm_faults(hook), pytest.raises(InjectedError):
         step(lab)
     assert reached
     assert_heals(lab)
@@ -127,7 +127,7 @@ def test_a_cut_from_the_database_is_healed(point: str) -> None:
     hook, reached = once(point, cut)
     # A point outside a transaction may meet a connection that heals by itself.
     healed = contextlib.suppress(DatabaseError, transaction.TransactionManagementError)
-    with faults_armed(hook), healed:
+    with arm_faults(hook), healed:
         step(lab)
     assert reached
     connections.close_all()

@@ -21,9 +21,9 @@ from billing.ledger import (
     CreditLimitError,
     Posting,
     UnbalancedError,
-    book_open,
     correct_transfer,
     open_accounts,
+    open_book,
     post_allowance,
     post_transfer,
     post_transfers,
@@ -46,7 +46,7 @@ class Shop:
     """A book with the operator's account and two tenants'."""
 
     def __init__(self) -> None:
-        self.book = book_open("demo")
+        self.book = open_book("demo")
         self.tenants = [
             Tenant.objects.create(slug=name, name=name, initials="T") for name in ("a", "b")
         ]
@@ -127,7 +127,7 @@ class TestPosting:
             post_transfer(shop.posting("two", (shop.a, -1), (shop.b, 1)))
 
     def test_across_books_is_refused(self, shop: Shop) -> None:
-        other = open_accounts(book_open("main"), [])[0]
+        other = open_accounts(open_book("main"), [])[0]
         with pytest.raises(DatabaseError, match="one book"), transaction.atomic():
             post_transfer(shop.posting("one", (shop.a, -5), (other, 5)))
 

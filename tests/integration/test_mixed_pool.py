@@ -158,10 +158,10 @@ class TestASwitchOfThePolicy:
         visibility = Visibility(pool.visibility)
         told = read_throughput(pool.pk, visibility, since=BEGIN)
         assert told is not None
-        assert [reign.policy.split(",")[0] for reign in told.reigns] == [
+        assert [reign.policy.split(",")[0] for reign in told.policy_periods] == [
             policy for policy, _ in SWITCHES
         ]
-        assert [reign.rounds for reign in told.reigns] == [ROUNDS] * len(SWITCHES)
+        assert [reign.rounds for reign in told.policy_periods] == [ROUNDS] * len(SWITCHES)
         # The total is what the leases say, and the tenants' parts sum to it.
         held = Lease.objects.filter(pool=pool).exclude(state="ended")
         speeds = [

@@ -304,7 +304,7 @@ class TestAFailingRound:
             for _ in range(3):
                 with pytest.raises(RuntimeError):
                     run_round(lab.pool.pk)
-        told = reads.failures()
+        told = reads.pool_failures()
         assert [(row.pool, row.count, row.error) for row in told] == [
             (lab.pool.name, 3, "RuntimeError: no quorum of oracles")
         ]

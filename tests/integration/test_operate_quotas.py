@@ -17,7 +17,7 @@ from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Quota, User
-from tenants.periods import OverlapError, Period, Terms, period_at, set_periods
+from tenants.periods import OverlapError, Period, QuotaTerms, period_at, set_periods
 from tenants.services.quotas import (
     QuotaEdit,
     basis_of,
@@ -30,7 +30,7 @@ from tests.factories import BEGIN, Cluster, cluster
 
 DAY = timedelta(days=1)
 LEND, RESERVE = "LEND_AND_BORROW", "RESERVE"
-SIXTEEN, EIGHT = Terms(16, LEND), Terms(8, LEND)
+SIXTEEN, EIGHT = QuotaTerms(16, LEND), QuotaTerms(8, LEND)
 
 
 def day(number: int) -> datetime:
@@ -70,7 +70,7 @@ class TestAPeriod:
             [Period(SIXTEEN, day(0))],
             since=day(begins),
             until=None if ends is None else day(ends),
-            terms=None if gpus is None else Terms(gpus, LEND),
+            terms=None if gpus is None else QuotaTerms(gpus, LEND),
         )
         assert told(found) == expected
 
@@ -79,7 +79,7 @@ class TestAPeriod:
         with pytest.raises(OverlapError) as error:
             set_periods(planned, since=day(3), until=None, terms=EIGHT)
         assert error.value.period == planned[1]
-        until = set_periods(planned, since=day(3), until=day(9), terms=Terms(4, LEND))
+        until = set_periods(planned, since=day(3), until=day(9), terms=QuotaTerms(4, LEND))
         assert told(until) == [(16, 0, 3), (4, 3, 9), (8, 9, None)]
 
     @given(
@@ -93,10 +93,10 @@ class TestAPeriod:
     ) -> None:
         edges.sort()
         old = tuple(
-            Period(Terms(100 + n, LEND), day(edges[n]), day(edges[n + 1]))
+            Period(QuotaTerms(100 + n, LEND), day(edges[n]), day(edges[n + 1]))
             for n in range(0, len(edges) - 1, 2)
         )
-        since, until, terms = day(begins), day(begins + length), Terms(gpus, RESERVE)
+        since, until, terms = day(begins), day(begins + length), QuotaTerms(gpus, RESERVE)
         if any(since < period.since < until for period in old):
             with pytest.raises(OverlapError):
                 set_periods(old, since=since, until=until, terms=terms)
@@ -117,7 +117,7 @@ def operator() -> Actor:
 
 
 def edit(lab: Cluster, tenant: str, gpus: int | None, until: datetime | None = None) -> QuotaEdit:
-    terms = None if gpus is None else Terms(gpus, LEND)
+    terms = None if gpus is None else QuotaTerms(gpus, LEND)
     return QuotaEdit(lab.tenants[tenant].pk, lab.gpu_type.pk, terms, until)
 
 
@@ -189,14 +189,14 @@ class TestASave:
     @pytest.mark.parametrize(
         ("terms", "field"),
         [
-            (Terms(-1, LEND), "gpus"),
-            (Terms(10**9, LEND), "gpus"),
-            (Terms(4, "STEAL"), "mode"),
-            (Terms(4, LEND, borrow_limit=-1), "borrow_limit"),
-            (Terms(4, LEND, lend_limit=-1), "lend_limit"),
+            (QuotaTerms(-1, LEND), "gpus"),
+            (QuotaTerms(10**9, LEND), "gpus"),
+            (QuotaTerms(4, "STEAL"), "mode"),
+            (QuotaTerms(4, LEND, borrow_limit=-1), "borrow_limit"),
+            (QuotaTerms(4, LEND, lend_limit=-1), "lend_limit"),
         ],
     )
-    def test_refuses_what_is_no_quota(self, terms: Terms, field: str) -> None:
+    def test_refuses_what_is_no_quota(self, terms: QuotaTerms, field: str) -> None:
         lab = cluster({"a": 4})
         key = lab.tenants["a"].pk, lab.gpu_type.pk
         with pytest.raises(InvalidInputError) as error:

@@ -298,7 +298,7 @@ class TestAnEndBeforeTheEnd:
         assert (row.state, row.ended_at is not None) == ("failed", True)
         assert "start it again" in row.error
         assert execute_simulation(found, claim, timer=every_beat()) == ""
-        assert not service.simulation_beat(found, claim, 500)
+        assert not service.beat_simulation(found, claim, 500)
 
 
 class TestItsProcess:

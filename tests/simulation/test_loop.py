@@ -17,7 +17,7 @@ from scheduling.engine import rounds as engine
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.fence import take_fence
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, PoolFence, Round
-from tenants.faults import faults_armed
+from tenants.faults import arm_faults
 from tests.factories import Cluster, cluster
 from tests.simulation.gated import FaultyExecutor, Worker, gate
 
@@ -51,7 +51,7 @@ class Loop:
             self.expire_fence,
             self.cancel,
         )
-        with faults_armed(gate(self.workers, self.may_write)):
+        with arm_faults(gate(self.workers, self.may_write)):
             for _ in range(STEPS):
                 self.random.choice(moves)()
             while self.workers:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from billing.checks import Result, run_checks
+from billing.checks import LedgerCheckResult, run_checks
 
 
 class Command(BaseCommand):
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         if not all(result.ok for result in results):
             sys.exit(1)
 
-    def _print(self, result: Result) -> None:
+    def _print(self, result: LedgerCheckResult) -> None:
         verdict = "ok    " if result.ok else "BROKEN"
         self.stdout.write(f"{verdict} {result.name:28} {result.checked:>9,} checked")
         for violation in result.violations:

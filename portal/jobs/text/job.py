@@ -8,14 +8,14 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from billing.selectors.prices import PricePoint as Posted
+from billing.selectors.prices import PostedPricePoint
 from billing.selectors.usage import TermCharge
 from portal.charts.figures import apportion, coarse, credits_text, duration, plural
 from portal.charts.notes import Addend, Instant, Note, count_note, credit_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
-from scheduling.selectors.jobs import Hold, JobStory
+from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.reasons import wait_kind
 
 State = Job.State
@@ -47,7 +47,7 @@ class Spent:
     moved: int = 0
 
 
-def job_context(story: JobStory, clocks: Clocks, posted: list[Posted]) -> dict[str, Any]:
+def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint]) -> dict[str, Any]:
     """Return what the top of templates/jobs/job.html reads."""
     now = clocks.now.pool_at
     spent = spent_of(story, now)
@@ -68,13 +68,13 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[Posted]) -> dict[s
     }
 
 
-def live_hold(story: JobStory) -> Hold | None:
+def live_hold(story: JobStory) -> LeaseView | None:
     """The lease that the job holds now, or is about to hold."""
     live = [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
     return live[-1] if live else None
 
 
-def moves_of(story: JobStory) -> dict[int, Hold]:
+def moves_of(story: JobStory) -> dict[int, LeaseView]:
     """The lease that took over, by the lease that a round ended to move the job elsewhere.
 
     A move is an end and a grant of the same job in one round: it waits for nothing in between.
@@ -112,7 +112,7 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
 Headline = tuple[str, str, str]
 
 
-def headline(story: JobStory, held: Hold | None, spent: Spent, now: datetime) -> Headline:
+def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetime) -> Headline:
     """The sentence in three parts; the middle one opens to where the job is."""
     job = story.job
     if job.ended_at is not None:
@@ -133,7 +133,7 @@ def _ended_words(job: Job) -> str:
     return STATE_MARKS[job.state][1]
 
 
-def _held_words(held: Hold, now: datetime) -> Headline:
+def _held_words(held: LeaseView, now: datetime) -> Headline:
     if held.lease.state == Lease.State.WAITING:
         return ("Granted ", where(held), ", and waiting until they are released.")
     until = held.lease.expires_at
@@ -142,12 +142,12 @@ def _held_words(held: Hold, now: datetime) -> Headline:
     return ("Running on ", where(held), " until")  # the page goes on with the instant
 
 
-def where(hold: Hold) -> str:
+def where(hold: LeaseView) -> str:
     """Its nodes, short."""
     return hold.places[0][0] if len(hold.places) == 1 else f"{len(hold.places)} nodes"
 
 
-def nodes_note(hold: Hold) -> Note:
+def nodes_note(hold: LeaseView) -> Note:
     """Which nodes, and how many GPUs on each."""
     return count_note("GPUs by node", hold.places, total="the gang")
 
@@ -161,7 +161,7 @@ def time_title(story: JobStory, spent: Spent) -> str:
     return f"It waited {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
 
-def job_timeline(story: JobStory, posted: list[Posted], now: datetime) -> JobTimeline:
+def job_timeline(story: JobStory, posted: list[PostedPricePoint], now: datetime) -> JobTimeline:
     """The three tracks, from the submission (or the oldest lease that was read) on."""
     job, held = story.job, live_hold(story)
     start = job.submitted_at
@@ -184,7 +184,7 @@ def job_timeline(story: JobStory, posted: list[Posted], now: datetime) -> JobTim
     )
 
 
-def _prices(posted: list[Posted], start: datetime) -> list[PricePoint]:
+def _prices(posted: list[PostedPricePoint], start: datetime) -> list[PricePoint]:
     """Prices from the start on; the last one posted before it holds at first."""
     before = [point for point in posted if point.posted_at <= start][-1:]
     after = [point for point in posted if point.posted_at > start]

@@ -11,8 +11,8 @@ from portal.charts.notes import Instant
 from portal.jobs.text.job import ASKED_BACK, PLACES, moves_of, where
 from portal.site.clocks import Clocks
 from scheduling.models import LeaseEvent
-from scheduling.selectors.jobs import Hold, JobStory
-from scheduling.selectors.reasons import ENDINGS, Why
+from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.selectors.reasons import ENDINGS, ReasonText
 
 Kind = LeaseEvent.Kind
 
@@ -31,7 +31,7 @@ class LogLine:
     words: str
     round: int | None
     times: int = 1
-    why: Why | None = None
+    why: ReasonText | None = None
     hit: bool = False
     key: tuple[object, ...] = ()
 
@@ -87,10 +87,10 @@ class _Told:
     """
 
     event: LeaseEvent
-    hold: Hold
+    hold: LeaseView
     at: Instant | None
-    why: Why | None
-    moves_to: Hold | None = None
+    why: ReasonText | None
+    moves_to: LeaseView | None = None
     arrives: bool = False
 
 

@@ -85,7 +85,7 @@ def _words(state: str) -> str:
     return STATE_MARKS[state][1]
 
 
-def _row(row: read.JobRow, clock: Any) -> dict[str, Any]:
+def _row(row: read.JobListRow, clock: Any) -> dict[str, Any]:
     instant = clock.instant if clock else lambda _at: None
     end = row.first_started_at or row.ended_at or (clock.now.pool_at if clock else row.submitted_at)
     return {

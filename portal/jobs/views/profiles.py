@@ -18,7 +18,7 @@ from portal.site.forms import Field
 from portal.site.request_id import request_id_of
 from scheduling.selectors.jobs import pool_names
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.profiles import ProfileRow, first_profiled, pool_types, profiles_listed
+from scheduling.selectors.profiles import ProfileRow, first_profiled, list_profiles, pool_types
 from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
@@ -105,7 +105,7 @@ def _context(
         return context
     with site_scope():
         types = pool_types(facts.id)
-        rows = profiles_listed(facts.id, [tenant.pk])
+        rows = list_profiles(facts.id, [tenant.pk])
         names = pool_names(pools_of(tenant.pk))
     typed = request.POST if errors else {}
     return {

@@ -32,8 +32,8 @@ from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.offers import Offer, pool_offer
-from scheduling.selectors.prospects import Prospect, prospects
+from scheduling.selectors.offers import PoolOffer, pool_offer
+from scheduling.selectors.prospects import StartProspect, prospects
 from scheduling.services import PendingLimitError, submit_job
 from scheduling.services.spec import DURATION_S
 from tenants.idempotency import InFlightError, MismatchError
@@ -53,8 +53,8 @@ class Desk:
     tenant: Tenant
     pools: list[str]
     facts: PoolFacts | None
-    offer: Offer | None
-    types: list[Prospect]
+    offer: PoolOffer | None
+    types: list[StartProspect]
 
 
 def submitters_only(view: View) -> View:
@@ -241,7 +241,7 @@ def _context(
     }
 
 
-def _type_note(kind: Prospect) -> Note:
+def _type_note(kind: StartProspect) -> Note:
     """What the tenant has of a GPU type, and what it could borrow."""
     limit = "no limit" if kind.may_borrow is None else f"{kind.may_borrow:,}"
     return Note(

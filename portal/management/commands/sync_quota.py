@@ -19,7 +19,7 @@ from scheduling.selectors.quotas import pools_today
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
-from tenants.periods import Period, Terms
+from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import QuotaChange, QuotaLine, read_lines
 from tenants.scopes import site_scope
 from tenants.services.quota_files import PoolToday, SyncPlan, plan_quota_sync, sync_quotas
@@ -129,7 +129,7 @@ def _period(period: Period, pool: PoolToday) -> str:
     return f"{_terms(period.terms)} from {begins}{ends}"
 
 
-def _terms(terms: Terms) -> str:
+def _terms(terms: QuotaTerms) -> str:
     limits = (("borrows", terms.borrow_limit), ("lends", terms.lend_limit))
     told = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
     return f"{terms.gpus} {terms.mode}{told}"

@@ -12,7 +12,7 @@ from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantMark
 from portal.site.forms import day_text, instant, instant_text, text, whole
 from tenants.input.errors import InvalidInputError
-from tenants.periods import Period, Terms, period_at
+from tenants.periods import Period, QuotaTerms, period_at
 from tenants.services.quotas import Key, QuotaEdit
 
 NOW = "now"
@@ -276,7 +276,11 @@ def _edit(
     if period is not None and typed["until"] == was_until:
         until = period.until  # exact, whatever the field can show
     gpus = numbers["gpus"]
-    terms = None if gpus is None else Terms(gpus, typed["mode"], numbers["borrow"], numbers["lend"])
+    terms = (
+        None
+        if gpus is None
+        else QuotaTerms(gpus, typed["mode"], numbers["borrow"], numbers["lend"])
+    )
     return QuotaEdit(key[0], key[1], terms, until), errors
 
 

@@ -32,18 +32,21 @@ class Thing:
 def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Thing]:
     """Return everything that waits for a person, failing rounds first. Six queries."""
     return [
-        *(_failing(row) for row in operate.failures()),
+        *(_failing(row) for row in operate.pool_failures()),
         *(thing for facts in pools if (thing := _late(facts)) is not None),
-        *(_stuck(row) for row in operate.intents_stuck(list(pools), dict(now))),
+        *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
         *(_aside(row) for row in operate.quarantined_jobs()),
-        *(_off(row) for row in sorted(operate.nodes_off(), key=lambda row: row.state == "drained")),
+        *(
+            _off(row)
+            for row in sorted(operate.unavailable_nodes(), key=lambda row: row.state == "drained")
+        ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
-        *(_spent(row) for row in operate.budgets_spent()),
+        *(_spent(row) for row in operate.spent_budgets()),
         *(thing for facts in pools if (thing := _paused(facts)) is not None),
     ]
 
 
-def _failing(row: operate.Failure) -> Thing:
+def _failing(row: operate.PoolFailure) -> Thing:
     return Thing(
         f"failing-{row.pool}",
         "bad",
@@ -72,7 +75,7 @@ def _late(facts: PoolFacts) -> Thing | None:
     )
 
 
-def _stuck(row: operate.Stuck) -> Thing:
+def _stuck(row: operate.StuckIntents) -> Thing:
     why = f" The last error: {row.error}" if row.error else ""
     return Thing(
         f"stuck-{row.pool}",
@@ -96,7 +99,7 @@ def _aside(row: operate.QuarantinedJob) -> Thing:
     )
 
 
-def _off(row: operate.NodeOff) -> Thing:
+def _off(row: operate.UnavailableNode) -> Thing:
     lost = row.state == Node.State.LOST
     held = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
     return Thing(
@@ -109,7 +112,7 @@ def _off(row: operate.NodeOff) -> Thing:
     )
 
 
-def _excess(row: operate.Excess) -> Thing:
+def _excess(row: operate.QuotaExcess) -> Thing:
     return Thing(
         f"excess-{row.pool}-{row.gpu_type}",
         "warn",
@@ -122,7 +125,7 @@ def _excess(row: operate.Excess) -> Thing:
     )
 
 
-def _spent(row: operate.Spent) -> Thing:
+def _spent(row: operate.SpentBudget) -> Thing:
     return Thing(
         f"spent-{row.tenant}-{row.book}",
         "warn",

@@ -22,8 +22,8 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
     now = pool_now(facts).pool_at
     with site_scope():
         rounds = operate.last_rounds(facts.id)
-        failure = next((row for row in operate.failures() if row.pool == name), None)
-        stuck = operate.intents_stuck([facts], {facts.id: now})
+        failure = next((row for row in operate.pool_failures() if row.pool == name), None)
+        stuck = operate.stuck_intents([facts], {facts.id: now})
         aside = operate.quarantined_jobs(facts.id)
     told = clocks(facts)
     line = line_of(facts)
@@ -45,7 +45,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _stats(
-    facts: PoolFacts, rounds: list[operate.RoundStats], failure: operate.Failure | None
+    facts: PoolFacts, rounds: list[operate.RoundStats], failure: operate.PoolFailure | None
 ) -> list[Stat]:
     times = sorted(row.snapshot_ms + row.decide_ms for row in rounds)
     middle = times[len(times) // 2] if times else 0

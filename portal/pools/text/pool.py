@@ -19,11 +19,11 @@ from portal.site.tenant_marks import HIDDEN, map_marks
 from scheduling.models import Node
 from scheduling.selectors.pools import (
     ClaimUse,
-    Hold,
+    HeldGpus,
     NodeUse,
     PoolOverview,
     PriceNow,
-    StripBar,
+    RoundSummary,
     TypeUse,
 )
 
@@ -104,7 +104,7 @@ def _used_note(view: PoolOverview) -> Note:
     )
 
 
-def _idle_note(name: str, view: PoolOverview, last: StripBar | None) -> Note:
+def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note:
     holes: Counter[int] = Counter()
     for node in (node for type_ in view.types for node in type_.nodes):
         if node.free and node.state == Node.State.UP:
@@ -173,7 +173,7 @@ def _node(node: NodeUse, marks: Marks) -> MapNode:
     )
 
 
-def _lease(hold: Hold, marks: Marks) -> MapLease:
+def _lease(hold: HeldGpus, marks: Marks) -> MapLease:
     mark = HIDDEN if hold.tenant is None else marks.get(hold.tenant.id, HIDDEN)
     words = [hold.tenant.name if hold.tenant else HIDDEN.name]
     if hold.name:
@@ -187,7 +187,7 @@ def _lease(hold: Hold, marks: Marks) -> MapLease:
     return MapLease(hold.slots, mark, ", ".join(words), hold.borrowed, href)
 
 
-def _strip(name: str, rounds: tuple[StripBar, ...]) -> Markup:
+def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
     bars = [
         RoundBar(
             number=bar.number,
@@ -203,7 +203,7 @@ def _strip(name: str, rounds: tuple[StripBar, ...]) -> Markup:
     return round_strip(bars, first=first)
 
 
-def strip_title(rounds: tuple[StripBar, ...], unit: str) -> str:
+def strip_title(rounds: tuple[RoundSummary, ...], unit: str) -> str:
     """The finding of the strip of rounds."""
     if not rounds:
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from billing.selectors import PricePoint
+from billing.selectors import PostedPricePoint
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Addend, Note
 from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
@@ -15,7 +15,7 @@ from portal.site.clocks import Clocks
 HOUR = timedelta(hours=1)
 
 
-def price_headline(present: Sequence[PricePoint]) -> str:
+def price_headline(present: Sequence[PostedPricePoint]) -> str:
     """The present prices as a sentence."""
     if not present:
         return "No price has been posted yet."
@@ -26,7 +26,7 @@ def price_headline(present: Sequence[PricePoint]) -> str:
 
 
 def price_board_row(
-    point: PricePoint, history: Sequence[PricePoint], times: Clocks
+    point: PostedPricePoint, history: Sequence[PostedPricePoint], times: Clocks
 ) -> dict[str, Any]:
     """One GPU type: its price, the change of an hour, its chart, its hours."""
     now = times.now.pool_at
@@ -45,7 +45,7 @@ def price_board_row(
     }
 
 
-def _note(point: PricePoint) -> Note:
+def _note(point: PostedPricePoint) -> Note:
     return Note(
         f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on",
         (
@@ -57,7 +57,7 @@ def _note(point: PricePoint) -> Note:
     )
 
 
-def _hours(history: Sequence[PricePoint], times: Clocks) -> list[dict[str, Any]]:
+def _hours(history: Sequence[PostedPricePoint], times: Clocks) -> list[dict[str, Any]]:
     """The last price of each hour, newest first, with the cheapest and the dearest marked."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
     amounts = [row.price for row in by_hour.values()]

@@ -14,7 +14,7 @@ from portal.charts.notes import Note
 from portal.charts.speeds import moments_chart, value_text
 from portal.charts.tenants import TenantMark
 from portal.site.tenant_marks import HIDDEN
-from scheduling.selectors.throughput import Reign, TenantSpeed, Throughput
+from scheduling.selectors.throughput import PolicyPeriod, TenantSpeed, Throughput
 
 SHOWN = 5
 MEANING = (
@@ -27,7 +27,7 @@ MEANING = (
 class ReignRow:
     """One policy's rounds in a row; `gain_percent` against those before (None: the first)."""
 
-    reign: Reign
+    reign: PolicyPeriod
     mean: str
     gain_percent: float | None
 
@@ -61,12 +61,12 @@ def throughput_context(
         "throughput_chart": moments_chart(
             told.moments, now, label=f"{title} of the slowest type; over the last day", width=820
         ),
-        "reigns": reign_rows(told.reigns),
+        "reigns": reign_rows(told.policy_periods),
         "speeds": [_speed_row(row, marks) for row in told.tenants],
     }
 
 
-def reign_rows(reigns: Sequence[Reign]) -> list[ReignRow]:
+def reign_rows(reigns: Sequence[PolicyPeriod]) -> list[ReignRow]:
     """The last policies, the present one first, each against the one before it."""
     befores = [None, *reigns[:-1]]
     rows = [
@@ -76,7 +76,7 @@ def reign_rows(reigns: Sequence[Reign]) -> list[ReignRow]:
     return rows[-SHOWN:][::-1]
 
 
-def _gain(reign: Reign, before: Reign | None) -> float | None:
+def _gain(reign: PolicyPeriod, before: PolicyPeriod | None) -> float | None:
     if before is None or not before.mean_milli:
         return None
     return 100 * (reign.mean_milli - before.mean_milli) / before.mean_milli

@@ -14,7 +14,7 @@ from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import Addend, Certificate, Note, Promise, count_note
 from portal.site.tenant_marks import mark_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
-from scheduling.selectors.promises import Checked
+from scheduling.selectors.promises import DecisionCounts
 from scheduling.selectors.rounds import RoundView
 from scheduling.selectors.visibility import VisibleTenant
 
@@ -91,7 +91,7 @@ def _words(view: RoundView, seen: CertificateView | None) -> str:
 # ---- lines of fairness ----
 
 
-def _line(row: CertificateItemView, checked: Checked | None) -> Promise:
+def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
     verdict = SAID[row.verdict]
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
     if broken:  # the bytes say so, whatever was stored
@@ -295,7 +295,7 @@ def worth_context(seen: CertificateView | None) -> dict[str, Any]:
 # ---- what is checked again on the stored bytes ----
 
 
-def _first(c: Checked) -> list[Promise]:
+def _first(c: DecisionCounts) -> list[Promise]:
     """Lines that the certificate has itself, for rounds without one."""
     given, there = c.fullest
     return [
@@ -318,7 +318,7 @@ def _first(c: Checked) -> list[Promise]:
     ]
 
 
-def _rest(c: Checked) -> list[Promise]:
+def _rest(c: DecisionCounts) -> list[Promise]:
     return [
         _promise(
             "Own GPUs stay within quota",

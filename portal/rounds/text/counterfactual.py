@@ -7,7 +7,7 @@ from typing import Any
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import percent, thousands
 from scheduling.models import Round
-from scheduling.selectors.counterfactual import Otherwise, Tried
+from scheduling.selectors.counterfactual import Counterfactual, ReportTrial
 
 SOURCES = {
     "measured": "measured by the portal on a run of it, so that a report would not have counted",
@@ -17,7 +17,7 @@ SOURCES = {
 
 
 def counterfactual_body(
-    found: Otherwise, round_: Round, speeds: dict[str, int], wrong: list[str]
+    found: Counterfactual, round_: Round, speeds: dict[str, int], wrong: list[str]
 ) -> dict[str, Any]:
     """Return what the page says and shows of the reports that were tried."""
     body: dict[str, Any] = {"headline": _headline(found, round_), "deck": _deck(found, round_)}
@@ -33,7 +33,7 @@ def counterfactual_body(
     }
 
 
-def _headline(found: Otherwise, round_: Round) -> str:
+def _headline(found: Counterfactual, round_: Round) -> str:
     if not found.looks_at_speeds:
         return "No report of speeds would have changed this round."
     if found.chosen is None:
@@ -45,7 +45,7 @@ def _headline(found: Otherwise, round_: Round) -> str:
     return f"Another report would have gained {gain} in this round."
 
 
-def _deck(found: Otherwise, round_: Round) -> str:
+def _deck(found: Counterfactual, round_: Round) -> str:
     """What the policy promises, and names it where it is not truthful."""
     policy = f"Policy {round_.policy}"
     if not found.looks_at_speeds:
@@ -67,7 +67,7 @@ def _speed(milli: int) -> str:
     return f"{milli / ONE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
-def _row(one: Tried, found: Otherwise) -> dict[str, Any]:
+def _row(one: ReportTrial, found: Counterfactual) -> dict[str, Any]:
     truth = found.truth
     return {
         "words": "The truth" if one is truth else _words(one.factor),
@@ -87,7 +87,7 @@ def _words(factor: float | None) -> str:
     return f"{kind}, \N{MULTIPLICATION SIGN}{factor:g}"
 
 
-def _state(one: Tried, found: Otherwise) -> tuple[str, str]:
+def _state(one: ReportTrial, found: Counterfactual) -> tuple[str, str]:
     """(mark, word): a gain is what the page warns of, so it has the sign of a warning."""
     if one is found.truth:
         return ("", "")

@@ -9,7 +9,7 @@ from portal.charts.pricechart import PRICE_FORMULA
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
-from scheduling.selectors.rounds import PickRow, PriceRow, RoundDecision, RoundView, ShareRow
+from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundView, ShareRow
 
 
 def order_words(policy: str) -> str:
@@ -139,7 +139,7 @@ def key_note(row: PickRow, policy: str) -> Note:
     )
 
 
-def price_row_note(row: PriceRow) -> Note:
+def price_row_note(row: RoundPrice) -> Note:
     """The formula of a posted price with its numbers."""
     return Note(
         f"Price of {row.gpu_type} for the next round",

@@ -13,7 +13,7 @@ from evenshare_core.units import ONE_MILLI
 from portal.rounds.text.counterfactual import counterfactual_body
 from portal.site.access import access, pool_or_404, signed_in
 from scheduling.api.rate import Buckets
-from scheduling.selectors.counterfactual import TooLargeError, otherwise
+from scheduling.selectors.counterfactual import TooLargeError, read_counterfactual
 from scheduling.selectors.replay import ReplayError
 from scheduling.selectors.rounds import find_round
 from scheduling.selectors.visibility import read_visibility
@@ -49,7 +49,9 @@ def otherwise_page(request: HttpRequest, name: str, number: int) -> HttpResponse
     speeds, wrong = _speeds(request)
     try:
         with site_scope():
-            found = otherwise(round_, visibility, profile=_profile(request), speeds=speeds)
+            found = read_counterfactual(
+                round_, visibility, profile=_profile(request), speeds=speeds
+            )
     except ReplayError as error:
         context |= {"why_not": f"{str(error)[0].upper()}{str(error)[1:]}, so nothing can be tried."}
     except TooLargeError as error:

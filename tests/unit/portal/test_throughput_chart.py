@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
-from scheduling.selectors.throughput import POINTS, Moment, reigns, thinned
+from scheduling.selectors.throughput import POINTS, ThroughputPoint, policy_periods, thin
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -32,7 +32,9 @@ class TestTheChart:
 class TestReigns:
     def test_are_rounds_in_a_row_of_one_policy(self) -> None:
         told = [(1, "a", 10), (2, "a", 21), (3, "b", 40), (4, "a", 8)]
-        rows = reigns([Moment(number, at(number), milli, name) for number, name, milli in told])
+        rows = policy_periods(
+            [ThroughputPoint(number, at(number), milli, name) for number, name, milli in told]
+        )
         assert [(row.policy, row.first, row.rounds, row.mean_milli) for row in rows] == [
             ("a", 1, 2, 15),
             ("b", 3, 1, 40),
@@ -40,7 +42,7 @@ class TestReigns:
         ]
 
     def test_of_many_rounds_few_are_drawn_and_always_the_last(self) -> None:
-        moments = [Moment(number, at(number), 1, "a") for number in range(1999)]
-        shown = thinned(moments)
+        moments = [ThroughputPoint(number, at(number), 1, "a") for number in range(1999)]
+        shown = thin(moments)
         assert len(shown) <= POINTS
         assert shown[-1] == moments[-1]

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.selectors.offers import Offer
+from scheduling.selectors.offers import PoolOffer
 from scheduling.services import read_spec
 from scheduling.services.spec import KNOWN, pool_named
 from tenants.input.errors import InvalidInputError
 
-LOCAL = Offer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
-VIRTUAL = Offer(2, "philly", "virtual", False, "demo", 900, 5, {"gpu": 480})
+LOCAL = PoolOffer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
+VIRTUAL = PoolOffer(2, "philly", "virtual", False, "demo", 900, 5, {"gpu": 480})
 GOOD: dict[str, Any] = {"pool": "local", "gpus": 2, "command": ["python", "train.py"]}
 EMOJI = "\N{PARTY POPPER}"
 
 
-def errors(raw: object, offer: Offer | None = LOCAL) -> dict[str, str]:
+def errors(raw: object, offer: PoolOffer | None = LOCAL) -> dict[str, str]:
     """Findings by field."""
     with pytest.raises(InvalidInputError) as caught:
         read_spec(raw, offer)

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenants.input.errors import InvalidInputError
-from tenants.periods import Period, Terms
+from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import (
-    csv_written,
     format_yaml,
     peak,
     periods_from,
@@ -19,11 +18,12 @@ from tenants.quota_files import (
     read_lines,
     replace_periods,
     wanted_periods,
+    write_csv,
 )
 
 NOW = datetime(2030, 1, 10, tzinfo=UTC)
 HEADER = "tenant,pool,gpu_type,gpus,from,until,mode,borrow_limit,lend_limit\n"
-FOUR, EIGHT = Terms(4, "LEND_AND_BORROW"), Terms(8, "LEND", None, 2)
+FOUR, EIGHT = QuotaTerms(4, "LEND_AND_BORROW"), QuotaTerms(8, "LEND", None, 2)
 
 
 def day(number: int) -> datetime:
@@ -128,7 +128,7 @@ class TestAFile:
         name = ("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
         rows = quota_rows(periods)
-        for text, is_yaml in ((csv_written(rows), False), (format_yaml(rows), True)):
+        for text, is_yaml in ((write_csv(rows), False), (format_yaml(rows), True)):
             lines = read_lines(text, is_yaml=is_yaml)
             assert [Period(one.terms, one.since or NOW, one.until) for one in lines] == list(
                 periods[name]
@@ -165,7 +165,7 @@ class TestNow:
 
     @given(periods, periods)
     def test_brings_exactly_what_is_wanted_and_changes_nothing_twice(
-        self, old: list[tuple[int, int, Terms]], new: list[tuple[int, int, Terms]]
+        self, old: list[tuple[int, int, QuotaTerms]], new: list[tuple[int, int, QuotaTerms]]
     ) -> None:
         """Periods of random lengths one after another, the present ones around now."""
         present = tuple(p for p in laid(day(6), old) if p.until is None or p.until > NOW)
@@ -180,7 +180,7 @@ class TestNow:
         assert replace_periods(stored, wanted, NOW) == stored
 
 
-def laid(begin: datetime, pieces: list[tuple[int, int, Terms]]) -> tuple[Period, ...]:
+def laid(begin: datetime, pieces: list[tuple[int, int, QuotaTerms]]) -> tuple[Period, ...]:
     """Periods in time order: (gap, length, terms) in days."""
     periods, at = [], begin
     for gap, length, terms in pieces:
