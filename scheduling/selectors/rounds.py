@@ -50,13 +50,11 @@ def rounds_page(
     rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded", "certificate")
     if after is not None:
         page = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
-        rows = page[:limit][::-1]
-        older, newer = bool(rows), len(page) > limit
+        rows, older, newer = page[:limit][::-1], bool(page), len(page) > limit
     else:
         below = rounds if before is None else rounds.filter(number__lt=before)
         page = list(below.order_by("-number")[: limit + 1])
-        rows = page[:limit]
-        older, newer = len(page) > limit, before is not None
+        rows, older, newer = page[:limit], len(page) > limit, before is not None
     return RoundsPage(
         rows=tuple(rows),
         older=rows[-1].number if rows and older else None,
