@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from evenshare_core.simulation.scenario import Scenario, run_policy
-from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.simulator import SimulationResult, simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.trace_formats import trace_lines
 from evenshare_core.simulation.workloads import (
     Workload,
@@ -25,7 +26,6 @@ from evenshare_core.simulation.workloads import (
     read_partitions,
     read_workload,
 )
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import HOUR_US, SECOND_US
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,11 +42,11 @@ def read(path: Path) -> Workload:
         return read_workload(trace_lines(file)[1])
 
 
-def report(name: str, jobs: int, cpu_s: float, outcome: Outcome, extra: str = "") -> None:
+def report(name: str, jobs: int, cpu_s: float, result: SimulationResult, extra: str = "") -> None:
     """Print one line."""
     rate = jobs / cpu_s if cpu_s else 0
     print(
-        f"{name:<34} {jobs:>6} jobs {outcome.rounds:>9,} rounds {cpu_s:8.2f} s"
+        f"{name:<34} {jobs:>6} jobs {result.rounds:>9,} rounds {cpu_s:8.2f} s"
         f" {rate:9,.0f} jobs/s{extra}"
     )
 
@@ -57,39 +57,39 @@ def partitions(workload: Workload, path: Path) -> None:
         scenario = Scenario.make(workload, (), {}, read_partitions(file), 8)
     for policy in ("fifo", "sjf"):
         began = time.process_time()
-        outcome = run_policy(scenario, Rules(policy, lease_us=FOREVER_US))
+        result = run_policy(scenario, Rules(policy, lease_us=FOREVER_US))
         cpu_s = time.process_time() - began
-        report(f"{policy}, partitions", len(workload.jobs), cpu_s, outcome)
+        report(f"{policy}, partitions", len(workload.jobs), cpu_s, result)
 
 
 def pool(workload: Workload, nodes: int, *, days: int = 0) -> Scenario:
     """LTGF in one pool, 10 s rounds, 900 s leases; the scenario that it ran."""
     scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, 8), {}, {}, 8)
-    cpu_s, outcome = timed(scenario, until_us=days * 24 * HOUR_US or None)
-    report(f"ltgf, {nodes} nodes", len(outcome.books.jobs), cpu_s, outcome)
+    cpu_s, result = timed(scenario, until_us=days * 24 * HOUR_US or None)
+    report(f"ltgf, {nodes} nodes", len(result.books.jobs), cpu_s, result)
     return scenario
 
 
 def timed(
-    scenario: Scenario, *, until_us: int | None, shortcuts: bool = True
-) -> tuple[float, Outcome]:
+    scenario: Scenario, *, until_us: int | None, fast_forward: bool = True
+) -> tuple[float, SimulationResult]:
     """CPU seconds of a run, and what came of it."""
     began = time.process_time()
-    outcome = simulate(
-        scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us, shortcuts=shortcuts
+    result = simulate(
+        scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us, fast_forward=fast_forward
     )
-    return time.process_time() - began, outcome
+    return time.process_time() - began, result
 
 
 def compare(scenario: Scenario) -> None:
-    """The first hours, with shortcuts and by a snapshot and a decision in every round."""
+    """The first hours, fast-forwarded and by a snapshot and a decision in every round."""
     until_us = COMPARED_HOURS * HOUR_US
-    cpu_s, outcome = timed(scenario, until_us=until_us)
-    plain_s, plain = timed(scenario, until_us=until_us, shortcuts=False)
-    if plain.books.sha256() != outcome.books.sha256():
-        raise SystemExit("the shortcuts changed the result")
+    cpu_s, result = timed(scenario, until_us=until_us)
+    plain_s, plain = timed(scenario, until_us=until_us, fast_forward=False)
+    if plain.books.sha256() != result.books.sha256():
+        raise SystemExit("fast-forwarding changed the result")
     extra = f"  asking every round {plain_s:.2f} s, {plain_s / cpu_s:.1f}x"
-    report(f"  its first {COMPARED_HOURS} hours", len(outcome.books.jobs), cpu_s, outcome, extra)
+    report(f"  its first {COMPARED_HOURS} hours", len(result.books.jobs), cpu_s, result, extra)
 
 
 def main() -> None:

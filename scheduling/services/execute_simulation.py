@@ -17,7 +17,7 @@ from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.registry import options
 from evenshare_core.simulation.outlook import Outlook, look_ahead
 from evenshare_core.simulation.present import Start
-from evenshare_core.simulation.world import Rules
+from evenshare_core.simulation.state import Rules
 from evenshare_core.units import HOUR_US, ONE_MILLI
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot

@@ -146,17 +146,17 @@ MUTANTS = (
     # What the simulator keeps between rounds
     pure(
         "classes_are_floored_once_for_all_missed_rounds",
-        "core/src/evenshare_core/simulation/lazy_sums.py",
+        "core/src/evenshare_core/simulation/lazy_accounting.py",
         "if weighted >= demand * weights:",
         "if weighted >= demand:",
-        "tests/simulation/test_kept_ltgf.py",
+        "tests/simulation/test_fast_forward.py",
     ),
     pure(
-        "kept_rooms_hold_back_for_ever",
-        "core/src/evenshare_core/simulation/kept_ltgf.py",
-        "world.touched.update(free_capacity.held_back)",
+        "kept_gpus_are_held_back_for_ever",
+        "core/src/evenshare_core/simulation/occupancy.py",
+        "self._touched.update(one.held_back)",
         "pass",
-        "tests/simulation/test_kept_ltgf.py",
+        "tests/simulation/test_fast_forward.py",
     ),
     # Charges and their split
     pure(

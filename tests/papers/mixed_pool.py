@@ -12,8 +12,8 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
+from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob, Workload
-from evenshare_core.simulation.world import Rules, World
 from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
@@ -59,18 +59,18 @@ def queue(tenant: int, count: int, *, gpus: int = 1, profile: int = 0, first: in
 def rounds(
     pool: Cluster, jobs: Sequence[SimJob], count: int, policy: str = "oef", *,
     round_min: int = 5, lease_min: int = 5, options: Mapping[str, object] | None = None,
-) -> Iterator[tuple[Snapshot, Decision, World]]:  # fmt: skip
+) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:  # fmt: skip
     """Every round of the grid, quiet ones too; what passes between rounds goes through JSON."""
     rules = Rules(
         policy, dict(options or {}), round_us=round_min * MINUTE_US, lease_us=lease_min * MINUTE_US
     )
-    world = World(pool, tuple(jobs), rules)
+    state = SimulationState(pool, tuple(jobs), rules)
     for number in range(count):
-        world.advance(number * rules.round_us)
-        snapshot = decode(canonical_bytes(world.snapshot()), Snapshot)
+        state.advance(number * rules.round_us)
+        snapshot = decode(canonical_bytes(state.snapshot()), Snapshot)
         decision = decode(canonical_bytes(decide_round(snapshot)), Decision)
-        world.apply(decision)
-        yield snapshot, decision, world
+        state.apply(decision)
+        yield snapshot, decision, state
 
 
 def mixed_workload(seed: int, *, tenants: int = 4, jobs: int = 200, hours: int = 12) -> Workload:

@@ -11,11 +11,10 @@ import pytest
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.placement.consolidated import FreeGpus
-from evenshare_core.policies.baselines.ordered import find_place, fits_whole_nodes
-from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.placement.consolidated import FreeGpus, find_place, fits_whole_nodes
+from evenshare_core.simulation.simulator import SimulationResult, simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes, read_partitions
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).parent.parent / "data"
@@ -46,14 +45,14 @@ def run(
         tuple(Node(index, "v100", 4) for index in range(1, nodes + 1)),
         tuple(Entitlement(tenant, "v100", gpus) for tenant, gpus in quotas.items()),
     )
-    outcome = simulate(cluster, tuple(jobs), Rules(policy, options, lease_us=lease_us))
-    return times(outcome)
+    result = simulate(cluster, tuple(jobs), Rules(policy, options, lease_us=lease_us))
+    return times(result)
 
 
-def times(outcome: Outcome) -> dict[int, Times]:
+def times(result: SimulationResult) -> dict[int, Times]:
     return {
         row.job: Times(row.start_us / SECOND_US, row.end_us / SECOND_US)
-        for row in outcome.books.jobs
+        for row in result.books.jobs
         if row.start_us is not None
     }
 

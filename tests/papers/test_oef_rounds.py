@@ -24,8 +24,8 @@ from evenshare_core.policies.sharing.oef import OefOptions
 from evenshare_core.policies.sharing.picks import Picks, _choose, _offer_rest
 from evenshare_core.policies.sharing.rows import Row, table
 from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
-from evenshare_core.simulation.world import Rules, World
 from tests.papers.mixed_pool import (
     MINUTE_US,
     SPEEDS,
@@ -139,9 +139,9 @@ class TestFourTenants:
         pool: Cluster, jobs: list[SimJob], policy: str, *, lease_min: int, count: int = 120
     ) -> None:
         held: Counter[tuple[int, int, str]] = Counter()
-        for _, decision, world in rounds(pool, jobs, count, policy, lease_min=lease_min):
+        for _, decision, state in rounds(pool, jobs, count, policy, lease_min=lease_min):
             told = ideals(decision)
-            for lease in world.leases.values():
+            for lease in state.leases.values():
                 held[lease.tenant, lease.tenant, lease.gpu_type] += lease.gpus
         for tenant in (1, 2, 3):
             for gpu_type in TYPES:
@@ -153,9 +153,9 @@ class TestFourTenants:
         pool = cluster([[4]], {1: 1, 2: 3})
         jobs = [*queue(1, 3, gpus=2), *queue(2, 9, first=11)]
         held: Counter[int] = Counter()
-        for _, _, world in rounds(pool, jobs, 100):
-            held.update({row.tenant: row.gpus for row in world.leases.values() if row.tenant == 1})
-            held.update([row.tenant for row in world.leases.values() if row.tenant == 2])
+        for _, _, state in rounds(pool, jobs, 100):
+            held.update({row.tenant: row.gpus for row in state.leases.values() if row.tenant == 1})
+            held.update([row.tenant for row in state.leases.values() if row.tenant == 2])
         assert (held[1], held[2]) == pytest.approx((100, 300), abs=2)
 
 
@@ -164,15 +164,15 @@ class TestStarvation:
         """Two GPUs, five jobs: each waits for its turn, none for two."""
         pool = cluster([[2]], {1: 2})
         ran = [
-            sorted(lease.job for lease in world.leases.values())
-            for _, _, world in rounds(pool, queue(1, 5), 6)
+            sorted(lease.job for lease in state.leases.values())
+            for _, _, state in rounds(pool, queue(1, 5), 6)
         ]
         assert ran == [[1, 2], [3, 4], [1, 5], [2, 3], [1, 4], [2, 5]]
 
     def test_is_not_looked_at_in_order_of_arrival(self) -> None:
         pool = cluster([[2]], {1: 2})
         run = rounds(pool, queue(1, 5), 4, options={"job_order": "arrival"})
-        ran = [sorted(lease.job for lease in world.leases.values()) for _, _, world in run]
+        ran = [sorted(lease.job for lease in state.leases.values()) for _, _, state in run]
         assert ran == [[1, 2]] * 4
 
     def test_decides_who_runs_and_size_who_is_placed_first(self) -> None:
@@ -255,8 +255,8 @@ class TestWithoutQuota:
             *(copy(job, submitted_us=12 * MINUTE_US) for job in queue(1, 2, first=31)),
         ]  # fmt: skip
         held = []
-        for _, decision, world in rounds(pool, jobs, 4):
-            held.append(Counter(row.tenant for row in world.leases.values()))
+        for _, decision, state in rounds(pool, jobs, 4):
+            held.append(Counter(row.tenant for row in state.leases.values()))
             assert {row.tenant for row in decision.ideals} == {1}
         assert held == [{1: 2, 2: 2}, {1: 2, 2: 2}, {1: 2, 2: 2}, {1: 4}]
 
@@ -266,9 +266,9 @@ class TestLeftovers:
         """Two tenants have 2.5 each and gangs of 2: one GPU of the 5 is nobody's gang."""
         pool = cluster([[5]], {1: 1, 2: 1, 3: 0})
         jobs = [*queue(1, 4, gpus=2), *queue(2, 4, gpus=2, first=11), *queue(3, 4, first=21)]
-        for _, _, world in rounds(pool, jobs, 6):
+        for _, _, state in rounds(pool, jobs, 6):
             held = Counter[int]()
-            for lease in world.leases.values():
+            for lease in state.leases.values():
                 held[lease.tenant] += lease.gpus
             assert held == {1: 2, 2: 2, 3: 1}
 
@@ -277,13 +277,13 @@ class TestLeftovers:
         """5 of 10 GPUs and gangs of 4: one GPU is offered on, and saves up to no second gang."""
         pool = cluster([[10]], {1: 1, 2: 1})
         jobs = [*queue(1, 4, gpus=4), *queue(2, 15, first=11)]
-        for _, _, world in rounds(pool, jobs, 12, lease_min=lease_min):
+        for _, _, state in rounds(pool, jobs, 12, lease_min=lease_min):
             held = Counter[int]()
-            for lease in world.leases.values():
+            for lease in state.leases.values():
                 held[lease.tenant] += lease.gpus
             assert held == {1: 4, 2: 6}
-            assert world.memory["rows"] == []  # no deviation, and no rate of one
-            assert len(world.memory["extra"]) == 1
+            assert state.memory["rows"] == []  # no deviation, and no rate of one
+            assert len(state.memory["extra"]) == 1
 
 
 class TestOrders:
@@ -293,9 +293,9 @@ class TestOrders:
     def picks(gpus: int) -> tuple[list[Row], Picks]:
         pool = cluster([[gpus]], {2: 2, 3: 2})
         jobs = [job for tenant in (1, 2, 3) for job in queue(tenant, 3, first=10 * tenant)]
-        world = World(pool, tuple(jobs), Rules("oef", lease_us=MINUTE_US))
-        world.advance(0)
-        snapshot = world.snapshot()
+        state = SimulationState(pool, tuple(jobs), Rules("oef", lease_us=MINUTE_US))
+        state.advance(0)
+        snapshot = state.snapshot()
         columns, rows = table(snapshot, by_starvation=True)
         rows[1].deviation, rows[2].deviation = [-5], [7]
         return rows, Picks(snapshot, columns, spread=False)
@@ -373,13 +373,13 @@ class TestSkipping:
         jobs = (*queue(1, 3, profile=1), *queue(2, 3, profile=2, first=11), *late)
         found = []
         for ticks in (range(31), (0, 1, 30)):
-            world = World(pool, jobs, rules)
+            state = SimulationState(pool, jobs, rules)
             for minute in ticks:
-                world.advance(minute * MINUTE_US)
-                world.apply(decide_round(world.snapshot()))
-            found.append(canonical_bytes(world.memory))
+                state.advance(minute * MINUTE_US)
+                state.apply(decide_round(state.snapshot()))
+            found.append(canonical_bytes(state.memory))
         assert found[0] == found[1]
-        deviations = [pair[0] for row in world.memory["rows"] for pair in row[2].values()]
+        deviations = [pair[0] for row in state.memory["rows"] for pair in row[2].values()]
         assert min(deviations) < 0
         assert max(deviations) == 0  # while nobody waits nothing is saved
 

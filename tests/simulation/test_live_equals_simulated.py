@@ -21,10 +21,10 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.simulator import SimulationResult, simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster as SimCluster
 from evenshare_core.simulation.workloads import SimJob
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
@@ -133,7 +133,7 @@ def simulated_cluster(lab: Cluster) -> SimCluster:
     )
 
 
-def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> Outcome:
+def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> SimulationResult:
     return simulate(
         simulated_cluster(lab),
         tuple(jobs),
@@ -155,7 +155,7 @@ def live_leases() -> list[tuple[Any, ...]]:
     )
 
 
-def simulated_leases(outcome: Outcome) -> list[tuple[Any, ...]]:
+def simulated_leases(outcome: SimulationResult) -> list[tuple[Any, ...]]:
     ended = [row[1:3] + row[4:8] for row in outcome.books.leases]
     numbers: dict[int, int] = {}
     for row in outcome.books.leases:
@@ -183,7 +183,7 @@ def live_terms() -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in lines.values())
 
 
-def simulated_terms(outcome: Outcome) -> list[tuple[Any, ...]]:
+def simulated_terms(outcome: SimulationResult) -> list[tuple[Any, ...]]:
     numbers = {row.lease: (row.job, row.number) for row in outcome.books.leases}
     last = {lease.id: lease.job for lease in outcome.open}
     for lease, job in last.items():
@@ -204,7 +204,7 @@ class TestASeededHour:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=policy
         )
-        # Without limits the simulator takes its shortcuts, so that they too are held to the engine.
+        # With and without limits: what the simulator keeps between rounds is held to the engine.
         jobs = submit_all(lab, seed, limited=policy == "ltgf")
         cancels: dict[int, list[int]] = {}
         for index in range(5, JOBS, 9):  # half a minute to five minutes after they came

@@ -1,4 +1,4 @@
-"""A world that starts from a snapshot goes on as if nothing had happened to it."""
+"""A state that starts from a snapshot goes on as if nothing had happened to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from evenshare_core.domain.entitlements import Tenant
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.outlook import go_on, look_ahead
-from evenshare_core.simulation.present import PresentWorld, Start, Work
-from evenshare_core.simulation.simulator import Outcome, play
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_demand, synthetic
-from evenshare_core.simulation.world import Rules, World
 from evenshare_core.units import HOUR_US, SECOND_US
 
 WORK = synthetic(seed=11, jobs=90, tenants=4, hours=2, failed=0.0)
@@ -29,41 +30,51 @@ def rules(policy: str, **fields: Any) -> Rules:
     return Rules(policy, round_us=STEP_US, lease_us=10 * STEP_US, **fields)
 
 
-def played(cluster: Cluster, rules: Rules, until_us: int | None = None) -> tuple[World, Outcome]:
-    world = World(cluster, WORK.jobs, rules)
-    outcome = Outcome(world.books, 0, 0)
-    play(world, outcome, until_us=until_us, shortcuts=False)
-    return world, outcome
+def played(
+    cluster: Cluster, rules: Rules, until_us: int | None = None
+) -> tuple[SimulationState, SimulationResult]:
+    state = SimulationState(cluster, WORK.jobs, rules)
+    result = SimulationResult(state.books, 0, 0)
+    run(state, result, until_us=until_us, fast_forward=False)
+    return state, result
 
 
-def start_of(world: World, at_us: int) -> Start:
-    """What the world would tell the round at `at_us`, and what is truly left of its jobs."""
-    world.advance(at_us)
-    told = world.snapshot()
+def start_of(state: SimulationState, at_us: int) -> Start:
+    """What the state would tell the round at `at_us`, and what is truly left of its jobs."""
+    state.advance(at_us)
+    told = state.snapshot()
     work = {}
-    for job, run in world.runs.items():
-        done_us = run.done_us
-        lease = world.leases.get(run.lease)
+    for job, one in state.runs.items():
+        done_us = one.done_us
+        lease = state.leases.get(one.lease)
         if lease is not None:
-            held_us = at_us - lease.started_us - run.overhead_us
-            done_us += max(0, held_us) * run.speed_milli // 1000
-        past = [row for row in world.books.leases if row.job == job]
+            held_us = at_us - lease.started_us - one.overhead_us
+            done_us += max(0, held_us) * one.speed_milli // 1000
+        past = [row for row in state.books.leases if row.job == job]
         work[job] = Work(
-            run.job.duration_us - done_us,
-            run.done_us,
+            one.job.duration_us - done_us,
+            one.done_us,
             sum(row.end_us - row.start_us for row in past),
-            run.leases - bool(run.lease),
-            run.started_us,
-            run.overhead_us,
+            one.leases - bool(one.lease),
+            one.started_us,
+            one.overhead_us,
         )
     return Start(told, work)
 
 
-def leases(outcome: Outcome, after_us: int) -> list[tuple[Any, ...]]:
+def asked(start: Start) -> SimulationResult:
+    """The same hours by a snapshot and a decision in every round."""
+    state = PresentState(start)
+    result = SimulationResult(state.books, 0, 0)
+    run(state, result, until_us=FOR_EVER_US - 1, fast_forward=False)
+    return result
+
+
+def leases(result: SimulationResult, after_us: int) -> list[tuple[Any, ...]]:
     """Those that were there at an instant or came later, without the numbers that they have."""
     return sorted(
         (row.job, row.number, row.start_us, row.end_us, row.placement, row.reason)
-        for row in outcome.books.leases
+        for row in result.books.leases
         if row.end_us > after_us
     )
 
@@ -76,95 +87,117 @@ class TestFromTheMiddleOfARun:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_it_goes_on_to_the_same_leases(self, policy: str) -> None:
         _, whole = played(CLUSTER, rules(policy))
-        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
+        state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
         assert len(start.snapshot.leases) > 3
         assert len(start.snapshot.jobs) > len(start.snapshot.leases), "somebody waits"
-        outcome = go_on(PresentWorld(start), until_us=FOR_EVER_US)
+        result = go_on(PresentState(start), until_us=FOR_EVER_US)
         assert len(leases(whole, MIDDLE_US)) > 20
-        assert leases(outcome, MIDDLE_US) == leases(whole, MIDDLE_US)
-        assert not outcome.stranded
+        assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
+        assert not result.stranded
 
     def test_with_speeds_and_cold_starts_too(self) -> None:
         cluster = replace(CLUSTER, speeds={"v100": 1700})
         own = rules("ltgf", cold_us=20 * SECOND_US)
         _, whole = played(cluster, own)
-        world, _ = played(cluster, own, MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
+        state, _ = played(cluster, own, MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
 
         class Fast(Start):
             cluster = property(lambda _: replace(cluster, profiles={}))
 
-        outcome = go_on(PresentWorld(Fast(start.snapshot, start.work), own), until_us=FOR_EVER_US)
-        assert leases(outcome, MIDDLE_US) == leases(whole, MIDDLE_US)
+        result = go_on(PresentState(Fast(start.snapshot, start.work), own), until_us=FOR_EVER_US)
+        assert leases(result, MIDDLE_US) == leases(whole, MIDDLE_US)
 
     def test_terms_that_begin_later_cost_the_same(self) -> None:
         _, whole = played(CLUSTER, rules("ltgf"))
-        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
-        outcome = go_on(PresentWorld(start_of(world, MIDDLE_US)), until_us=FOR_EVER_US)
+        state, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        result = go_on(PresentState(start_of(state, MIDDLE_US)), until_us=FOR_EVER_US)
 
-        def terms(of: Outcome) -> list[tuple[Any, ...]]:
+        def terms(of: SimulationResult) -> list[tuple[Any, ...]]:
             jobs = {row.lease: (row.job, row.number) for row in of.books.leases}
             return sorted(
                 (*jobs[row.lease], *row[1:]) for row in of.books.terms if row.starts_us > MIDDLE_US
             )
 
-        assert terms(outcome) == terms(whole)
-        assert sum(row[-1] for row in terms(outcome)) > 0
+        assert terms(result) == terms(whole)
+        assert sum(row[-1] for row in terms(result)) > 0
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_shortcuts_change_nothing(self, policy: str) -> None:
-        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
-        plain = PresentWorld(start)
-        assert plain.is_plain
-        slow = PresentWorld(start)
-        outcome = Outcome(slow.books, 0, 0)
-        play(slow, outcome, shortcuts=False)
-        assert go_on(plain, until_us=FOR_EVER_US).books.sha256() == outcome.books.sha256()
+    def test_fast_forward_changes_nothing(self, policy: str) -> None:
+        state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
+        found = go_on(PresentState(start), until_us=FOR_EVER_US)
+        assert found.books.sha256() == asked(start).books.sha256()
+
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_nor_with_credit_protection_and_a_node_that_is_drained(self, policy: str) -> None:
+        state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        snapshot = start_of(state, MIDDLE_US).snapshot
+        nodes = [node for lease in snapshot.leases for node, _ in lease.placement]
+        drained = max(set(nodes), key=nodes.count)
+        limited = msgspec.structs.replace(
+            snapshot,
+            tenants=tuple(Tenant(one.id, 400_000 * one.id) for one in snapshot.tenants),
+            nodes=tuple(
+                msgspec.structs.replace(node, gpus=0) if node.id == drained else node
+                for node in snapshot.nodes
+            ),
+            leases=tuple(
+                msgspec.structs.replace(lease, protected_until_us=lease.expires_us + 7 * STEP_US)
+                if lease.id % 2
+                else lease
+                for lease in snapshot.leases
+            ),
+        )
+        start = Start(limited, start_of(state, MIDDLE_US).work)
+        found, slow = go_on(PresentState(start), until_us=FOR_EVER_US), asked(start)
+        assert found.books.sha256() == slow.books.sha256()
+        assert found.rounds == slow.rounds
+        assert "drained" in {row.reason for row in slow.books.leases}
 
 
 class TestOfNoHours:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_the_state_is_given_back(self, policy: str) -> None:
-        world, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
-        there = PresentWorld(start)
+        state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
+        there = PresentState(start)
         assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
         go_on(there, until_us=start.snapshot.at_us)
         assert canonical_bytes(there.snapshot()) == canonical_bytes(start.snapshot)
         assert there.books.leases == []
 
     def test_another_policy_starts_without_the_memory(self) -> None:
-        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
+        state, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
         remembers = msgspec.structs.replace(start.snapshot, memory={"something": 1})
-        kept = PresentWorld(Start(remembers, start.work))
+        kept = PresentState(Start(remembers, start.work))
         assert kept.memory == {"something": 1}
-        other = PresentWorld(Start(remembers, start.work), rules("fifo"))
+        other = PresentState(Start(remembers, start.work), rules("fifo"))
         assert other.memory == {}
         assert other.snapshot().service == start.snapshot.service
 
 
 class TestAJobThatIsBeingTakenBack:
     def test_counts_for_nothing(self) -> None:
-        world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
-        start = start_of(world, MIDDLE_US)
+        state, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
         gone = start.snapshot.leases[0].job
         left: Snapshot = msgspec.structs.replace(
             start.snapshot,
             jobs=tuple(job for job in start.snapshot.jobs if job.id != gone),
             leases=start.snapshot.leases[1:],
         )
-        outcome = go_on(PresentWorld(Start(left, start.work)), until_us=FOR_EVER_US)
-        assert not outcome.stranded
-        assert gone not in {row.job for row in outcome.books.leases}
+        result = go_on(PresentState(Start(left, start.work)), until_us=FOR_EVER_US)
+        assert not result.stranded
+        assert gone not in {row.job for row in result.books.leases}
 
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    world, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
-    return start_of(world, MIDDLE_US)
+    state, _ = played(CLUSTER, rules("ltgf"), MIDDLE_US - 1)
+    return start_of(state, MIDDLE_US)
 
 
 class TestTheOutlook:

@@ -12,10 +12,11 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.simulator import (
     ConservationError,
-    Outcome,
+    SimulationResult,
     check_conservation,
     simulate,
 )
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import (
     Cluster,
     NodeChange,
@@ -25,7 +26,6 @@ from evenshare_core.simulation.workloads import (
     read_churn,
     synthetic,
 )
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import SECOND_US
 
 MINUTE_US = 60 * SECOND_US
@@ -44,8 +44,8 @@ def small(gpus: int = 2, **fields: object) -> Cluster:
     return replace(cluster, **fields)  # type: ignore[arg-type]  # the test names the fields
 
 
-def ends(outcome: Outcome) -> dict[int, int]:
-    return {row.job: row.end_us // SECOND_US for row in outcome.books.jobs}
+def ends(result: SimulationResult) -> dict[int, int]:
+    return {row.job: row.end_us // SECOND_US for row in result.books.jobs}
 
 
 class TestInstants:
@@ -88,23 +88,23 @@ class TestInstants:
             NodeChange(80 * SECOND_US, 1, 2),
         )
         rules = replace(GRID, lease_us=20 * SECOND_US)
-        outcome = simulate(small(changes=changes), one_job(), rules)
-        assert [row.reason for row in outcome.books.leases] == ["node_lost", "finished"]
-        assert outcome.books.leases[0].overhead_us == 10 * SECOND_US
-        assert ends(outcome) == {1: 80 + 60}
+        result = simulate(small(changes=changes), one_job(), rules)
+        assert [row.reason for row in result.books.leases] == ["node_lost", "finished"]
+        assert result.books.leases[0].overhead_us == 10 * SECOND_US
+        assert ends(result) == {1: 80 + 60}
 
     def test_a_gang_that_never_fits_is_told_of_and_ends_nothing(self) -> None:
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
-        outcome = simulate(small(), jobs, GRID)
-        assert (ends(outcome), outcome.stranded) == ({1: 100}, (2,))
+        result = simulate(small(), jobs, GRID)
+        assert (ends(result), result.stranded) == ({1: 100}, (2,))
 
     def test_and_it_is_told_soon_however_long_leases_are(self) -> None:
         """Once the expiry of a lease that is over kept the grid going: for ages, without end."""
         jobs = (one_job()[0], SimJob(2, 1, 99, 0, SECOND_US))
         long = replace(GRID, lease_us=9_999 * GRID.round_us)
-        outcome = simulate(small(), jobs, long)
-        assert outcome.stranded == (2,)
-        assert outcome.rounds < 99
+        result = simulate(small(), jobs, long)
+        assert result.stranded == (2,)
+        assert result.rounds < 99
 
 
 class TestSkipping:
@@ -148,25 +148,25 @@ class TestConservation:
     """Planted losses are found."""
 
     @staticmethod
-    def lose_job(outcome: Outcome) -> None:
-        outcome.books.jobs.pop()
+    def lose_job(result: SimulationResult) -> None:
+        result.books.jobs.pop()
 
     @staticmethod
-    def lose_term(outcome: Outcome) -> None:
-        outcome.books.terms.pop()
+    def lose_term(result: SimulationResult) -> None:
+        result.books.terms.pop()
 
     @staticmethod
-    def lose_work(outcome: Outcome) -> None:
-        row = outcome.books.leases[0]
-        outcome.books.leases[0] = row._replace(overhead_us=row.overhead_us + 1)
+    def lose_work(result: SimulationResult) -> None:
+        row = result.books.leases[0]
+        result.books.leases[0] = row._replace(overhead_us=row.overhead_us + 1)
 
     @staticmethod
-    def lose_income(outcome: Outcome) -> None:
-        next(iter(outcome.books.incomes.values()))[1] -= 1
+    def lose_income(result: SimulationResult) -> None:
+        next(iter(result.books.incomes.values()))[1] -= 1
 
     @pytest.mark.parametrize("lose", [lose_job, lose_term, lose_work, lose_income])
-    def test_is_checked(self, lose: Callable[[Outcome], None]) -> None:
-        outcome = simulate(CLUSTER, WORK.jobs, GRID)
-        lose(outcome)
+    def test_is_checked(self, lose: Callable[[SimulationResult], None]) -> None:
+        result = simulate(CLUSTER, WORK.jobs, GRID)
+        lose(result)
         with pytest.raises(ConservationError):
-            check_conservation(outcome, CLUSTER, WORK.jobs)
+            check_conservation(result, CLUSTER, WORK.jobs)

@@ -17,8 +17,8 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
 from evenshare_core.simulation.report import COLUMNS
 from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import SECOND_US
 
 DATA = Path(__file__).parent.parent / "data"

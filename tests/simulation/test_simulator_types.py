@@ -13,12 +13,11 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
-from evenshare_core.simulation.resting import FORGETS
 from evenshare_core.simulation.scenario import Scenario
 from evenshare_core.simulation.simulator import ConservationError, check_conservation, simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.throughputs import read_speeds
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob, make_nodes, synthetic
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import HOUR_US, SECOND_US
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -51,7 +50,7 @@ class TestEveryPolicyOnMeasuredSpeeds:
     def test_may_skip_rounds_that_change_nothing(self, policy: str) -> None:
         rules = replace(GRID, policy=policy)
         some = simulate(MIXED.cluster, MIXED.workload.jobs, rules)
-        every = simulate(MIXED.cluster, MIXED.workload.jobs, rules, skip=False, shortcuts=False)
+        every = simulate(MIXED.cluster, MIXED.workload.jobs, rules, skip=False, fast_forward=False)
         assert some.books.sha256() == every.books.sha256()
         assert some.books.earned == every.books.earned
         assert some.rounds < every.rounds
@@ -70,16 +69,17 @@ class TestEveryPolicyOnMeasuredSpeeds:
         assert not outcome.stranded
 
 
-class TestShortcuts:
-    @pytest.mark.parametrize("policy", sorted(FORGETS))
-    def test_gives_the_same_with_shortcuts(self, policy: str) -> None:
+class TestFastForward:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    @pytest.mark.parametrize("scenario", [MIXED, EVERYWHERE], ids=["types named", "any type"])
+    def test_gives_the_same(self, policy: str, scenario: Scenario) -> None:
         rules = replace(GRID, policy=policy)
-        cluster, jobs = EVERYWHERE.cluster, EVERYWHERE.workload.jobs
-        assert not any(job.gpu_types for job in jobs)
-        short = simulate(cluster, jobs, rules)
-        asked = simulate(cluster, jobs, rules, shortcuts=False)
-        assert short.books.sha256() == asked.books.sha256()
-        assert short.books.contributed() == asked.books.contributed()
+        cluster, jobs = scenario.cluster, scenario.workload.jobs
+        assert any(job.gpu_types for job in jobs) is (scenario is MIXED)
+        found = simulate(cluster, jobs, rules)
+        asked = simulate(cluster, jobs, rules, fast_forward=False)
+        assert found.books.sha256() == asked.books.sha256()
+        assert found.books.contributed() == asked.books.contributed()
 
     @pytest.mark.parametrize("policy", sorted(POLICIES))
     def test_start_no_job_on_a_type_that_it_does_not_name(self, policy: str) -> None:

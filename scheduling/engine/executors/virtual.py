@@ -3,7 +3,7 @@
 Its world is the table VirtualWork alone; it starts and stops at the very instants it is asked
 for, so that a live round and a simulated one give the same leases. A job with a profile runs at
 the speed that the profile has on the lease's GPU type when it is launched, in the whole numbers
-of `evenshare_core.simulation.world`: it ends after the work left / speed, rounded up,
+of `evenshare_core.simulation.state`: it ends after the work left / speed, rounded up,
 and a lease that is taken back has done the time held x speed, rounded down.
 """
 

@@ -17,7 +17,7 @@ class TestTheWorstCaseOfATerm:
 
 class TestAdmission:
     def test_takes_a_price_that_is_just_the_maximum(self) -> None:
-        admission = Admission(
+        admission = Admission.of(
             snapshot([], nodes={1: 8}, quotas=[Entitlement(1, "v100", 0)], price_micro=5)
         )
         assert admission.check(job(1, 4, max_price_micro=5), "v100") is None
@@ -26,13 +26,15 @@ class TestAdmission:
     def test_never_keeps_a_tenants_own_quota_from_itself(self) -> None:
         """Its 4 idle GPUs may not be lent, but its own gang of 8 may use them."""
         own = Entitlement(1, "v100", 4, lend_limit=0)
-        admission = Admission(snapshot([], nodes={1: 8}, quotas=[own, Entitlement(2, "v100", 4)]))
+        admission = Admission.of(
+            snapshot([], nodes={1: 8}, quotas=[own, Entitlement(2, "v100", 4)])
+        )
         assert admission.check(job(1, 8), "v100") is None
         assert admission.check(job(2, 8, tenant=2), "v100") is not None
 
     def test_keeps_no_quota_from_others_that_its_owner_uses(self) -> None:
         keeper = Entitlement(2, "v100", 4, mode=Mode.RESERVE)
-        admission = Admission(
+        admission = Admission.of(
             snapshot([], nodes={1: 12}, quotas=[Entitlement(1, "v100", 4), keeper])
         )
         assert admission.take(2, "v100", 1) == (1, 0)

@@ -22,6 +22,7 @@ from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import options as options_parse
 from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.throughputs import Speeds, read_speeds
 from evenshare_core.simulation.trace_formats import GZIP_MAGIC, HeaderError, trace_lines
 from evenshare_core.simulation.workloads import (
@@ -35,7 +36,6 @@ from evenshare_core.simulation.workloads import (
     read_workload,
     synthetic,
 )
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, SECOND_US
 
 FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over

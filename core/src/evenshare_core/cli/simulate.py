@@ -18,9 +18,9 @@ from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result, jobs_csv, page
 from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workload_files import workload_csv
 from evenshare_core.simulation.workloads import Workload
-from evenshare_core.simulation.world import Rules
 
 DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 

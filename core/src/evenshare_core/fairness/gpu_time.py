@@ -75,21 +75,21 @@ def advance(
 
 
 class ClaimSums:
-    """The step values and sums of one (tenant, GPU type) while they advance."""
+    """The step values and sums of a (tenant, GPU type) while they advance, named as in its row."""
 
-    __slots__ = ("alloc", "classes", "demand", "entitled", "fair", "held", "key", "marks", "quota",
-                 "since_us", "weights")  # fmt: skip
+    __slots__ = ("alloc_gpu_us", "classes", "demand", "entitled_gpu_us", "fair_gpu_us", "gpu_type",
+                 "held", "marks", "quota", "since_us", "tenant", "weights")  # fmt: skip
 
     def __init__(self, row: ClaimService) -> None:
-        self.key = (row.tenant, row.gpu_type)
+        self.tenant, self.gpu_type = row.tenant, row.gpu_type
         self.since_us = row.since_us
         self.quota = row.quota
         self.demand = row.demand
         self.weights = row.weights
         self.held = row.held
-        self.alloc = row.alloc_gpu_us
-        self.fair = row.fair_gpu_us
-        self.entitled = row.entitled_gpu_us
+        self.alloc_gpu_us = row.alloc_gpu_us
+        self.fair_gpu_us = row.fair_gpu_us
+        self.entitled_gpu_us = row.entitled_gpu_us
         self.marks = row.marks
         self.classes: dict[tuple[int, int], list[int]] = {}  # (demand, weight): [jobs, integral]
 
@@ -100,22 +100,43 @@ class ClaimSums:
             return
         self.since_us = at_us
         share = min(self.demand, self.quota)  # (8)
-        self.alloc += self.held * span_us  # (11)
-        self.fair += share * span_us  # (9)
-        self.entitled += self.quota * span_us  # (16)
+        self.alloc_gpu_us += self.held * span_us  # (11)
+        self.fair_gpu_us += share * span_us  # (9)
+        self.entitled_gpu_us += self.quota * span_us  # (16)
         for (demand, weight), row in self.classes.items():
             job_share = share * weight * span_us // self.weights  # (13)
             row[1] += min(demand * span_us, job_share)  # (14)
 
     def rho(self) -> float:
         """(12) as far as `since_us`; 0 while undefined (it has no claim yet)."""
-        return self.alloc / self.fair if self.fair else 0.0
+        return self.alloc_gpu_us / self.fair_gpu_us if self.fair_gpu_us else 0.0
+
+    def mark(self, at_us: int, window_us: int) -> None:
+        """Bring it to a round, and keep the marks at which the fairness window may begin.
+
+        The oldest inside it is where it does begin. The first mark stands for all history so far,
+        which the window forgets one length later.
+        """
+        self.advance(at_us)
+        if window_us <= 0:
+            self.marks = ()
+            return
+        if not self.marks:
+            self.marks = ((at_us, 0, 0, 0),)
+            return
+        marks = self.marks
+        if at_us - marks[-1][0] >= window_us // MARKS_PER_WINDOW:
+            now = (at_us, self.alloc_gpu_us, self.fair_gpu_us, self.entitled_gpu_us)
+            marks = (*marks, now)
+        while len(marks) > 1 and marks[0][0] < at_us - window_us:
+            marks = marks[1:]
+        self.marks = marks
 
     def frozen(self) -> ClaimService:
         """The sums as a value."""
         return ClaimService(
-            self.key[0], self.key[1], self.since_us, self.quota, self.demand, self.weights,
-            self.held, self.alloc, self.fair, self.entitled, self.marks,
+            self.tenant, self.gpu_type, self.since_us, self.quota, self.demand, self.weights,
+            self.held, self.alloc_gpu_us, self.fair_gpu_us, self.entitled_gpu_us, self.marks,
         )  # fmt: skip
 
 
@@ -182,7 +203,7 @@ class Sums:
         row = claim.classes.setdefault((change.gpus, change.weight), [0, 0])
         row[0] += 1
         self.jobs[change.job] = JobService(
-            change.job, change.tenant, claim.key[1], change.gpus, change.weight, row[1]
+            change.job, change.tenant, claim.gpu_type, change.gpus, change.weight, row[1]
         )
 
     def _claimed_type(self, change: Change, at_us: int) -> str:
@@ -255,13 +276,14 @@ class Sums:
         """Bring every claim to `at_us` and return the sums as values."""
         claims = [self.claims[key] for key in sorted(self.claims)]
         for claim in claims:
-            claim.advance(at_us)
-            claim.marks = _marked(claim, at_us, window_us)
+            claim.mark(at_us, window_us)
         return Service(
             at_us=at_us,
             claims=tuple(claim.frozen() for claim in claims),
             classes=tuple(
-                ClassService(*claim.key, demand, weight, *claim.classes[demand, weight])
+                ClassService(
+                    claim.tenant, claim.gpu_type, demand, weight, *claim.classes[demand, weight]
+                )
                 for claim in claims
                 for demand, weight in sorted(claim.classes)
             ),
@@ -269,39 +291,24 @@ class Sums:
         )
 
 
-def _marked(claim: ClaimSums, at_us: int, window_us: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Marks at which the window may begin: the oldest inside it is where it does begin.
-
-    The first mark stands for all history so far, which the window forgets one length later.
-    """
-    if window_us <= 0:
-        return ()
-    if not claim.marks:
-        return ((at_us, 0, 0, 0),)
-    marks = claim.marks
-    if at_us - marks[-1][0] >= window_us // MARKS_PER_WINDOW:
-        marks = (*marks, (at_us, claim.alloc, claim.fair, claim.entitled))
-    while len(marks) > 1 and marks[0][0] < at_us - window_us:
-        marks = marks[1:]
-    return marks
-
-
-def received(claim: ClaimService, at_us: int) -> int:
+def received(claim: ClaimService | ClaimSums, at_us: int) -> int:
     """AllocTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (11)."""
     return claim.alloc_gpu_us + claim.held * (at_us - claim.since_us)
 
 
-def deserved(claim: ClaimService, at_us: int) -> int:
+def deserved(claim: ClaimService | ClaimSums, at_us: int) -> int:
     """FairTime_j until `at_us` >= `claim.since_us`, if nothing changes: eq. (9)."""
     return claim.fair_gpu_us + min(claim.demand, claim.quota) * (at_us - claim.since_us)
 
 
-def entitled(claim: ClaimService, at_us: int) -> int:
+def entitled(claim: ClaimService | ClaimSums, at_us: int) -> int:
     """Integral of the quota until `at_us`: eq. (16)."""
     return claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
 
 
-def windowed(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> tuple[int, int]:
+def windowed(
+    claim: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
+) -> tuple[int, int]:
     """(received, deserved) since the fairness window began; all of it when there is no window.
 
     `by_quota` takes eq. (16) for what is deserved, else eq. (8).

@@ -131,6 +131,24 @@ class FreeGpus:
             heappop(bucket)
 
 
+def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
+    """Whether a gang's placement is as consolidated as it can be on nodes of `size` GPUs."""
+    whole, rest = divmod(gpus, size)
+    return len(placement) == whole + bool(rest) and (
+        sum(1 for _, count in placement if count == size) == whole
+    )
+
+
+def find_place(
+    free: FreeGpus, gpus: int, *, whole_nodes: bool, spread: bool = False
+) -> Placement | None:
+    """Best fit on one node, else the fewest nodes; None when it must wait. Takes nothing."""
+    placement = free.find(gpus, spread=spread)
+    if placement is None or not whole_nodes or fits_whole_nodes(placement, gpus, free.size):
+        return placement
+    return placement if gpus <= free.size else None
+
+
 class FreeCapacity:
     """Where gangs may go in one round, for one GPU type.
 

@@ -23,9 +23,10 @@ from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
 from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.prices import post_prices
 from evenshare_core.policies.shared.terms import settle
 
 __all__ = ["InvariantViolation", "Policy", "certify_round", "decide_round", "promises"]
@@ -51,7 +52,12 @@ def decide_round(snapshot: Snapshot) -> Decision:
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     answer = policy.decide(ready)
-    terms = settle(ready, answer)
+    terms = settle(
+        answer,
+        Admission.of(ready),
+        {job.id: job for job in ready.jobs},
+        {lease.id: lease for lease in ready.leases},
+    )
     decision = Decision(
         at_us=snapshot.at_us,
         grants=terms.grants,
@@ -161,16 +167,8 @@ def _rho(alloc: int, fair: int) -> float | None:
 
 
 def _prices(snapshot: Snapshot, decision: Decision) -> tuple[PoolPrice, ...]:
-    """Eq. (8) of Astraea-online on the GPUs used from now on; valid in the next round."""
-    capacity = _capacity(snapshot)
+    """The prices of the next round, by the GPUs used from now on."""
     used: dict[str, int] = {}
     for (_, gpu_type), use in _uses(snapshot, decision).items():
         used[gpu_type] = used.get(gpu_type, 0) + use.own + use.borrowed
-    rows = []
-    for row in sorted(snapshot.prices, key=lambda row: row.gpu_type):
-        use_now, all_now = used.get(row.gpu_type, 0), capacity.get(row.gpu_type, 0)
-        price = posted_price_micro(row.base_micro, row.theta_milli, use_now, all_now)
-        rows.append(
-            PoolPrice(row.gpu_type, price, use_now, all_now, row.base_micro, row.theta_milli)
-        )
-    return tuple(rows)
+    return post_prices(snapshot.prices, used, _capacity(snapshot))

@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.policies.options import Options
+from evenshare_core.policies.shared.session import Session, StaticQueue
 
 # What a certificate asks of every policy.
 ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD})
@@ -76,3 +77,20 @@ class Policy(ABC):
         A round that breaks one of them is shown as violated.
         """
         return ALWAYS_PROMISED | self.promised
+
+    def session(
+        self,
+        options: dict[str, Any],  # noqa: ARG002 - for policies that keep queues
+    ) -> Session | None:
+        """Return queues that go on from round to round; None where each round is asked anew.
+
+        Whoever keeps a pool's state, as the simulator does, decides by them what `decide` would.
+        """
+        return None
+
+    def static_queue(
+        self,
+        options: dict[str, Any],  # noqa: ARG002 - for policies that are such a queue
+    ) -> StaticQueue | None:
+        """Return the queue that it is where a tenant is alone and leases outlast their jobs."""
+        return None

@@ -1,1 +1,1 @@
-"""Traces and, later, the simulator: pure, driven by given instants."""
+"""Traces and drawn workloads on a simulated pool: pure, driven by given instants."""

@@ -24,10 +24,10 @@ from typing import Any
 
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
-from evenshare_core.simulation.present import PresentWorld, Start, Work
-from evenshare_core.simulation.simulator import Outcome, play
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import SimJob
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
 POINTS = 48  # of the course of a run
@@ -72,74 +72,74 @@ def look_ahead(
         KeyError: a job of the snapshot has no work.
         InvariantViolation: the policy broke an invariant.
     """
-    world = PresentWorld(start, rules)
-    outcome = go_on(world, until_us=until_us, progress=progress)
-    seen = _seen(world, start.work, until_us)
+    state = PresentState(start, rules)
+    result = go_on(state, until_us=until_us, progress=progress)
+    seen = _seen(state, start.work, until_us)
     from_us = start.snapshot.at_us
-    figures = _figures(world, outcome, seen, (from_us, until_us))
+    figures = _figures(state, result, seen, (from_us, until_us))
     return Outlook(
-        _row(world, outcome, seen, figures, (from_us, until_us)),
-        _course(world, outcome, (from_us, until_us)),
+        _row(state, result, seen, figures, (from_us, until_us)),
+        _course(state, result, (from_us, until_us)),
         _tenants(seen, (from_us, until_us)),
     )
 
 
 def go_on(
-    world: PresentWorld, *, until_us: int, progress: Callable[[int], None] | None = None
-) -> Outcome:
-    """Play a world up to `until_us`: what ends by then has ended, no round is decided at it."""
-    outcome = Outcome(world.books, 0, world.at_us)
+    state: PresentState, *, until_us: int, progress: Callable[[int], None] | None = None
+) -> SimulationResult:
+    """Run a state up to `until_us`: what ends by then has ended, no round is decided at it."""
+    result = SimulationResult(state.books, 0, state.at_us)
 
     def tell(_: int) -> None:
         if progress is not None:
-            progress(world.at_us)
+            progress(state.at_us)
 
-    play(world, outcome, until_us=until_us - 1, shortcuts=world.is_plain, progress=tell)
-    world.advance(max(until_us, world.at_us))
-    outcome.end_us = until_us
-    outcome.stranded, outcome.open = tuple(world.runs), tuple(world.leases.values())
-    return outcome
+    run(state, result, until_us=until_us - 1, progress=tell)
+    state.advance(max(until_us, state.at_us))
+    result.end_us = until_us
+    result.stranded, result.open = tuple(state.runs), tuple(state.leases.values())
+    return result
 
 
-def _seen(world: PresentWorld, work: Mapping[int, Work], until_us: int) -> list[Seen]:
+def _seen(state: PresentState, work: Mapping[int, Work], until_us: int) -> list[Seen]:
     """Every job of the start, in order of their ids."""
-    ends = {row.job: row for row in world.books.jobs}
+    ends = {row.job: row for row in state.books.jobs}
     held: dict[int, int] = {job: known.held_us for job, known in work.items()}
-    for row in world.books.leases:
+    for row in state.books.leases:
         held[row.job] += row.end_us - row.start_us
-    for lease in world.leases.values():
+    for lease in state.leases.values():
         held[lease.job] += until_us - lease.started_us
     found = []
-    for job_id, sim in sorted(world.sim_jobs.items()):
+    for job_id, sim in sorted(state.sim_jobs.items()):
         over, known = ends.get(job_id), work[job_id]
         useful_us = known.left_us
         if over is None:
-            useful_us -= sim.duration_us - _done_us(world, job_id, until_us)
+            useful_us -= sim.duration_us - _done_us(state, job_id, until_us)
         end_us = over.end_us if over else None
         found.append(Seen(sim, end_us, held[job_id], useful_us, known.left_us))
     return found
 
 
-def _done_us(world: PresentWorld, job_id: int, until_us: int) -> int:
-    run = world.runs[job_id]
+def _done_us(state: PresentState, job_id: int, until_us: int) -> int:
+    run = state.runs[job_id]
     if not run.lease:
         return run.done_us
-    held_us = until_us - world.leases[run.lease].started_us - run.overhead_us
+    held_us = until_us - state.leases[run.lease].started_us - run.overhead_us
     return run.done_us + max(0, held_us) * run.speed_milli // ONE_MILLI
 
 
 def _figures(
-    world: PresentWorld, outcome: Outcome, seen: list[Seen], span: tuple[int, int]
+    state: PresentState, result: SimulationResult, seen: list[Seen], span: tuple[int, int]
 ) -> Figures:
     """The figures of the simulated hours: as if everything had begun with them and ended there."""
     from_us, until_us = span
     books, jobs = Books(), []
-    for row in outcome.books.leases:
+    for row in result.books.leases:
         books.leases.append(row._replace(start_us=max(row.start_us, from_us)))
-    for lease in outcome.open:
+    for lease in result.open:
         books.leases.append(
             LeaseRow(
-                lease.id, lease.job, world.runs[lease.job].leases, lease.gpu_type,
+                lease.id, lease.job, state.runs[lease.job].leases, lease.gpu_type,
                 lease.placement, max(lease.started_us, from_us), until_us, OPEN, 0,
             )
         )  # fmt: skip
@@ -148,8 +148,8 @@ def _figures(
         jobs.append(_told(one.job, from_us, max(1, one.useful_us)))
         end_us = until_us if one.end_us is None else one.end_us
         books.jobs.append(JobRow(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
-    figures = figures_of(world.cluster, jobs, books, between_us=span)
-    figures.late = _late(world, seen, span)
+    figures = figures_of(state.cluster, jobs, books, between_us=span)
+    figures.late = _late(state, seen, span)
     figures.deadline_miss_rate = _missed(seen, until_us)
     return figures
 
@@ -161,11 +161,11 @@ def _told(job: SimJob, from_us: int, work_us: int) -> SimJob:
     )  # fmt: skip
 
 
-def _late(world: PresentWorld, seen: list[Seen], span: tuple[int, int]) -> float | None:
+def _late(state: PresentState, seen: list[Seen], span: tuple[int, int]) -> float | None:
     """Share of jobs that end after they would have on their tenant's quota, from the start on."""
     from_us, until_us = span
     jobs = [_told(one.job, from_us, max(1, one.left_us)) for one in seen]
-    reference = fair_reference(world.cluster.quotas, jobs)
+    reference = fair_reference(state.cluster.quotas, jobs)
     if not reference:
         return None
     late = 0
@@ -200,8 +200,8 @@ def _times(one: Seen, until_us: int) -> tuple[float, float, float]:
 
 
 def _row(
-    world: PresentWorld,
-    outcome: Outcome,
+    state: PresentState,
+    result: SimulationResult,
     seen: list[Seen],
     figures: Figures,
     span: tuple[int, int],
@@ -212,12 +212,12 @@ def _row(
     )
     open_jobs = [one for one in seen if one.end_us is None]
     return {
-        "policy": world.rules.policy,
-        "options": dict(world.rules.options),
+        "policy": state.rules.policy,
+        "options": dict(state.rules.options),
         "jobs": len(seen),
         "finished": len(seen) - len(open_jobs),
-        "running": len(outcome.open),
-        "waiting": len(open_jobs) - len(outcome.open),
+        "running": len(result.open),
+        "waiting": len(open_jobs) - len(result.open),
         "avg_jct_s": jct_s,
         "avg_queue_s": queue_s,
         "avg_slowdown": slowdown,
@@ -229,26 +229,28 @@ def _row(
         "waste": figures.waste,
         "preemptions": figures.preemptions,
         "deadline_miss_rate": figures.deadline_miss_rate,
-        "rounds": outcome.rounds,
-        "sha256": outcome.books.sha256(),
+        "rounds": result.rounds,
+        "sha256": result.books.sha256(),
     }
 
 
-def _course(world: PresentWorld, outcome: Outcome, span: tuple[int, int]) -> list[dict[str, float]]:
+def _course(
+    state: PresentState, result: SimulationResult, span: tuple[int, int]
+) -> list[dict[str, float]]:
     """Equal steps of the span: GPUs held on average, and jobs that were over at its end."""
     from_us, until_us = span
-    holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in outcome.books.leases]
-    holds += [(max(row.started_us, from_us), until_us, row.job) for row in outcome.open]
+    holds = [(max(row.start_us, from_us), row.end_us, row.job) for row in result.books.leases]
+    holds += [(max(row.started_us, from_us), until_us, row.job) for row in result.open]
     held_gpu_us = [0.0] * POINTS
     step_us = max(1, -(-(until_us - from_us) // POINTS))
     for start_us, end_us, job in holds:
-        gpus = world.sim_jobs[job].gpus
+        gpus = state.sim_jobs[job].gpus
         for index in range((start_us - from_us) // step_us, POINTS):
             left_us, right_us = from_us + index * step_us, from_us + (index + 1) * step_us
             if left_us >= end_us:
                 break
             held_gpu_us[index] += gpus * (min(end_us, right_us) - max(start_us, left_us))
-    ends = sorted(row.end_us for row in outcome.books.jobs)
+    ends = sorted(row.end_us for row in result.books.jobs)
     course, over = [], 0
     for index in range(POINTS):
         right_us = min(until_us, from_us + (index + 1) * step_us)

@@ -1,8 +1,8 @@
-"""A world that starts where a live pool is: leases go on, jobs wait, sums and prices carry over.
+"""A state that starts where a live pool is: leases go on, jobs wait, sums and prices carry over.
 
 What a snapshot does not say is handed in as `Work`: how much of a job is done and how much is
 left. Nothing else is guessed. Nodes, quotas, price settings and credit limits stay as they are
-at the start; nobody submits or cancels. tests/simulation/test_present.py lets a world go on from
+at the start; nobody submits or cancels. tests/simulation/test_present.py lets a state go on from
 the middle of a run and finds the same leases.
 """
 
@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.simulation.events import Kind
+from evenshare_core.simulation.state import Rules, Run, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
-from evenshare_core.simulation.world import Rules, Run, World, free_gpus
 from evenshare_core.units import ONE_MILLI
 
 
@@ -60,8 +59,8 @@ class Start:
         return Cluster(told.nodes, told.entitlements, prices, profiles=profiles)
 
 
-class PresentWorld(World):
-    """The world of a pool as its snapshot tells of it, under its own policy or another."""
+class PresentState(SimulationState):
+    """The state of a pool as its snapshot tells of it, under its own policy or another."""
 
     def __init__(self, start: Start, rules: Rules | None = None) -> None:
         """`rules`: instead of the pool's; the memory of another policy is not kept.
@@ -75,13 +74,14 @@ class PresentWorld(World):
         self.pool, self.tenants = told.pool, told.tenants
         self.number = told.number
         self.next_lease = max((lease.id for lease in told.leases), default=0) + 1
-        self._entitle()  # tells the books, before any lease does
+        self.entitle()  # tells the books, before any lease does
         self._quotas = told.entitlements
         same = (rules.policy, self.policy.version) == (told.policy, told.policy_version)
         self.memory = told.memory if same else {}
         self.service, self.prices, self.profiles = told.service, told.prices, told.profiles
+        self.has_sums, self.last_us = bool(told.service.claims), told.service.at_us
+        self.told_quotas = {(row.tenant, row.gpu_type): row.quota for row in told.service.claims}
         self.changes = [*told.changes, *_gone(told)]
-        self.free = free_gpus(_at_least_held(told))
         self._take_jobs(start)
 
     def _take_jobs(self, start: Start) -> None:
@@ -99,7 +99,8 @@ class PresentWorld(World):
             )  # fmt: skip
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
-            self.queue.add(job.id)
+            self.priced += job.max_price_micro is not None
+            self._wait(job.id)
         for lease in start.snapshot.leases:
             if lease.job in self.runs:  # else it was set aside, and its lease runs out
                 self._hold(self.runs[lease.job], lease, start.work[lease.job])
@@ -111,29 +112,13 @@ class PresentWorld(World):
         run.overhead_us = work.overhead_us
         run.ends_us = self.at_us - (-work.left_us * ONE_MILLI // max(1, run.speed_milli))
         self.leases[lease.id] = lease
-        key = (lease.tenant, lease.gpu_type)
-        self.held[lease.gpu_type] = self.held.get(lease.gpu_type, 0) + lease.gpus
-        self.own_held[key] = self.own_held.get(key, 0) + lease.own
-        self.free[lease.gpu_type].take(lease.placement)
+        self.occupancy.take(lease)
         self.books.granted(self.at_us, lease)
         self.events.push(run.ends_us, Kind.END, lease.id)
         self.events.push(max(lease.expires_us, lease.protected_until_us), Kind.DUE, lease.id)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the simulator's shortcuts hold: no credit limit, no protection, no node off."""
-        held: dict[int, int] = {}
-        for lease in self.leases.values():
-            for node, gpus in lease.placement:
-                held[node] = held.get(node, 0) + gpus
-        return (
-            all(tenant.spendable_micro is None for tenant in self.tenants)
-            and all(not lease.protected_until_us for lease in self.leases.values())
-            and all(gpus <= self.nodes[node].gpus for node, gpus in held.items())
-        )
-
     def snapshot(self) -> Snapshot:
-        """As `World`'s, of this pool and with its tenants' credit."""
+        """As `SimulationState`'s, of this pool and with its tenants' credit."""
         return replace(super().snapshot(), pool=self.pool, tenants=self.tenants)
 
 
@@ -154,15 +139,6 @@ def _gone(told: Snapshot) -> list[Change]:
         for job, tenant in sorted(active.items())
         if job not in here
     ]
-
-
-def _at_least_held(told: Snapshot) -> list[Node]:
-    """The nodes, with GPUs that are off but held still counted: so that they can be given back."""
-    held: dict[int, int] = {}
-    for lease in told.leases:
-        for node, gpus in lease.placement:
-            held[node] = held.get(node, 0) + gpus
-    return [replace(node, gpus=max(node.gpus, held.get(node.id, 0))) for node in told.nodes]
 
 
 def _so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) -> int:

@@ -10,7 +10,8 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result
-from evenshare_core.simulation.simulator import Outcome, simulate
+from evenshare_core.simulation.simulator import SimulationResult, simulate
+from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.throughputs import Speeds, make_profiles
 from evenshare_core.simulation.workloads import (
     ONE_TYPE,
@@ -20,7 +21,6 @@ from evenshare_core.simulation.workloads import (
     make_nodes,
     quotas_by_demand,
 )
-from evenshare_core.simulation.world import Rules
 from evenshare_core.units import ONE_MILLI
 
 
@@ -90,12 +90,12 @@ def run_policy(
     *,
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> SimulationResult:
     """Run a scenario under one policy; partitions are pools of their own, told of as one."""
     jobs = scenario.workload.jobs
     if not scenario.partitions:
         return simulate(scenario.cluster, jobs, rules, timer=timer, progress=progress)
-    whole = Outcome(Books(), 0, 0)
+    whole = SimulationResult(Books(), 0, 0)
     for tenant, nodes in scenario.partitions.items():
         mine = {node.id for node in nodes}
         cluster = replace(
@@ -111,7 +111,7 @@ def run_policy(
     return whole
 
 
-def _join(whole: Outcome, part: Outcome) -> None:
+def _join(whole: SimulationResult, part: SimulationResult) -> None:
     whole.books.jobs += part.books.jobs
     whole.books.leases += part.books.leases
     whole.books.terms += part.books.terms

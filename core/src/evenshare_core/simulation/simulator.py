@@ -1,9 +1,10 @@
-"""The simulator: an event clock around the production core, `policies.base.decide_round`.
+"""The simulator: an event clock around the rounds of a pool.
 
 With a grid (`round_us` > 0) a round takes place at whole multiples of it, as in a live pool;
 instants at which nothing changed, nothing waits and no lease is due are skipped, by the live
-engine's own rule. More is never skipped: while a job waits, the keys of policies drift with
-time. With `round_us` 0 a round takes place at every event, which is reaction without delay.
+engine's own rule. While a job waits, rounds are passed over as far as the policy says that its
+answer stays (`simulation.fast_forward`); they count. With `round_us` 0 a round takes place at every
+event, which is reaction without delay.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from dataclasses import dataclass, field
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
-from evenshare_core.policies.base import decide_round
-from evenshare_core.simulation import strict_queue
+from evenshare_core.simulation import single_tenant
 from evenshare_core.simulation.books import Books, JobRow
-from evenshare_core.simulation.resting import Resting
+from evenshare_core.simulation.fast_forward import Rounds
+from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
-from evenshare_core.simulation.world import Rules, World
 from evenshare_core.units import ONE_MILLI
 
 # Nothing held, nothing to come and so many rounds without a grant: what waits waits for ever.
@@ -33,7 +33,7 @@ class ConservationError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationResult:
     """What came of a run. `stranded`: jobs that are not over. `decide_s`: if timed.
 
     `open`: leases that still hold, where the run was cut off.
@@ -55,119 +55,111 @@ def simulate(
     start_us: int = 0,
     until_us: int | None = None,
     skip: bool = True,
-    shortcuts: bool = True,
+    fast_forward: bool = True,
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> SimulationResult:
     """Run a pool until every job is over, or until `until_us`.
 
-    `skip` off ticks every instant of the grid, `shortcuts` off asks the policy every time: both
-    to prove that they change nothing. `timer` gives seconds; `progress` is told how many jobs
+    `skip` off ticks every instant of the grid, `fast_forward` off asks `decide_round` every time:
+    both to prove that they change nothing. `timer` gives seconds; `progress` is told how many jobs
     are over.
 
     Raises:
         ConservationError: GPU-time, credits or jobs were lost or made.
         InvariantViolation: the policy broke an invariant.
     """
-    if shortcuts and not start_us and until_us is None and strict_queue.suits(cluster, jobs, rules):
-        return _strict(cluster, jobs, rules)
-    world = World(cluster, jobs, rules, start_us=start_us)
-    outcome = Outcome(world.books, 0, start_us)
-    play(
-        world, outcome, until_us=until_us, skip=skip, shortcuts=shortcuts, timer=timer,
+    if fast_forward and not start_us and until_us is None:
+        alone = single_tenant.run(cluster, jobs, rules)
+        if alone is not None:
+            end_us = max((row.end_us for row in alone.books.jobs), default=0)
+            result = SimulationResult(alone.books, alone.rounds, end_us, alone.stranded)
+            check_conservation(result, cluster, jobs)
+            return result
+    state = SimulationState(cluster, jobs, rules, start_us=start_us)
+    result = SimulationResult(state.books, 0, start_us)
+    run(
+        state, result, until_us=until_us, skip=skip, fast_forward=fast_forward, timer=timer,
         progress=progress,
     )  # fmt: skip
-    return _closed(world, outcome, jobs, until_us)
+    result.end_us = state.at_us if until_us is None else until_us
+    result.stranded = tuple(state.runs)
+    result.open = tuple(state.leases.values())
+    if until_us is None:
+        check_conservation(result, cluster, jobs)
+    return result
 
 
-def play(
-    world: World,
-    outcome: Outcome,
+def run(
+    state: SimulationState,
+    result: SimulationResult,
     *,
     until_us: int | None = None,
     skip: bool = True,
-    shortcuts: bool = True,
+    fast_forward: bool = True,
     timer: Callable[[], float] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Let a world's rounds happen, up to and at `until_us`; the options are those of `simulate`."""
-    resting = None
-    if shortcuts and Resting.suits(world):
-        resting = Resting(world, asks=timer is None)
+    """Let a state's rounds happen, up to and at `until_us`; the options are those of `simulate`."""
+    rounds = Rounds(state, fast_forward=fast_forward, timer=timer)
     last_us: int | None = None
     idle_rounds = 0
     while idle_rounds < STUCK_ROUNDS:
-        at_us = _next_instant(world, last_us, skip=skip)
+        at_us = _next_instant(state, last_us, skip=skip)
         if at_us is None or (until_us is not None and at_us > until_us):
             break
         last_us = at_us
-        world.advance(at_us)
-        if skip and world.is_quiet:
+        state.advance(at_us)
+        if skip and state.is_quiet:
             continue
-        granted = resting.round() if resting is not None else None
-        if granted is None:
-            granted = _round(world, outcome, timer)
-        outcome.rounds += 1
-        is_stuck = not granted and not world.leases and world.events.is_over
+        granted = rounds.run()
+        result.rounds += 1
+        is_stuck = not granted and not state.leases and state.events.is_over
         idle_rounds = idle_rounds + 1 if is_stuck else 0
+        if skip and state.queue and not granted and not is_stuck and state.rules.round_us:
+            passed = rounds.pass_over(_until(state, until_us))
+            result.rounds += passed
+            last_us += passed * state.rules.round_us
         if progress is not None:
-            progress(len(world.books.jobs))
+            progress(len(state.books.jobs))
+    result.decide_s += rounds.decide_s
+    rounds.close()
 
 
-def _strict(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> Outcome:
-    books, rounds, stranded = strict_queue.run(cluster, jobs, rules)
-    end_us = max((row.end_us for row in books.jobs), default=0)
-    outcome = Outcome(books, rounds, end_us, tuple(stranded))
-    check_conservation(outcome, cluster, jobs)
-    return outcome
+def _until(state: SimulationState, until_us: int | None) -> int:
+    """Up to which instant rounds may be passed over: the next event, or just behind the end."""
+    next_us = state.events.next_us
+    if next_us is None:
+        return state.at_us
+    return next_us if until_us is None else min(next_us, until_us + 1)
 
 
-def _next_instant(world: World, last_us: int | None, *, skip: bool) -> int | None:
+def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) -> int | None:
     """When the next round may be due; None when nothing is to come."""
-    next_us, round_us = world.events.next_us, world.rules.round_us
+    next_us, round_us = state.events.next_us, state.rules.round_us
     if last_us is None:  # the quotas, before anything happens
-        return -(-world.at_us // round_us) * round_us if round_us else world.at_us
+        return -(-state.at_us // round_us) * round_us if round_us else state.at_us
     if not round_us:
-        if next_us is None and world.waiting:
+        if next_us is None and state.queue:
             return last_us + 1  # stuck: let it be seen
         return next_us
-    if not skip or world.changes or world.waiting:
-        return last_us + round_us if next_us is not None or world.waiting else None
+    if not skip or state.changes or state.queue:
+        return last_us + round_us if next_us is not None or state.queue else None
     if next_us is None:
         return None
     return -(-next_us // round_us) * round_us
 
 
-def _round(world: World, outcome: Outcome, timer: Callable[[], float] | None) -> int:
-    snapshot = world.snapshot()
-    began = timer() if timer is not None else 0.0
-    decision = decide_round(snapshot)
-    if timer is not None:
-        outcome.decide_s.append(timer() - began)
-    world.apply(decision)
-    return len(decision.grants)
-
-
-def _closed(
-    world: World, outcome: Outcome, jobs: tuple[SimJob, ...], until_us: int | None
-) -> Outcome:
-    cluster = world.cluster
-    outcome.end_us = world.at_us if until_us is None else until_us
-    outcome.stranded = tuple(world.runs)
-    outcome.open = tuple(world.leases.values())
-    if until_us is None:
-        check_conservation(outcome, cluster, jobs)
-    return outcome
-
-
-def check_conservation(outcome: Outcome, cluster: Cluster, jobs: tuple[SimJob, ...]) -> None:
+def check_conservation(
+    result: SimulationResult, cluster: Cluster, jobs: tuple[SimJob, ...]
+) -> None:
     """GPU-time allocated = used + overhead, work = used x speed; charges = incomes; no job is lost.
 
     Raises:
         ConservationError: one of them does not hold.
     """
-    books = outcome.books
-    over = sorted([row.job for row in books.jobs] + list(outcome.stranded))
+    books = result.books
+    over = sorted([row.job for row in books.jobs] + list(result.stranded))
     if over != sorted(job.id for job in jobs):
         raise ConservationError(f"{len(over)} jobs are accounted for, there are {len(jobs)}")
     if sum(books.charged.values()) != sum(books.earned.values()):

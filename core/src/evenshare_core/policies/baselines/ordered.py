@@ -12,16 +12,16 @@ those of every policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Placement
-from evenshare_core.domain.decision import Decision, End, Grant, Key, Renew
+from evenshare_core.domain.decision import Decision, Grant, Key, Renew
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
-from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
+from evenshare_core.placement.consolidated import FreeCapacity, find_place, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.terms import lapsed
@@ -69,12 +69,13 @@ def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
     Raises:
         ValueError: a job is in the snapshot that no change told the sums of.
     """
-    picks = _Picks(snapshot, rule)
+    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
+    for row in snapshot.service.claims:  # a type whose nodes are all gone
+        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+    picks = Picks(rule, free_by_type, Admission.of(snapshot))
     candidates = _candidates(snapshot)
     if not rule.preempts:
-        ended = [one for one in candidates if one.lease is not None]
-        for candidate in sorted(ended, key=_since):
-            picks.try_job(candidate)
+        picks.renew_all([one for one in candidates if one.lease is not None])
         candidates = [one for one in candidates if one.lease is None]
     for candidate in sorted(candidates, key=rule.order):
         picks.consider(candidate)
@@ -82,7 +83,7 @@ def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
         at_us=snapshot.at_us,
         grants=tuple(picks.grants),
         renewals=tuple(picks.renewals),
-        ends=picks.ends(),
+        ends=lapsed(snapshot, {row.lease for row in picks.renewals}, picks.refused),
         skips=tuple(explain.skips(picks.queues(), picks.free_by_type, picks.admission)),
         memory=snapshot.memory,
     )
@@ -107,47 +108,36 @@ def _candidates(snapshot: Snapshot) -> list[Candidate]:
     return rows
 
 
-def fits_whole_nodes(placement: Placement, gpus: int, size: int) -> bool:
-    """Whether a gang's placement is as consolidated as it can be on nodes of `size` GPUs."""
-    whole, rest = divmod(gpus, size)
-    return len(placement) == whole + bool(rest) and (
-        sum(1 for _, count in placement if count == size) == whole
-    )
+class Picks:
+    """What the round has given so far. `refused`: jobs that a limit keeps out, `blocked`: queues
+    by the job that blocks them."""
 
-
-def find_place(free: FreeGpus, gpus: int, *, whole_nodes: bool) -> Placement | None:
-    """Best fit on one node, else the fewest nodes; None when it must wait. Takes nothing."""
-    placement = free.find(gpus)
-    if placement is None or not whole_nodes or fits_whole_nodes(placement, gpus, free.size):
-        return placement
-    return placement if gpus <= free.size else None
-
-
-class _Picks:
-    """What the round has given so far."""
-
-    def __init__(self, snapshot: Snapshot, rule: Rule) -> None:
-        self._snapshot, self._rule = snapshot, rule
-        self.free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
-        for row in snapshot.service.claims:  # a type whose nodes are all gone
-            self.free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-        self.admission = Admission(snapshot)
+    def __init__(
+        self, rule: Rule, free_by_type: dict[str, FreeCapacity], admission: Admission
+    ) -> None:
+        self._rule = rule
+        self.free_by_type, self.admission = free_by_type, admission
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
-        self._refused: dict[int, Refusal] = {}
+        self.refused: dict[int, Refusal] = {}
         self._waits: dict[tuple[int, str], list[Candidate]] = {}
-        self._blocked: dict[tuple[int, str], int] = {}  # queue: the job that blocks it
+        self.blocked: dict[tuple[int, str], int] = {}
+
+    def renew_all(self, ended: Iterable[Candidate]) -> None:
+        """Renew leases that ended, in the order of their starts, before anything is placed."""
+        for candidate in sorted(ended, key=_since):
+            self.try_job(candidate)
 
     def consider(self, candidate: Candidate) -> None:
         """Place a candidate, unless its queue is blocked."""
         queue = self._rule.queue(candidate)
-        blocked = queue in self._blocked
+        blocked = queue in self.blocked
         if not blocked and self.try_job(candidate):
             return
         if blocked:
             self._wait(candidate)
-        elif self._rule.strict and candidate.job.id not in self._refused:
-            self._blocked[queue] = candidate.job.id
+        elif self._rule.strict and candidate.job.id not in self.refused:
+            self.blocked[queue] = candidate.job.id
 
     def try_job(self, candidate: Candidate) -> bool:
         """Give a candidate its gang, if it may have it and it fits; else let it wait."""
@@ -157,7 +147,7 @@ class _Picks:
         if job.gpus > free_capacity.capacity:
             refusal = Refusal(Reason.TOO_LARGE)
         if refusal is not None:
-            self._refused[job.id] = refusal
+            self.refused[job.id] = refusal
             self._wait(candidate)
             return False
         if lease is not None and free_capacity.renew(lease.placement):
@@ -200,17 +190,12 @@ class _Picks:
         if candidate.lease is not None and not dropped:
             self.free_by_type[candidate.gpu_type].drop(candidate.lease.placement)
 
-    def ends(self) -> tuple[End, ...]:
-        """Leases that ended and were not renewed, with the reason."""
-        renewed = {row.lease for row in self.renewals}
-        return lapsed(self._snapshot, renewed, self._refused)
-
     def queues(self) -> list[explain.Queue]:
         """The jobs that wait, as they are explained."""
         rows = []
         for (tenant, gpu_type), waits in sorted(self._waits.items()):
             queues = {self._rule.queue(one) for one in waits}
-            blockers = [self._blocked[queue] for queue in queues if queue in self._blocked]
+            blockers = [self.blocked[queue] for queue in queues if queue in self.blocked]
             jobs = sorted((one.job for one in waits), key=arrival_order)
             blocker = min(blockers, default=None)
             rows.append(explain.Queue(tenant, gpu_type, jobs, None, None, blocker))

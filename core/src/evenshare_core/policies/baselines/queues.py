@@ -28,8 +28,10 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
+from evenshare_core.policies.baselines.ordered_session import OrderedSession
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
 LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
 
@@ -64,21 +66,31 @@ class Fifo(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
-        options = parse_options(QueueOptions, snapshot.options)
-        by_tenant = options.scope == "tenant"
-        return decide_in_order(
-            snapshot,
-            Rule(
-                order=self.order,
-                queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
-                strict=not options.backfill,
-                whole_nodes=options.whole_nodes,
-            ),
+        return decide_in_order(snapshot, self._rule(snapshot.options))
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        rule = self._rule(options)
+        return OrderedSession(lambda _: rule)
+
+    def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
+        """Return the queue of a tenant that is alone; jobs that wait keep their order."""
+        chosen = parse_options(QueueOptions, options)
+        return None if chosen.backfill else StaticQueue(self.order, chosen.whole_nodes)
+
+    def _rule(self, options: dict[str, Any]) -> Rule:
+        chosen = parse_options(QueueOptions, options)
+        by_tenant = chosen.scope == "tenant"
+        return Rule(
+            order=lambda one: self.order(one.job),
+            queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
+            strict=not chosen.backfill,
+            whole_nodes=chosen.whole_nodes,
         )
 
-    def order(self, candidate: Candidate) -> tuple[Any, ...]:
+    def order(self, job: Queued) -> tuple[Any, ...]:
         """The sort key of the queue."""
-        return by_arrival(candidate)
+        return (job.submitted_us, job.id)
 
 
 class Sjf(Fifo):
@@ -91,10 +103,10 @@ class Sjf(Fifo):
     order_text = "The job with the least work by estimate goes first."
     traits = Traits(needs_estimates=True)
 
-    def order(self, candidate: Candidate) -> tuple[Any, ...]:
+    def order(self, job: Queued) -> tuple[Any, ...]:
         """The sort key of the queue."""
-        estimate_us = candidate.job.estimate_us
-        return (inf if estimate_us is None else estimate_us, *by_arrival(candidate))
+        known = inf if job.estimate_us is None else job.estimate_us
+        return (known, job.submitted_us, job.id)
 
 
 class Srtf(Policy):
@@ -109,22 +121,29 @@ class Srtf(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
+        return decide_in_order(snapshot, _preemptive(snapshot.at_us))
 
-        def remaining(one: Candidate) -> tuple[Any, ...]:
-            estimate = one.job.estimate_us
-            left = inf
-            if estimate is not None:
-                ran_us = job_received(one.sums, snapshot.at_us) / one.job.gpus
-                left = max(estimate - ran_us, LEAST * estimate)
-            return (left, *by_arrival(one))
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        parse_options(Options, options)
+        return OrderedSession(lambda view: _preemptive(view.at_us))
 
-        rule = Rule(
-            order=remaining,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
-            preempts=True,
-        )
-        return decide_in_order(snapshot, rule)
+
+def _preemptive(at_us: int) -> Rule:
+    def remaining(one: Candidate) -> tuple[Any, ...]:
+        estimate = one.job.estimate_us
+        left = inf
+        if estimate is not None:
+            ran_us = job_received(one.sums, at_us) / one.job.gpus
+            left = max(estimate - ran_us, LEAST * estimate)
+        return (left, *by_arrival(one))
+
+    return Rule(
+        order=remaining,
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        preempts=True,
+    )
 
 
 POLICIES = (Fifo(), Sjf(), Srtf())

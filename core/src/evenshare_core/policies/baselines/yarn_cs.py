@@ -11,7 +11,7 @@ it waits, and blocks nobody).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
@@ -19,9 +19,11 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
+from evenshare_core.policies.baselines.ordered_session import OrderedSession
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.shared.admission import Refusal
+from evenshare_core.policies.shared.session import Session
 
 
 class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,32 +57,60 @@ class YarnCs(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         options = parse_options(YarnCsOptions, snapshot.options)
-        held = _Held(snapshot, oversized=options.oversized)
-        rule = Rule(
-            order=by_arrival,
-            queue=lambda one: (one.job.tenant, one.gpu_type),
-            whole_nodes=options.whole_nodes,
-            admits=held.admits,
-            limit=held.limit,
-            given=held.give,
-        )
-        return decide_in_order(snapshot, rule)
+        return decide_in_order(snapshot, _rule(options, _Use(snapshot)))
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        chosen = parse_options(YarnCsOptions, options)
+        return OrderedSession(lambda view: _rule(chosen, view), borrows=False)
 
 
-class _Held:
-    """GPUs per tenant and type: what it holds, those of ended leases included, and its quota."""
+class Use(Protocol):
+    """What tenants may hold and hold, those of ended leases included, by GPU type."""
 
-    def __init__(self, snapshot: Snapshot, *, oversized: bool) -> None:
-        self._oversized = oversized
+    def held(self, tenant: int, gpu_type: str) -> int: ...
+    def quota(self, tenant: int, gpu_type: str) -> int: ...
+
+
+class _Use:
+    """The use that a snapshot tells."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
         for lease in snapshot.leases:
             key = (lease.tenant, lease.gpu_type)
             self._held[key] = self._held.get(key, 0) + lease.gpus
 
+    def held(self, tenant: int, gpu_type: str) -> int:
+        return self._held.get((tenant, gpu_type), 0)
+
+    def quota(self, tenant: int, gpu_type: str) -> int:
+        return self._quotas.get((tenant, gpu_type), 0)
+
+
+def _rule(options: YarnCsOptions, use: Use) -> Rule:
+    held = _Held(use, oversized=options.oversized)
+    return Rule(
+        order=by_arrival,
+        queue=lambda one: (one.job.tenant, one.gpu_type),
+        whole_nodes=options.whole_nodes,
+        admits=held.admits,
+        limit=held.limit,
+        given=held.give,
+    )
+
+
+class _Held:
+    """GPUs per tenant and type: what it holds in this round, and its quota."""
+
+    def __init__(self, use: Use, *, oversized: bool) -> None:
+        self._oversized, self._use = oversized, use
+        self._given: dict[tuple[int, str], int] = {}
+
     def limit(self, one: Candidate) -> Refusal | None:
         """A gang above the whole quota may never run, unless it may run alone."""
-        quota = self._quotas.get((one.job.tenant, one.gpu_type), 0)
+        quota = self._use.quota(one.job.tenant, one.gpu_type)
         if one.lease is not None or one.job.gpus <= quota or self._oversized:
             return None
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
@@ -88,17 +118,17 @@ class _Held:
     def admits(self, one: Candidate) -> bool:
         """Whether it stays within the quota, or would run alone; what runs goes on."""
         key = (one.job.tenant, one.gpu_type)
-        held = self._held.get(key, 0)
+        held = self._use.held(*key) + self._given.get(key, 0)
         return (
             one.lease is not None
-            or held + one.job.gpus <= self._quotas.get(key, 0)
+            or held + one.job.gpus <= self._use.quota(*key)
             or (self._oversized and not held)
         )
 
     def give(self, one: Candidate) -> None:
         """A job starts."""
         key = (one.job.tenant, one.gpu_type)
-        self._held[key] = self._held.get(key, 0) + one.job.gpus
+        self._given[key] = self._given.get(key, 0) + one.job.gpus
 
 
 POLICY = YarnCs()

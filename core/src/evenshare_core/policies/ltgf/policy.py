@@ -37,6 +37,7 @@ All orders end in (submitted_us, id).
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
+from typing import Any
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip
@@ -48,13 +49,14 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
-from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims
+from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims, kept_claims
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, RESERVED_TEXTS, Reservations
-from evenshare_core.policies.shared.terms import lapsed
+from evenshare_core.policies.shared.session import NO_KEY, Answer, KeptRound, Session, uncontested
+from evenshare_core.policies.shared.terms import ends_of, lapsed
 
 
 class Ltgf(Policy):
@@ -84,6 +86,10 @@ class Ltgf(Policy):
             memory=reservations.memory(pick.picked),
         )
 
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return queues that go on from round to round."""
+        return IncrementalLtgf(parse_options(LtgfOptions, options))
+
     def picks(self, snapshot: Snapshot) -> tuple[list[Claim], Picks, Reservations]:
         """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
         options = parse_options(LtgfOptions, snapshot.options)
@@ -97,13 +103,50 @@ class Ltgf(Policy):
 POLICY = Ltgf()
 
 
+class IncrementalLtgf:
+    """LTGF on free GPUs and sums that are kept between rounds; the queues are made anew in each."""
+
+    def __init__(self, options: LtgfOptions) -> None:
+        self._options = options
+
+    def decide(self, view: KeptRound) -> Answer:
+        """Answer a round as `Ltgf.decide` answers its snapshot."""
+        options = self._options
+        if not view.memory or not view.waiting:
+            answer = uncontested(view, {}, spread=options.spread)
+            if answer is not None:
+                return answer
+        tenants = kept_claims(view, options)
+        free_by_type = view.free_capacity(spread=options.spread)
+        for claim in tenants:  # a type whose nodes are all gone
+            if claim.gpu_type not in free_by_type:
+                free_by_type[claim.gpu_type] = FreeCapacity({}, {}, {})
+        pick = Picks(view.at_us, view.lease_us, free_by_type, view.admission(), explains=False)
+        reservations = Reservations.load(view, options.reserve_after_leases)
+        select(tenants, pick, reservations, options)
+        grants, renewals = keep_placements(pick.grants, pick.renewals, view.due)
+        renewed = {renewal.lease for renewal in renewals}
+        return Answer(
+            grants,
+            renewals,
+            ends_of(view.due, view.gpus, renewed, pick.refused),
+            reservations.memory(pick.picked),
+        )
+
+    def quiet_until(self, at_us: int) -> int | None:
+        """Who is passed over changes with time; where nobody remembers it, nothing does.
+
+        While nothing fits, whoever comes first: with line 17 that must be asked.
+        """
+        options = self._options
+        is_timeless = options.work_conserving and not options.reserve_after_leases
+        return None if is_timeless else at_us
+
+
 def select(
     tenants: list[Claim], pick: Picks, reservations: Reservations, options: LtgfOptions
 ) -> None:
-    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2.
-
-    The simulator comes in here, with queues and free GPUs that it keeps between rounds.
-    """
+    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2."""
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
 
@@ -131,9 +174,12 @@ class Picks:
     """What the round has given so far."""
 
     def __init__(
-        self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity], admission: Admission
-    ) -> None:
-        """Nothing so far; `free_by_type`: by GPU type."""
+        self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity],
+        admission: Admission,
+        *, explains: bool = True,
+    ) -> None:  # fmt: skip
+        """Nothing so far; free GPUs by type. `explains`: tell the numbers of each pick."""
+        self._explains = explains
         self.at_us = at_us
         self.lease_us = lease_us
         self.free_by_type = free_by_type
@@ -153,7 +199,7 @@ class Picks:
         )
         for row in snapshot.service.claims:  # a type whose nodes are all gone
             free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-        return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission(snapshot))
+        return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
     def try_job(self, claim: Claim, candidate: Candidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
@@ -175,7 +221,9 @@ class Picks:
             placement = free_capacity.place(job.gpus)
         if placement is None:
             return False
-        key = Key(claim.rho(), claim.job_rho(sums, self.at_us), note)
+        key = NO_KEY
+        if self._explains:
+            key = Key(claim.rho(), claim.job_rho(sums, self.at_us), note)
         self._give(claim, job, lease, placement, key)
         return True
 

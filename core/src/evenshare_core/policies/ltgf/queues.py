@@ -5,14 +5,15 @@ Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, JobService, Snapshot
-from evenshare_core.fairness.gpu_time import job_received, windowed
+from evenshare_core.fairness.gpu_time import ClaimSums, job_received, windowed
 from evenshare_core.policies.ltgf.options import LtgfOptions
+from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.units import SECOND_US
 
 # (not new, -reward, GPU-time while rho is undefined, submitted, id, job, its sums, lease that
@@ -21,17 +22,23 @@ from evenshare_core.units import SECOND_US
 Candidate = tuple[bool, float, float, int, int, Job, JobService, Lease | None]
 
 
+Classes = Mapping[tuple[int, int], Sequence[int]]  # (demand, weight): (jobs, class integral)
+
+
 class Claim:
     """A tenant's claim on one GPU type in this round: its sums and its queue."""
 
-    __slots__ = ("alloc", "fair", "gpu_type", "integrals", "next", "queue", "quota", "tenant")
+    __slots__ = ("_sums", "alloc", "classes", "fair", "gpu_type", "next", "queue", "quota",
+                 "tenant")  # fmt: skip
 
-    def __init__(self, row: ClaimService, at_us: int, *, by_quota: bool) -> None:
+    def __init__(self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool) -> None:
+        """Sums that still move are brought to the round when a job's rho is asked."""
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
         self.quota = row.quota
         self.alloc, self.fair = windowed(row, at_us, by_quota=by_quota)  # line 2
-        self.integrals: dict[tuple[int, int], int] = {}  # (demand, weight): class integral
+        self.classes: Classes = {}
+        self._sums = row if isinstance(row, ClaimSums) else None
         self.queue: list[Candidate] = []
         self.next = 0
 
@@ -54,7 +61,10 @@ class Claim:
 
     def job_rho(self, row: JobService, at_us: int) -> float | None:
         """(15); None while nothing was deserved."""
-        fair = self.integrals[row.demand, row.weight] - row.baseline_gpu_us
+        if self._sums is not None:
+            self._sums.advance(at_us)
+            self.classes, self._sums = self._sums.classes, None
+        fair = self.classes[row.demand, row.weight][1] - row.baseline_gpu_us
         return job_received(row, at_us) / fair if fair else None
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
@@ -66,21 +76,58 @@ class Claim:
 
 
 def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
-    """Return every claim with its candidates, sorted by (tenant, GPU type)."""
+    """Return every claim of a snapshot with its candidates, sorted by (tenant, GPU type)."""
     at_us = snapshot.at_us
     by_quota = options.tenant_share == "quota"
     found = {
         (row.tenant, row.gpu_type): Claim(row, at_us, by_quota=by_quota)
         for row in snapshot.service.claims
     }
-    for row in snapshot.service.classes:
-        found[row.tenant, row.gpu_type].integrals[row.demand, row.weight] = row.fair_gpu_us
-    ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(at_us)}
-    running = {lease.job for lease in snapshot.leases if lease.job not in ended}
+    classes: dict[tuple[int, str], dict[tuple[int, int], tuple[int, int]]] = {}
+    for one in snapshot.service.classes:
+        of_claim = classes.setdefault((one.tenant, one.gpu_type), {})
+        of_claim[one.demand, one.weight] = (one.jobs, one.fair_gpu_us)
+    for key, of_claim in classes.items():
+        found[key].classes = of_claim
+    queue_up(_candidates(snapshot), found, at_us, options)
+    return [found[key] for key in sorted(found)]
+
+
+def kept_claims(view: KeptRound, options: LtgfOptions) -> list[Claim]:
+    """Return the claims that have candidates, from sums that still move."""
+    if options.new_jobs_first or options.hooked:
+        view.count_terms()
+    jobs, rows = view.jobs, view.sums.jobs
+    found = _KeptClaims(view, by_quota=options.tenant_share == "quota")
+    candidates: list[tuple[Job, JobService, Lease | None]] = [
+        (jobs[job_id], rows[job_id], None) for job_id in view.waiting
+    ]
+    candidates += [(jobs[lease.job], rows[lease.job], lease) for lease in view.due]
+    queue_up(candidates, found, view.at_us, options)
+    return list(found.values())
+
+
+class _KeptClaims(dict[tuple[int, str], Claim]):
+    """Claims by key, made when a candidate turns up; those without are never looked at."""
+
+    def __init__(self, view: KeptRound, *, by_quota: bool) -> None:
+        super().__init__()
+        self._sums, self._at_us, self._by_quota = view.sums.claims, view.at_us, by_quota
+
+    def __missing__(self, key: tuple[int, str]) -> Claim:
+        claim = self[key] = Claim(self._sums[key], self._at_us, by_quota=self._by_quota)
+        return claim
+
+
+def queue_up(
+    candidates: Iterable[tuple[Job, JobService, Lease | None]],
+    found: Mapping[tuple[int, str], Claim],
+    at_us: int,
+    options: LtgfOptions,
+) -> None:
+    """Put jobs that wait and jobs whose lease ended into their claim's queue, in order."""
     new_first, hooked = options.new_jobs_first, options.hooked
-    for job, sums in _with_sums(snapshot):
-        if job.id in running:
-            continue  # it keeps its GPUs
+    for job, sums, lease in candidates:
         claim = found[sums.tenant, sums.gpu_type]
         score = spent = 0.0
         if sums.alloc_gpu_us or sums.held:
@@ -88,11 +135,22 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
         if hooked:
             score -= _bonus(job, at_us, options)  # 5.2.1
         old = new_first and job.terms > 0  # 6.1.1
-        lease = ended.get(job.id)
         claim.queue.append((old, score, spent, job.submitted_us, job.id, job, sums, lease))
     for claim in found.values():
         claim.queue.sort()
-    return [found[key] for key in sorted(found)]
+
+
+def _candidates(snapshot: Snapshot) -> Iterator[tuple[Job, JobService, Lease | None]]:
+    """Jobs that wait or whose lease ended, with their GPU-time sums.
+
+    Raises:
+        ValueError: a job was never active for the sums.
+    """
+    ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
+    running = {lease.job for lease in snapshot.leases if lease.job not in ended}
+    for job, sums in _with_sums(snapshot):
+        if job.id not in running:  # else it keeps its GPUs
+            yield job, sums, ended.get(job.id)
 
 
 def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:

@@ -10,11 +10,11 @@ docs/money.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
@@ -27,18 +27,54 @@ def term_cost_micro(borrowed: int, price_micro: int, lease_us: int) -> int:
     return -(-borrowed * price_micro * lease_us // HOUR_US)
 
 
-class _Account:
-    """One tenant's use of one GPU type in this round, in GPUs."""
+Claim = tuple[int, str]  # (tenant, GPU type)
 
-    __slots__ = ("borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own")
+
+class Limits:
+    """What may refuse a job as long as quotas and credit stay: kept between rounds, or of one.
+
+    `keepers`: the entitlements that others may not use all of.
+    """
+
+    __slots__ = ("are_none", "by_key", "keepers", "spendable_micro")
+
+    def __init__(self, entitlements: Iterable[Entitlement], tenants: Iterable[Tenant]) -> None:
+        self.by_key = {(row.tenant, row.gpu_type): row for row in entitlements}
+        self.keepers = [
+            key for key, row in self.by_key.items() if row.lendable(row.gpus) != row.gpus
+        ]
+        self.spendable_micro = {
+            tenant.id: tenant.spendable_micro
+            for tenant in tenants
+            if tenant.spendable_micro is not None
+        }
+        self.are_none = not (
+            self.keepers
+            or self.spendable_micro
+            or any(row.may_borrow is not None for row in self.by_key.values())
+        )
+
+
+class _Account:
+    """One tenant's use of one GPU type in a round, in GPUs."""
+
+    __slots__ = (
+        "borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own", "quota",
+        "round",
+    )  # fmt: skip
 
     def __init__(self, entitlement: Entitlement) -> None:
         self.entitlement = entitlement
-        self.own = 0
-        self.borrowed = 0
-        self.left = entitlement.gpus  # quota that no term uses yet
+        self.quota = entitlement.gpus
         self.may_borrow = entitlement.may_borrow
         self.lends_all = entitlement.lendable(entitlement.gpus) == entitlement.gpus
+        self.round = 0
+        self.begin(0, 0)
+
+    def begin(self, own: int, borrowed: int) -> None:
+        """Begin a round in which so much is held."""
+        self.own, self.borrowed = own, borrowed
+        self.left = self.quota - own if own < self.quota else 0  # that no term uses yet
         self.kept = 0  # idle quota that others may not use
 
     def keep(self) -> int:
@@ -61,34 +97,67 @@ class Refusal:
 class Admission:
     """The quota, credit and lendable GPUs that are left while a round is decided."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Count what leases that go on use; those that end by the round count as free."""
-        self._lease_us = snapshot.lease_us
-        self._prices = {price.gpu_type: price.price_micro for price in snapshot.prices}
-        self._spendable = {
-            tenant.id: tenant.spendable_micro
-            for tenant in snapshot.tenants
-            if tenant.spendable_micro is not None
-        }
-        self._accounts = {
-            (row.tenant, row.gpu_type): _Account(row) for row in snapshot.entitlements
-        }
+    def __init__(
+        self,
+        limits: Limits,
+        lease_us: int,
+        *,
+        own: Mapping[Claim, int],
+        borrowed: Mapping[Claim, int],
+    ) -> None:
+        """`own` and `borrowed`: GPUs of all leases, by claim; they may change between rounds."""
+        self._limits, self._lease_us = limits, lease_us
+        self._own, self._borrowed = own, borrowed
+        self._accounts: dict[Claim, _Account] = {}
+        self._round = 0
+        self.begin({}, {}, ())
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Admission:
+        """The admission of a round that nothing was given in yet."""
         kept = [lease for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)]
+        own: dict[Claim, int] = {}
+        borrowed: dict[Claim, int] = {}
         for lease in kept:
+            key = (lease.tenant, lease.gpu_type)
+            own[key] = own.get(key, 0) + lease.own
+            borrowed[key] = borrowed.get(key, 0) + lease.borrowed
+        limits = Limits(snapshot.entitlements, snapshot.tenants)
+        new = cls(limits, snapshot.lease_us, own=own, borrowed=borrowed)
+        prices = {price.gpu_type: price.price_micro for price in snapshot.prices}
+        new.begin(prices, _unused(snapshot.nodes, kept), ())
+        return new
+
+    def begin(
+        self, prices: Mapping[str, int], unused: dict[str, int], due: Iterable[Lease]
+    ) -> None:
+        """Begin a round: leases in `due` end by it and count as free.
+
+        `prices` by GPU type, and `unused`: GPUs that no other lease holds; they are needed where
+        somebody keeps quota from others.
+        """
+        self._round += 1
+        self._prices, self._unused = prices, unused
+        for lease in due:
             account = self._account(lease.tenant, lease.gpu_type)
-            account.own += lease.own
-            account.borrowed += lease.borrowed
-            account.left = max(0, account.left - lease.own)
-        self._unused = _unused(snapshot.nodes, kept)
+            account.begin(account.own - lease.own, account.borrowed - lease.borrowed)
+        limits = self._limits
+        self._spendable = dict(limits.spendable_micro) if limits.spendable_micro else {}
         self._kept: dict[str, int] = {}
-        for (_, gpu_type), account in self._accounts.items():
-            self._kept[gpu_type] = self._kept.get(gpu_type, 0) + account.keep()
+        for key in limits.keepers:
+            self._kept[key[1]] = self._kept.get(key[1], 0) + self._account(*key).keep()
 
     def _account(self, tenant: int, gpu_type: str) -> _Account:
-        account = self._accounts.get((tenant, gpu_type))
+        key = (tenant, gpu_type)
+        account = self._accounts.get(key)
         if account is None:
-            account = _Account(Entitlement(tenant=tenant, gpu_type=gpu_type, gpus=0))
-            self._accounts[tenant, gpu_type] = account
+            entitlement = self._limits.by_key.get(key)
+            if entitlement is None:
+                entitlement = Entitlement(tenant=tenant, gpu_type=gpu_type, gpus=0)
+            account = self._accounts[key] = _Account(entitlement)
+        if account.round != self._round:
+            account.round = self._round
+            account.begin(self._own.get(key, 0), self._borrowed.get(key, 0))
         return account
 
     def price_micro(self, gpu_type: str) -> int:
@@ -132,7 +201,8 @@ class Admission:
         account.left -= own
         account.own += own
         account.borrowed += borrowed
-        self._unused[gpu_type] = self._unused.get(gpu_type, 0) - gpus
+        if self._limits.keepers:
+            self._unused[gpu_type] = self._unused.get(gpu_type, 0) - gpus
         if not account.lends_all:
             self._kept[gpu_type] += account.keep()
         if borrowed and tenant in self._spendable:

@@ -12,12 +12,12 @@ State, in plain JSON: {"passed": {job: first time passed over}, "reserved": {GPU
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from evenshare_core.domain.cluster import Node, Placement
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 
 # The note of a pick that GPUs were held back for, and what it means.
@@ -27,10 +27,25 @@ RESERVED_TEXTS = MappingProxyType(
 )
 
 
+class Pool(Protocol):
+    """What a reservation looks at: a `Snapshot`, or a round of a pool whose state is kept."""
+
+    @property
+    def at_us(self) -> int: ...
+    @property
+    def lease_us(self) -> int: ...
+    @property
+    def memory(self) -> dict[str, Any]: ...
+    @property
+    def nodes(self) -> Collection[Node]: ...
+    @property
+    def leases(self) -> Collection[Lease]: ...
+
+
 class Reservations:
     """The reservations of a round, read from memory and written back to it."""
 
-    def __init__(self, snapshot: Snapshot, after_leases: int) -> None:
+    def __init__(self, snapshot: Pool, after_leases: int) -> None:
         self._snapshot = snapshot
         self._after_us = after_leases * snapshot.lease_us
         self._on = after_leases > 0
@@ -38,7 +53,7 @@ class Reservations:
         self._reserved: dict[str, tuple[int, Placement]] = {}
 
     @classmethod
-    def load(cls, snapshot: Snapshot, after_leases: int) -> Reservations:
+    def load(cls, snapshot: Pool, after_leases: int) -> Reservations:
         """Read the state of the last round; nothing when reservations are off."""
         new = cls(snapshot, after_leases)
         if new._on:
@@ -104,7 +119,7 @@ class Reservations:
         return state
 
 
-def _soonest(snapshot: Snapshot, gpu_type: str, gpus: int) -> Placement:
+def _soonest(snapshot: Pool, gpu_type: str, gpus: int) -> Placement:
     """Nodes and GPUs that will be free for a gang the soonest; ties by node id.
 
     Empty when the type has too few GPUs.
@@ -126,7 +141,7 @@ def _soonest(snapshot: Snapshot, gpu_type: str, gpus: int) -> Placement:
     return tuple(sorted(holds)) if left <= 0 else ()
 
 
-def _free_times(snapshot: Snapshot, nodes: Iterable[Node]) -> dict[int, list[tuple[int, int]]]:
+def _free_times(snapshot: Pool, nodes: Iterable[Node]) -> dict[int, list[tuple[int, int]]]:
     """Per node: (instant, GPUs) that may be taken from then on, in time order."""
     left = {node.id: node.gpus for node in nodes}
     times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}

@@ -10,11 +10,12 @@ Source: architecture, "Own and borrowed", "Credit loop".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from evenshare_core.domain.decision import Decision, End, Grant, Renew, Skip
+from evenshare_core.domain.decision import End, Grant, Renew, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.shared.admission import Admission, Refusal
@@ -38,9 +39,20 @@ def lapsed(
     `refused`: by job, what a limit said to its renewal.
     """
     gpus = {node.id: node.gpus for node in snapshot.nodes}
+    expired = [lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)]
+    return ends_of(expired, gpus, renewed, refused)
+
+
+def ends_of(
+    expired: Iterable[Lease],
+    gpus: Mapping[int, int],
+    renewed: Collection[int],
+    refused: Mapping[int, Refusal],
+) -> tuple[End, ...]:
+    """The same of expired leases alone; `gpus` of each node that may be scheduled now."""
     ends = []
-    for lease in sorted(snapshot.leases, key=lambda lease: lease.id):
-        if lease.id in renewed or not lease.ends_by(snapshot.at_us):
+    for lease in sorted(expired, key=lambda lease: lease.id):
+        if lease.id in renewed:
             continue
         reason = EndReason.NOT_RENEWED
         if any(gpus.get(node, 0) < count for node, count in lease.placement):
@@ -60,14 +72,28 @@ class Terms(NamedTuple):
     skips: tuple[Skip, ...]
 
 
-def settle(snapshot: Snapshot, answer: Decision) -> Terms:
-    """Split every new term into own and borrowed GPUs; withdraw what may not be taken."""
-    admission = Admission(snapshot)
-    jobs = {job.id: job for job in snapshot.jobs}
-    leases = {lease.id: lease for lease in snapshot.leases}
+class Picked(Protocol):
+    """What a policy picked, before own, borrowed and price are told; a `Decision` is one."""
+
+    @property
+    def grants(self) -> Sequence[Grant]: ...
+    @property
+    def renewals(self) -> Sequence[Renew]: ...
+    @property
+    def ends(self) -> Sequence[End]: ...
+    @property
+    def skips(self) -> Sequence[Skip]: ...
+
+
+def settle(
+    answer: Picked, admission: Admission, jobs: Mapping[int, Job], leases: Mapping[int, Lease]
+) -> Terms:
+    """Split every new term into own and borrowed GPUs; withdraw what may not be taken.
+
+    `admission`: of the round, nothing taken; `jobs` and `leases` by id, at least those picked.
+    """
     withdrawn: list[tuple[Job, str, Refusal]] = []
-    ends = list(answer.ends)
-    renewals = []
+    ends, renewals, grants = list(answer.ends), [], []
     for renewal in sorted(answer.renewals, key=lambda r: (leases[r.lease].started_us, r.lease)):
         refusal = admission.check(jobs[renewal.job], renewal.gpu_type)
         if refusal is None:
@@ -76,19 +102,16 @@ def settle(snapshot: Snapshot, answer: Decision) -> Terms:
         withdrawn.append((jobs[renewal.job], renewal.gpu_type, refusal))
         reason = end_reason(refusal.reason)
         ends.append(End(renewal.lease, renewal.job, renewal.tenant, reason))
-    grants = []
     for grant in sorted(answer.grants, key=lambda g: g.order):
         refusal = admission.check(jobs[grant.job], grant.gpu_type)
         if refusal is None:
             grants.append(_priced_grant(grant, jobs[grant.job], admission))
         else:
             withdrawn.append((jobs[grant.job], grant.gpu_type, refusal))
-    return Terms(
-        grants=tuple(grants),
-        renewals=tuple(sorted(renewals, key=lambda r: r.order)),
-        ends=tuple(sorted(ends, key=lambda end: end.lease)),
-        skips=(*answer.skips, *_skips(withdrawn)),
-    )
+    renewals.sort(key=lambda renewal: renewal.order)
+    ends.sort(key=lambda end: end.lease)
+    skips = (*answer.skips, *_skips(withdrawn)) if withdrawn else tuple(answer.skips)
+    return Terms(tuple(grants), tuple(renewals), tuple(ends), skips)
 
 
 def _priced_renewal(renewal: Renew, admission: Admission) -> Renew:

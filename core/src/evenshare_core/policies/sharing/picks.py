@@ -28,7 +28,7 @@ class Picks:
         self.free_by_type = free_capacity_by_type(
             snapshot.nodes, snapshot.leases, snapshot.at_us, spread=spread
         )
-        self.admission = Admission(snapshot)
+        self.admission = Admission.of(snapshot)
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()

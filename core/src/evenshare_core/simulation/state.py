@@ -1,4 +1,4 @@
-"""The world of a simulated pool: what is there, what runs, and what a round may look at.
+"""The state of a simulated pool: what is there, what runs, and what a round may look at.
 
 It stands in for the rows of a live pool and its virtual executor, with the same rules: a job
 starts at the instant of the round that grants it, ends exactly when its work is done, and is
@@ -9,7 +9,7 @@ executor would do (tests/simulation/test_live_equals_simulated.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,11 +29,12 @@ from evenshare_core.domain.snapshot import (
     Service,
     Snapshot,
 )
-from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
+from evenshare_core.policies.shared.terms import Terms
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.events import Events, Kind
+from evenshare_core.simulation.occupancy import Occupancy
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
@@ -70,20 +71,16 @@ class Run:
     speed_milli: int = ONE_MILLI
 
 
-def free_gpus(nodes: Sequence[Node]) -> dict[str, FreeGpus]:
-    """Return empty nodes by GPU type, as placement sees them."""
-    by_type: dict[str, dict[int, int]] = {}
-    for node in nodes:
-        by_type.setdefault(node.gpu_type, {})[node.id] = node.gpus
-    return {name: FreeGpus(free, max(free.values())) for name, free in by_type.items()}
-
-
 def _moment(change: Change) -> tuple[int, int]:
     return (change.at_us, change.job)
 
 
-class World:
-    """The state of one pool between rounds."""
+class SimulationState:
+    """The state of one pool between rounds.
+
+    `queue`: jobs that wait; `joined`: those that began to, until someone clears it. `due`: leases
+    that expired since the last round; some are over.
+    """
 
     def __init__(
         self, cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, *, start_us: int = 0
@@ -93,6 +90,7 @@ class World:
         self.events, self.books = Events(), Books()
         self.at_us, self.number, self.next_lease = start_us, 1, 1
         self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
+        self.occupancy = Occupancy(cluster.nodes)
         self.service = Service(at_us=start_us)
         self.memory: dict[str, Any] = {}
         self.prices = self._first_prices()
@@ -103,15 +101,16 @@ class World:
         self.runs: dict[int, Run] = {}
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
-        self.queue: set[int] = set()  # jobs that wait
-        self.free = free_gpus(cluster.nodes)  # as if no node was ever lost
-        self.touched: set[int] = set()  # nodes that leases took or left, until someone clears it
-        self.due: list[int] = []  # leases that expired since the last round; some are over
-        self.held: dict[str, int] = {}  # GPUs by type
-        self.own_held: dict[tuple[int, str], int] = {}  # own GPUs by (tenant, type)
-        self.quota_of: dict[tuple[int, str], int] = {}
+        self.queue: set[int] = set()
+        self.joined: list[int] = []
+        self.due: list[int] = []
+        self.priced = 0  # active jobs with a maximum price
+        self.tenants: tuple[Tenant, ...] = ()  # those whose credit is limited, if any are told
         self._cancelled: list[int] = []
         self._quotas: tuple[Entitlement, ...] | None = None
+        self.told_quotas: dict[tuple[int, str], int] = {}  # those that the sums were told of
+        self.has_sums = False  # whether they were told of anything
+        self.last_us = start_us  # the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
             self.events.push(job.submitted_us, Kind.ARRIVE, job.id)
@@ -159,7 +158,8 @@ class World:
             sim.max_price_micro, sim.deadline_us, sim.estimate_us, sim.profile,
         )  # fmt: skip
         self.runs[sim.id] = Run(sim)
-        self.queue.add(sim.id)
+        self.priced += sim.max_price_micro is not None
+        self._wait(sim.id)
         self.changes.append(
             Change(
                 sim.submitted_us,
@@ -171,6 +171,10 @@ class World:
                 sim.weight,
             )
         )
+
+    def _wait(self, job_id: int) -> None:
+        self.queue.add(job_id)
+        self.joined.append(job_id)
 
     def _finish(self, lease: Lease, at_us: int) -> None:
         failed = self.sim_jobs[lease.job].failed
@@ -197,6 +201,7 @@ class World:
     def _gone(self, job_id: int, at_us: int, state: str) -> None:
         run = self.runs.pop(job_id)
         job = self.jobs.pop(job_id)
+        self.priced -= job.max_price_micro is not None
         self._terms.pop(job_id, None)
         self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
@@ -207,6 +212,7 @@ class World:
     def _node(self, index: int, at_us: int) -> None:
         change = self._node_changes[index]
         self.nodes[change.node] = replace(self.nodes[change.node], gpus=change.gpus)
+        self.occupancy.resize(change.node, change.gpus)
         self._quotas = None
         lost = [
             lease
@@ -215,9 +221,10 @@ class World:
         ]
         for lease in lost:
             self._release(lease, at_us, EndReason.NODE_LOST)
+            self._wait(lease.job)
 
     def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
-        """End a lease; its job keeps what it has done and waits, until told otherwise."""
+        """End a lease; its job keeps what it has done, and is over or waits from now on."""
         run = self.runs[lease.job]
         held_us = at_us - lease.started_us
         if reason is EndReason.NODE_LOST:  # what it did since its last checkpoint is lost
@@ -242,12 +249,8 @@ class World:
             )
         )
         run.lease = run.overhead_us = 0
-        self.held[lease.gpu_type] -= run.job.gpus
-        self.own_held[lease.tenant, lease.gpu_type] -= lease.own
-        self.free[lease.gpu_type].give(lease.placement)
-        self.touched.update([node for node, _ in lease.placement])
+        self.occupancy.give(lease)
         del self.leases[lease.id]
-        self.queue.add(lease.job)
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         self.books.ended(at_us, lease)
 
@@ -261,9 +264,9 @@ class World:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
-        if self.changes or self.waiting or self._quotas is None:
+        if self.changes or self.queue or self._quotas is None:
             return False
-        return not self.due_leases()
+        return not self.due or not self.due_leases()
 
     def due_leases(self) -> list[Lease]:
         """Leases that this round may take."""
@@ -280,8 +283,8 @@ class World:
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
-        quotas = self._entitle()
-        self._count_terms()
+        quotas = self.entitle()
+        self.count_terms()
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         return Snapshot(
             schema=SCHEMA_VERSION,
@@ -306,13 +309,11 @@ class World:
             profiles=self.profiles,
         )
 
-    def _entitle(self) -> tuple[Entitlement, ...]:
+    def entitle(self) -> tuple[Entitlement, ...]:
         """Scale quotas to live capacity; told to the sums and the books when they change."""
         if self._quotas is not None:
             return self._quotas
-        capacity: dict[str, int] = {}
-        for node in self.nodes.values():
-            capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+        capacity = self.occupancy.capacity
         quotas: list[Entitlement] = []
         for gpu_type in sorted(capacity):
             rows = [row for row in self.cluster.quotas if row.gpu_type == gpu_type]
@@ -330,50 +331,53 @@ class World:
         quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
         self._tell_quotas(quotas)
         self._quotas = tuple(quotas)
-        self.quota_of = {(row.tenant, row.gpu_type): row.gpus for row in quotas}
         return self._quotas
 
     def _tell_quotas(self, quotas: list[Entitlement]) -> None:
-        known = {(claim.tenant, claim.gpu_type): claim.quota for claim in self.service.claims}
         # The very first quotas count from the start of accounting, later ones from this round.
-        instant_us = self.at_us if self.service.claims else self.service.at_us
-        self.changes += [
-            Change(
-                instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=(row.gpu_type,)
-            )
-            for row in quotas
-            if known.get((row.tenant, row.gpu_type), 0) != row.gpus
-        ]
+        instant_us = self.at_us if self.has_sums else self.last_us
+        for row in quotas:
+            key = (row.tenant, row.gpu_type)
+            if self.told_quotas.get(key, 0) != row.gpus:
+                self.told_quotas[key] = row.gpus
+                types = (row.gpu_type,)
+                self.changes.append(
+                    Change(instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=types)
+                )
 
     def apply(self, decision: Decision) -> None:
-        """Do what a round decided: renew, end, grant; its grants start at its instant."""
-        self.service, self.memory, self.prices = (
-            decision.service, decision.memory, decision.prices,
-        )  # fmt: skip
-        self.begin_round()
-        for renewal in decision.renewals:
-            lease = self.leases[renewal.lease]
-            self.renew(lease, renewal.own, renewal.borrowed, renewal.price_micro)
-        for end in decision.ends:
-            self.end(self.leases[end.lease], end.reason)
-        for grant in decision.grants:
-            self.grant(grant)
+        """Do what `decide_round` decided from a snapshot of this state."""
+        self.service = decision.service
+        terms = Terms(decision.grants, decision.renewals, decision.ends, decision.skips)
+        self.apply_terms(terms, decision.memory, decision.prices)
 
-    def begin_round(self) -> None:
-        """Forget what happened before this round; renewals, ends and grants come now."""
+    def apply_terms(
+        self, terms: Terms, memory: dict[str, Any], prices: tuple[PoolPrice, ...]
+    ) -> None:
+        """Do what a round decided: renew, end, grant; its grants start at its instant."""
+        self.memory, self.prices, self.last_us = memory, prices, self.at_us
+        self.has_sums = self.has_sums or bool(self.changes)
         self.changes.clear()
         self.due.clear()
         self.number += 1
+        for renewal in terms.renewals:
+            lease = self.leases[renewal.lease]
+            self.renew(lease, renewal.own, renewal.borrowed, renewal.price_micro)
+        for end in terms.ends:
+            self.end(self.leases[end.lease], end.reason)
+        for grant in terms.grants:
+            self.grant(grant)
 
     def end(self, lease: Lease, reason: EndReason) -> None:
         """Take a lease back that expired."""
         self.runs[lease.job].overhead_us += self.rules.checkpoint_us
         self._release(lease, self.at_us, reason)
+        self._wait(lease.job)
 
     def renew(self, old: Lease, own: int, borrowed: int, price_micro: int) -> None:
         """Give a lease one more term."""
         if own != old.own:
-            self.own_held[old.tenant, old.gpu_type] += own - old.own
+            self.occupancy.renew(old, own)
         until_us = self.at_us + self.rules.lease_us
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
@@ -398,11 +402,7 @@ class World:
         )  # fmt: skip
         self._one_more_term(grant.job)
         gpus = grant.own + grant.borrowed
-        key = (grant.tenant, grant.gpu_type)
-        self.held[grant.gpu_type] = self.held.get(grant.gpu_type, 0) + gpus
-        self.own_held[key] = self.own_held.get(key, 0) + grant.own
-        self.free[grant.gpu_type].take(grant.placement)
-        self.touched.update([node for node, _ in grant.placement])
+        self.occupancy.take(lease)
         self.queue.discard(grant.job)
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         self.books.granted(self.at_us, lease)
@@ -423,7 +423,7 @@ class World:
     def _one_more_term(self, job_id: int) -> None:
         self._terms[job_id] = self._terms.get(job_id, 0) + 1
 
-    def _count_terms(self) -> None:
+    def count_terms(self) -> None:
         """Let jobs know of their terms; few rounds ask."""
         for job_id, more in self._terms.items():
             job = self.jobs[job_id]

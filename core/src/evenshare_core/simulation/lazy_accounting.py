@@ -13,7 +13,7 @@ from evenshare_core.domain.snapshot import ClaimService
 from evenshare_core.fairness.gpu_time import ClaimSums
 
 
-class Rounds:
+class RoundInstants:
     """The instants of rounds: where the first was, and [span in us, how often] since."""
 
     __slots__ = ("last_us", "runs")
@@ -22,17 +22,17 @@ class Rounds:
         self.last_us = at_us
         self.runs: list[list[int]] = [[0, 0]]
 
-    def add(self, at_us: int) -> None:
-        """A round took place."""
-        span_us = at_us - self.last_us
+    def add(self, at_us: int, count: int = 1) -> None:
+        """So many rounds took place, of equal spans, the last one now."""
+        span_us = (at_us - self.last_us) // count
         if span_us <= 0:
             return
         self.last_us = at_us
         last = self.runs[-1]
         if last[0] == span_us:
-            last[1] += 1
+            last[1] += count
         else:
-            self.runs.append([span_us, 1])
+            self.runs.append([span_us, count])
 
 
 class LazyClaim(ClaimSums):
@@ -40,7 +40,7 @@ class LazyClaim(ClaimSums):
 
     __slots__ = ("_count", "_index", "_round_us", "_rounds")
 
-    def __init__(self, row: ClaimService, rounds: Rounds) -> None:
+    def __init__(self, row: ClaimService, rounds: RoundInstants) -> None:
         super().__init__(row)
         self._rounds = rounds
         self._note()
@@ -76,9 +76,9 @@ class LazyClaim(ClaimSums):
     def _skip(self, runs: list[list[int]], total_us: int) -> None:
         """What `advance` does at the end of each span; `total_us` is their sum."""
         share = min(self.demand, self.quota)  # (8)
-        self.alloc += self.held * total_us  # (11)
-        self.fair += share * total_us  # (9)
-        self.entitled += self.quota * total_us  # (16)
+        self.alloc_gpu_us += self.held * total_us  # (11)
+        self.fair_gpu_us += share * total_us  # (9)
+        self.entitled_gpu_us += self.quota * total_us  # (16)
         weights = self.weights
         for (demand, weight), row in self.classes.items():
             weighted = share * weight

@@ -1,0 +1,116 @@
+"""The queue of an ordered policy, kept between rounds (`policies.session`).
+
+Jobs that wait are alike when a round that fails one of them must fail the others behind it: of the
+same tenant, GPU type, gang and maximum price. Each kind has a sorted list; a round takes the first
+of all lists until their heads fail. Free GPUs and limits only shrink in a round, so that is exact.
+The order of a job that waits does not change with time: what it received stands still.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.baselines.ordered import Candidate, Picks, Rule
+from evenshare_core.policies.shared.session import Answer, KeptRound, uncontested
+from evenshare_core.policies.shared.terms import ends_of
+
+Kind = tuple[int, str, int, int | None]
+Entry = tuple[tuple[Any, ...], int]  # order, job
+
+
+class OrderedSession:
+    """Rounds of the policy that `rule` makes of what tenants hold."""
+
+    def __init__(self, rule: Callable[[KeptRound], Rule], *, borrows: bool = True) -> None:
+        """`borrows`: a job that fits starts, whatever its tenant holds."""
+        self._rule, self._borrows = rule, borrows
+        self._waiting: dict[Kind, list[Entry]] = {}
+        self._entries: dict[int, tuple[Kind, Entry]] = {}
+        self._given: list[int] = []
+
+    def decide(self, view: KeptRound) -> Answer:
+        """Answer a round as `decide_in_order` answers its snapshot."""
+        rule = self._rule(view)
+        if self._borrows or not view.waiting:
+            answer = uncontested(view, view.memory, whole_nodes=rule.whole_nodes)
+            if answer is not None:
+                return answer
+        self._listen(view, rule)
+        free_by_type = view.free_capacity()
+        ended = [
+            Candidate(view.jobs[lease.job], view.sums.jobs[lease.job], lease) for lease in view.due
+        ]
+        for gpu_type in {one.gpu_type for one in ended} | {kind[1] for kind in self._waiting}:
+            free_by_type.setdefault(
+                gpu_type, FreeCapacity({}, {}, {})
+            )  # a type whose nodes are all gone
+        picks = Picks(rule, free_by_type, view.admission())
+        if not rule.preempts:
+            picks.renew_all(ended)
+            ended = []
+        self._take(view, rule, picks, ended)
+        self._given = [grant.job for grant in picks.grants]
+        renewed = {row.lease for row in picks.renewals}
+        ends = ends_of(view.due, view.gpus, renewed, picks.refused)
+        return Answer(picks.grants, picks.renewals, ends, view.memory)
+
+    def quiet_until(self, at_us: int) -> int | None:  # noqa: ARG002 - the protocol's
+        """Time alone changes nothing: neither order nor free GPUs."""
+        return None
+
+    def _listen(self, view: KeptRound, rule: Rule) -> None:
+        """Put jobs that began to wait into their list, and take out those that were given GPUs."""
+        for job_id in (*self._given, *view.joined):
+            if job_id in self._entries:
+                kind, entry = self._entries.pop(job_id)
+                entries = self._waiting[kind]
+                del entries[bisect_left(entries, entry)]
+            if job_id not in view.waiting:
+                continue
+            one = Candidate(view.jobs[job_id], view.sums.jobs[job_id], None)
+            kind = (one.job.tenant, one.gpu_type, one.job.gpus, one.job.max_price_micro)
+            entry = (rule.order(one), job_id)
+            insort(self._waiting.setdefault(kind, []), entry)
+            self._entries[job_id] = (kind, entry)
+        view.joined.clear()
+        self._given = []
+
+    def _take(self, view: KeptRound, rule: Rule, picks: Picks, ended: list[Candidate]) -> None:
+        """Try the first of all kinds, and of `ended` leases, until nothing is left to try."""
+        jobs, sums = view.jobs, view.sums.jobs
+        heap: list[tuple[tuple[Any, ...], int, list[Entry], int]] = []
+        for entries in self._waiting.values():
+            self._next(view, heap, entries, 0)
+        by_job = {one.job.id: one for one in ended}
+        heap += [(rule.order(one), one.job.id, [], 0) for one in ended]
+        heapify(heap)
+        while heap:
+            _, job_id, entries, index = heappop(heap)
+            one = by_job.get(job_id) or Candidate(jobs[job_id], sums[job_id], None)
+            queue = rule.queue(one)
+            if queue in picks.blocked:
+                continue
+            if picks.try_job(one):
+                self._next(view, heap, entries, index + 1)
+            elif rule.strict and job_id not in picks.refused:
+                picks.blocked[queue] = job_id
+
+    def _next(
+        self,
+        view: KeptRound,
+        heap: list[tuple[tuple[Any, ...], int, list[Entry], int]],
+        entries: list[Entry],
+        index: int,
+    ) -> None:
+        """Push the next of a list; those that are over or run by now are taken out of it."""
+        while index < len(entries):
+            order, job_id = entries[index]
+            if job_id in view.waiting:
+                heappush(heap, (order, job_id, entries, index))
+                return
+            del entries[index]
+            del self._entries[job_id]

@@ -1,0 +1,159 @@
+"""A policy's queues that go on from round to round, for a caller that keeps a pool's state.
+
+A live round builds everything from a snapshot and explains every job that waits. A `Session` gives
+the same picks, ends and memory from a `KeptRound`, which was told of what happened since the last
+round and nothing else: reasons, shares and the numbers of a pick are not made. Both use the code of
+the policy that picks, so that there is one algorithm with two doors (0110).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import End, Grant, Key, Renew, Skip
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.fairness.gpu_time import Sums
+from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, find_place
+from evenshare_core.policies.shared.admission import Admission
+
+NO_KEY = Key(None, None)
+
+
+class KeptRound(Protocol):
+    """One round of a pool whose state is kept.
+
+    `due`: leases that this round may take. `waiting`: jobs that hold none; `joined`: those that
+    began to wait since it was last cleared, some of them are over. `jobs`: those that are active,
+    whose `terms` may lag until `count_terms`. `free`: GPUs by type that nobody holds.
+    `is_limited`: a quota, a price, credit or a node that is off could refuse somebody.
+    """
+
+    at_us: int
+    lease_us: int
+    memory: dict[str, Any]
+    is_limited: bool
+
+    @property
+    def due(self) -> Sequence[Lease]: ...
+    @property
+    def waiting(self) -> Collection[int]: ...
+    @property
+    def joined(self) -> list[int]: ...
+    @property
+    def sums(self) -> Sums: ...
+    @property
+    def jobs(self) -> Mapping[int, Job]: ...
+    @property
+    def leases(self) -> Collection[Lease]: ...
+    @property
+    def nodes(self) -> Collection[Node]: ...
+    @property
+    def free(self) -> Mapping[str, FreeGpus]: ...
+    @property
+    def gpus(self) -> Mapping[int, int]:
+        """GPUs of each node that may be scheduled now."""
+        ...
+
+    def held(self, tenant: int, gpu_type: str) -> int:
+        """GPUs that a tenant holds, those of leases that are due included."""
+        ...
+
+    def quota(self, tenant: int, gpu_type: str) -> int:
+        """Its effective quota."""
+        ...
+
+    def count_terms(self) -> None:
+        """Bring the terms of all jobs up to date."""
+        ...
+
+    def admission(self) -> Admission:
+        """The limits of this round, nothing taken."""
+        ...
+
+    def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
+        """Where gangs of each GPU type may go at the beginning of this round."""
+        ...
+
+
+class Answer(NamedTuple):
+    """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait."""
+
+    grants: Sequence[Grant]
+    renewals: Sequence[Renew]
+    ends: Sequence[End]
+    memory: dict[str, Any]
+    skips: Sequence[Skip] = ()
+
+
+class Session(Protocol):
+    """The queues of one pool under one policy and its options."""
+
+    def decide(self, view: KeptRound) -> Answer:
+        """Answer a round as the policy would answer its snapshot."""
+        ...
+
+    def quiet_until(self, at_us: int) -> int | None:
+        """Until when the empty answer of the round at `at_us` stays, if nothing happens.
+
+        None: time alone never changes it. `at_us`: it may be another at the next round.
+        """
+        ...
+
+
+class Queued(Protocol):
+    """What an order of jobs looks at, of a `Job` or of a simulated one."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def submitted_us(self) -> int: ...
+    @property
+    def estimate_us(self) -> int | None: ...
+
+
+class StaticQueue(NamedTuple):
+    """A queue in an order that time does not change, of which the top runs when it fits.
+
+    What is behind a job that does not fit waits; nothing is preempted.
+    """
+
+    order: Callable[[Queued], tuple[Any, ...]]
+    whole_nodes: bool
+
+
+def uncontested(
+    view: KeptRound, memory: dict[str, Any], *, whole_nodes: bool = False, spread: bool = False
+) -> Answer | None:
+    """Renew whatever is due, and start the one job that waits if it fits where nobody is.
+
+    None where there is something to choose: two jobs wait, or one that must take GPUs of a lease
+    that ends, or something is limited. Which comes first then makes no difference: leases keep
+    their GPUs, and the job goes where nobody is.
+    """
+    if view.is_limited:
+        return None
+    grants = []
+    due = view.due
+    if view.waiting:
+        if len(view.waiting) > 1:
+            return None
+        (job_id,) = view.waiting
+        row = view.sums.jobs[job_id]
+        free = view.free.get(row.gpu_type)
+        if free is None:
+            return None
+        place = find_place(free, row.demand, whole_nodes=whole_nodes, spread=spread)
+        if place is None:
+            return None
+        grants.append(Grant(len(due) + 1, job_id, row.tenant, row.gpu_type, place, NO_KEY))
+    renewals = [
+        Renew(
+            order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.own + lease.borrowed,
+            NO_KEY,
+        )
+        for order, lease in enumerate(due, start=1)
+    ]  # fmt: skip
+    return Answer(grants, renewals, (), memory)

@@ -1,0 +1,256 @@
+"""How the simulator runs a round: `decide_round`'s own parts, on a state that is kept.
+
+A live round builds a snapshot of everything, asks the policy, explains every job that waits and
+checks every invariant. A simulated one does the same steps by the same functions on what it keeps
+from round to round:
+
+| step of `policies.base.decide_round` | here |
+|---|---|
+| `fairness.gpu_time.advance` | the same `Sums`, unfrozen; claims catch up when looked at |
+| `Policy.decide` | the policy's own `Session`; a policy without one is asked from a snapshot |
+| `terms.settle` | the same, on limits that are told of leases as they begin and end |
+| `prices.post_prices` | the same |
+| reasons, shares, invariants | not made: nobody asks |
+
+Rounds are passed over where the policy says that its answer stays (`Session.quiet_until`): nothing
+happened, the last answer was empty, and neither prices nor memory moved with it.
+
+Churn, limits, options and timing do not matter to any of this: for every policy
+tests/simulation/test_fast_forward.py compares it with `decide_round` round by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.fairness.gpu_time import ClaimSums, Sums
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import options as parse_options
+from evenshare_core.policies.shared.admission import Admission, Limits
+from evenshare_core.policies.shared.prices import post_prices
+from evenshare_core.policies.shared.session import Session
+from evenshare_core.policies.shared.terms import Terms, settle
+from evenshare_core.simulation.lazy_accounting import LazyClaim, RoundInstants
+from evenshare_core.simulation.state import SimulationState
+
+Timer = Callable[[], float]
+
+
+class Rounds:
+    """Runs the rounds of a simulated pool; `decide_s` are the seconds of each, if timed."""
+
+    def __init__(
+        self, state: SimulationState, *, fast_forward: bool = True, timer: Timer | None = None
+    ) -> None:
+        """`fast_forward` off asks `decide_round` in every round, to prove that it is the same."""
+        self._state, self._timer = state, timer
+        self.decide_s: list[float] = []
+        policy = state.policy
+        session = policy.session(dict(state.rules.options)) if fast_forward else None
+        self._kept = None if session is None else _KeptRounds(state, session)
+
+    def run(self) -> int:
+        """Do the round of the state's instant; return how many jobs it started."""
+        began = self._timer() if self._timer is not None else 0.0
+        if self._kept is None:
+            return self._ask()
+        terms, memory, prices = self._kept.decide()
+        if self._timer is not None:
+            self.decide_s.append(self._timer() - began)
+        self._state.apply_terms(terms, memory, prices)
+        return len(terms.grants)
+
+    def _ask(self) -> int:
+        state = self._state
+        snapshot = state.snapshot()
+        began = self._timer() if self._timer is not None else 0.0
+        decision = decide_round(snapshot)
+        if self._timer is not None:
+            self.decide_s.append(self._timer() - began)
+        state.joined.clear()
+        state.apply(decision)
+        return len(decision.grants)
+
+    def pass_over(self, until_us: int) -> int:
+        """Pass over rounds of the grid before `until_us` that would change nothing; how many."""
+        return self._kept.pass_over(until_us) if self._kept is not None else 0
+
+    def close(self) -> None:
+        """Give the state its sums as of the last round; the next round begins with them."""
+        if self._kept is not None:
+            self._kept.close()
+
+
+class _KeptRounds:
+    """The sums, limits and session of a state; the `KeptRound` that its session looks at."""
+
+    def __init__(self, state: SimulationState, session: Session) -> None:
+        rules = state.rules
+        self._state, self._session = state, session
+        self._window_us = parse_options(rules.policy, dict(rules.options)).fairness_window_us
+        self._instants = RoundInstants(state.service.at_us)
+        self._sums: Sums | None = None
+        self._limits = Limits((), ())
+        self._limits_of: object = None  # the entitlements that they are of
+        self._posted: tuple[PoolPrice, ...] = ()  # by this object; the state may have others
+        self._prices_of: tuple[PoolPrice, ...] = ()
+        self._prices: dict[str, int] = {}
+        self._is_quiet = False  # whether the last round changed nothing
+        # What the session looks at; most is the state's own and moves with it.
+        self.at_us, self.lease_us, self.memory = state.at_us, rules.lease_us, state.memory
+        self.due: list[Lease] = []
+        self.is_limited = False
+        self.waiting, self.joined = state.queue, state.joined
+        self.jobs, self.leases, self.nodes = (
+            state.jobs,
+            state.leases.values(),
+            state.nodes.values(),
+        )
+        self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
+
+    # One round.
+
+    def decide(self) -> tuple[Terms, dict[str, Any], tuple[PoolPrice, ...]]:
+        """Decide the round of the state's instant; nothing of the state changes but its sums."""
+        state, occupancy = self._state, self._state.occupancy
+        self.at_us, self.memory = state.at_us, state.memory
+        self._read_limits()
+        had_changes = bool(state.changes)
+        self._advance()
+        due = self.due = state.due_leases()
+        self.is_limited = not self._limits.are_none or bool(state.priced or occupancy.overfull)
+        answer = self._session.decide(self)
+        unused = occupancy.unused(due) if self._limits.keepers else {}
+        self._settled.begin(self._prices, unused, due)
+        terms = settle(answer, self._settled, state.jobs, state.leases)
+        if len(terms.grants) < len(answer.grants):
+            for grant in answer.grants:
+                occupancy.touch(grant.placement)
+        prices = self._post(terms)
+        self._is_quiet = not (
+            had_changes
+            or terms.grants
+            or terms.renewals
+            or terms.ends
+            or prices is not state.prices
+            or answer.memory != state.memory
+        )
+        return terms, answer.memory, prices
+
+    def _advance(self) -> None:
+        """Bring the sums to this round, as `gpu_time.advance` would, without freezing them."""
+        state, instants = self._state, self._instants
+        if self._sums is None:
+            new_claim = ClaimSums if self._window_us else partial(LazyClaim, rounds=instants)
+            self._sums = Sums(state.service, state.occupancy.capacity, new_claim)
+        if state.changes:
+            last_us, apply = instants.last_us, self._sums.apply
+            for change in state.changes_in_order():
+                apply(change, max(change.at_us, last_us))
+        instants.add(self.at_us)
+        if self._window_us:
+            for claim in self._sums.claims.values():
+                claim.mark(self.at_us, self._window_us)
+
+    def _read_limits(self) -> None:
+        """Follow the state's quotas and prices."""
+        state = self._state
+        quotas = state.entitle()
+        if quotas is not self._limits_of:
+            self._limits_of = quotas
+            self._limits = Limits(quotas, state.tenants)
+            self._settled, self._picked = self._admission(), self._admission()
+        if state.prices is not self._prices_of:
+            self._prices = {row.gpu_type: row.price_micro for row in state.prices}
+            self._prices_of = state.prices
+
+    def _admission(self) -> Admission:
+        own, borrowed = self._state.occupancy.own, self._state.occupancy.borrowed
+        return Admission(self._limits, self.lease_us, own=own, borrowed=borrowed)
+
+    def _post(self, terms: Terms) -> tuple[PoolPrice, ...]:
+        """The prices of the next round; the same object where nothing moved."""
+        state, occupancy = self._state, self._state.occupancy
+        used, capacity = occupancy.held, occupancy.capacity
+        if terms.grants or terms.ends:
+            used = dict(used)
+            for grant in terms.grants:
+                gpus = grant.own + grant.borrowed
+                used[grant.gpu_type] = used.get(grant.gpu_type, 0) + gpus
+            for end in terms.ends:
+                lease = state.leases[end.lease]
+                used[lease.gpu_type] -= lease.own + lease.borrowed
+        if state.prices is self._posted:
+            for row in state.prices:
+                now = (used.get(row.gpu_type, 0), capacity.get(row.gpu_type, 0))
+                if now != (row.used, row.capacity):
+                    break
+            else:
+                return state.prices
+        self._posted = post_prices(state.prices, used, capacity)
+        return self._posted
+
+    # Between rounds.
+
+    def pass_over(self, until_us: int) -> int:
+        """See `Rounds`."""
+        state, round_us = self._state, self._state.rules.round_us
+        if not self._is_quiet or self._window_us or not state.queue:
+            return 0
+        stays_us = self._session.quiet_until(self.at_us)
+        if stays_us is not None:
+            until_us = min(until_us, stays_us)
+        count = (until_us - 1 - self.at_us) // round_us
+        if count <= 0:
+            return 0
+        self.at_us += count * round_us
+        self._instants.add(self.at_us, count)
+        state.number += count
+        return count
+
+    def close(self) -> None:
+        """See `Rounds`."""
+        if self._sums is not None:
+            self._state.service = self._sums.freeze(self._instants.last_us, self._window_us)
+            self._sums = None
+
+    # What the session looks at.
+
+    @property
+    def sums(self) -> Sums:
+        """GPU-time sums of this round."""
+        if self._sums is None:
+            raise AssertionError("a session looks at a round that has begun")
+        return self._sums
+
+    def held(self, tenant: int, gpu_type: str) -> int:
+        """GPUs of a tenant in leases, those that are due included."""
+        occupancy, key = self._state.occupancy, (tenant, gpu_type)
+        return occupancy.own.get(key, 0) + occupancy.borrowed.get(key, 0)
+
+    def quota(self, tenant: int, gpu_type: str) -> int:
+        """Its effective quota."""
+        row = self._limits.by_key.get((tenant, gpu_type))
+        return row.gpus if row is not None else 0
+
+    def count_terms(self) -> None:
+        """Let jobs know of their terms."""
+        self._state.count_terms()
+
+    def admission(self) -> Admission:
+        """The limits of this round, nothing taken; leases that are due count as free."""
+        unused = self._state.occupancy.unused(self.due) if self._limits.keepers else {}
+        self._picked.begin(self._prices, unused, self.due)
+        return self._picked
+
+    def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
+        """Where gangs of each GPU type may go at the beginning of this round."""
+        state = self._state
+        return state.occupancy.free_capacity(
+            self.due, state.leases.values(), self.at_us, spread=spread
+        )

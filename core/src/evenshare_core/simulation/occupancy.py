@@ -1,0 +1,138 @@
+"""Who holds which GPUs of a simulated pool, while leases begin and end and nodes come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.leases import Lease
+from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
+
+
+class Occupancy:
+    """GPUs by node, by GPU type and by tenant.
+
+    `gpus`: of each node, those that may be scheduled now. `free`: by type, what nobody holds.
+    `capacity` and `held` by type; `own` and `borrowed` by (tenant, type). `overfull`: nodes that
+    have fewer GPUs than leases hold there, because some were switched off.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {node.id: node for node in nodes}
+        self.gpus: dict[int, int] = {}
+        self.capacity: dict[str, int] = {}
+        self.held: dict[str, int] = {}
+        self.own: dict[tuple[int, str], int] = {}
+        self.borrowed: dict[tuple[int, str], int] = {}
+        self.overfull: set[int] = set()
+        self._load: dict[int, int] = {}
+        self._sizes: dict[str, dict[int, int]] = {}
+        for node in self._nodes.values():
+            self.gpus[node.id], self._load[node.id] = node.gpus, 0
+            self.capacity[node.gpu_type] = self.capacity.get(node.gpu_type, 0) + node.gpus
+            self._sizes.setdefault(node.gpu_type, {})[node.id] = node.gpus
+        self.free = {name: self._free(name) for name in self._sizes}
+        self._touched: set[int] = (
+            set()
+        )  # nodes on which leases began or ended since `free_capacity`
+        self._kept: dict[str, FreeCapacity] = {}  # as of then, but for types that are not there
+
+    def _free(self, gpu_type: str) -> FreeGpus:
+        sizes = self._sizes[gpu_type]
+        free = {node: max(0, gpus - self._load[node]) for node, gpus in sizes.items()}
+        return FreeGpus(free, max(sizes.values()))
+
+    def resize(self, node_id: int, gpus: int) -> None:
+        """Let a node offer so many GPUs from now on."""
+        gpu_type, before = self._nodes[node_id].gpu_type, self.gpus[node_id]
+        self.gpus[node_id] = self._sizes[gpu_type][node_id] = gpus
+        self.capacity[gpu_type] += gpus - before
+        self._note_load(node_id)
+        if max(self._sizes[gpu_type].values()) == self.free[gpu_type].size:
+            self.free[gpu_type].set(node_id, max(0, gpus - self._load[node_id]))
+        else:
+            self.free[gpu_type] = self._free(gpu_type)
+        self._kept.pop(gpu_type, None)
+
+    def take(self, lease: Lease) -> None:
+        """A lease began."""
+        self._use(lease, 1)
+
+    def give(self, lease: Lease) -> None:
+        """A lease is over."""
+        self._use(lease, -1)
+
+    def _use(self, lease: Lease, sign: int) -> None:
+        gpu_type, key, gpus = lease.gpu_type, (lease.tenant, lease.gpu_type), 0
+        free, load = self.free[gpu_type], self._load
+        for node_id, count in lease.placement:
+            gpus += count
+            load[node_id] += sign * count
+            free.set(node_id, max(0, self.gpus[node_id] - load[node_id]))
+            self._touched.add(node_id)
+            if load[node_id] > self.gpus[node_id] or self.overfull:
+                self._note_load(node_id)
+        self.held[gpu_type] = self.held.get(gpu_type, 0) + sign * gpus
+        self.own[key] = self.own.get(key, 0) + sign * lease.own
+        self.borrowed[key] = self.borrowed.get(key, 0) + sign * lease.borrowed
+
+    def _note_load(self, node_id: int) -> None:
+        if self._load[node_id] > self.gpus[node_id]:
+            self.overfull.add(node_id)
+        else:
+            self.overfull.discard(node_id)
+
+    def renew(self, old: Lease, own: int) -> None:
+        """A lease has another share of own GPUs in its new term."""
+        key, more = (old.tenant, old.gpu_type), own - old.own
+        self.own[key] += more
+        self.borrowed[key] -= more
+
+    def free_capacity(
+        self, due: Iterable[Lease], leases: Iterable[Lease], at_us: int, *, spread: bool
+    ) -> dict[str, FreeCapacity]:
+        """Return where gangs may go in a round that may take the leases in `due`.
+
+        What is kept is told of the nodes on which something happened. Those of a type whose nodes
+        changed are made anew; all are, from `leases`, while any node is overfull.
+        """
+        if self.overfull:
+            self._kept.clear()
+            return free_capacity_by_type(self._nodes_now(), leases, at_us, spread=spread)
+        for one in self._kept.values():  # free again, unless something came of it
+            self._touched.update(one.held_back)
+        fresh: dict[str, dict[int, int]] = {name: {} for name in self._sizes}
+        for node_id in self._touched:
+            gpu_type = self._nodes[node_id].gpu_type
+            fresh[gpu_type][node_id] = self.free[gpu_type].free[node_id]
+        self._touched.clear()
+        ended: dict[str, list[Placement]] = {}
+        for lease in due:
+            ended.setdefault(lease.gpu_type, []).append(lease.placement)
+            self._touched.update([node for node, _ in lease.placement])
+        for gpu_type, sizes in self._sizes.items():
+            kept = self._kept.get(gpu_type)
+            if kept is None or kept.spread != spread:
+                kept = self._kept[gpu_type] = FreeCapacity(sizes, self._load, {}, spread=spread)
+            kept.again(fresh[gpu_type], ended.get(gpu_type, ()))
+        return dict(self._kept)
+
+    def unused(self, due: Iterable[Lease]) -> dict[str, int]:
+        """GPUs by type that no lease holds but those in `due`."""
+        ended: dict[int, int] = {}
+        for lease in due:
+            for node_id, gpus in lease.placement:
+                ended[node_id] = ended.get(node_id, 0) + gpus
+        return {
+            gpu_type: sum(
+                max(0, gpus - self._load[node] + ended.get(node, 0)) for node, gpus in sizes.items()
+            )
+            for gpu_type, sizes in self._sizes.items()
+        }
+
+    def touch(self, placement: Placement) -> None:
+        """Have the ones told of nodes again: what they gave there in the round came to nothing."""
+        self._touched.update([node for node, _ in placement])
+
+    def _nodes_now(self) -> list[Node]:
+        return [Node(node.id, node.gpu_type, self.gpus[node.id]) for node in self._nodes.values()]

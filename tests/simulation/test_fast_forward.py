@@ -1,0 +1,209 @@
+"""Rounds on kept sums, limits and queues decide what `decide_round` decides from a snapshot."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.fast_forward import Rounds
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import (
+    Cluster,
+    NodeChange,
+    SimJob,
+    make_nodes,
+    quotas_by_demand,
+    synthetic,
+)
+from evenshare_core.units import SECOND_US
+
+MINUTE_US = 60 * SECOND_US
+ROUNDS = 240
+KEPT = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
+# Each is tried with some seed; {} is the default.
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "ltgf": [
+        {},
+        {"work_conserving": False, "tenant_share": "quota", "new_jobs_first": True},
+        {"fairness_window_s": 600, "reserve_after_leases": 1},
+        {"spread": True, "lease_bonus": 0.1, "new_job_bonus": 0.3, "deadline_bonus": 2.0},
+        {"reserve_after_leases": 0},
+    ],
+    "fifo": [{}, {"scope": "tenant"}, {"backfill": True, "whole_nodes": False}],
+    "sjf": [{}, {"scope": "tenant"}, {"backfill": True, "whole_nodes": False}],
+    "srtf": [{}],
+    "yarn_cs": [{}, {"oversized": False}, {"whole_nodes": True}],
+}
+
+
+def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -> list[SimJob]:
+    """Jobs that overload a small pool for hours; some gangs span nodes and some never fit."""
+    work = synthetic(seed=seed, jobs=160, tenants=4, hours=1, failed=0.1, cancelled=0.1)
+    jobs = []
+    for job in work.jobs:
+        accepted = rng.choice(((), (), tuple(types), (rng.choice(types),), ("t4",)))
+        jobs.append(
+            replace(
+                job,
+                gpus=rng.choice((job.gpus, job.gpus, job.gpus, 8, 12, 60)),
+                gpu_types=accepted,
+                weight=rng.choice((1, 1, 3)),
+                duration_us=min(job.duration_us, 40 * MINUTE_US),
+                estimate_us=rng.choice((job.estimate_us, None)),
+                deadline_us=rng.choice((None, job.submitted_us + 30 * MINUTE_US)),
+                max_price_micro=rng.choice((None, 0, 600_000)) if limited else None,
+            )
+        )
+    return jobs
+
+
+def limit(rng: random.Random, row: Entitlement) -> Entitlement:
+    """The quota with some limit on lending or borrowing."""
+    return with_fields(
+        row,
+        mode=rng.choice(tuple(Mode)),
+        borrow_limit=rng.choice((None, 2, 6)),
+        lend_limit=rng.choice((None, 1)),
+    )
+
+
+def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
+    """A pool with or without churn, limits and options, by the seed."""
+    rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded workload, not a secret
+    has_churn, is_limited = bool(seed % 2), seed % 3 == 2
+    types = ["k80", "v100"][: 1 + rng.randrange(2)]
+    nodes = tuple(
+        Node(index, types[index % len(types)], rng.choice((4, 8)))
+        for index in range(1, 5 + rng.randrange(4))
+    )
+    jobs = jobs_of(rng, seed, types, limited=is_limited)
+    quotas = tuple(
+        with_fields(row, gpus=rng.randrange(row.gpus + 2))
+        for row in quotas_by_demand(tuple(jobs), nodes)
+    )
+    if is_limited:
+        quotas = tuple(limit(rng, row) for row in quotas)
+    changes = []
+    for _ in range(30 if has_churn else 0):  # lost, halved or back, sometimes while leases hold
+        node = rng.choice(nodes)
+        gpus = rng.choice((0, node.gpus // 2, node.gpus, node.gpus))
+        changes.append(NodeChange(rng.randrange(2 * 3600) * SECOND_US, node.id, gpus))
+    speeds = {"k80": 1000, "v100": 2500} if rng.random() < 0.3 else {}
+    options = OPTIONS[policy][seed % len(OPTIONS[policy])]
+    rules = Rules(
+        policy, options, round_us=rng.choice((20, 60)) * SECOND_US,
+        lease_us=rng.choice((2, 7)) * MINUTE_US, cold_us=rng.choice((0, 20 * SECOND_US)),
+        checkpoint_us=rng.choice((0, SECOND_US)),
+    )  # fmt: skip
+    return Cluster(nodes, quotas, changes=tuple(changes), speeds=speeds), tuple(jobs), rules
+
+
+def told(state: SimulationState) -> tuple[object, ...]:
+    """All that the next round depends on, but for the sums."""
+    return (
+        state.number, state.leases, state.prices, state.memory, state.queue, state.changes,
+        state.occupancy.gpus, state.occupancy.held, state.entitle(),
+    )  # fmt: skip
+
+
+def both(policy: str, seed: int, seen: Counter[str]) -> None:
+    """Let two states go on side by side; they must be equal after each round."""
+    cluster, jobs, rules = drawn(policy, seed)
+    asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
+    ask, keep = Rounds(asked, fast_forward=False), Rounds(kept)
+    for step in range(ROUNDS):
+        at_us = step * rules.round_us
+        asked.advance(at_us)
+        kept.advance(at_us)
+        if asked.is_quiet:
+            assert kept.is_quiet
+            continue
+        assert ask.run() == keep.run()
+        assert told(kept) == told(asked)
+        seen["waits"] += bool(kept.queue)
+        seen["remembered"] += bool(kept.memory)
+        seen["held back"] += "reserved" in kept.memory
+        if step % 45 == 44:  # often enough to see the sums, seldom enough that they lag
+            keep.close()
+            assert kept.service == asked.service
+    seen.update(row.reason for row in kept.books.leases)
+    assert kept.books.sha256() == asked.books.sha256()
+
+
+class TestEachRound:
+    def test_is_tried_for_every_policy_that_keeps_queues(self) -> None:
+        assert sorted(OPTIONS) == KEPT
+
+    @pytest.mark.parametrize("policy", KEPT)
+    def test_decides_what_a_snapshot_of_everything_decides(self, policy: str) -> None:
+        seen: Counter[str] = Counter()
+        for seed in range(18 if policy == "ltgf" else 9):
+            both(policy, seed, seen)
+        reasons = {EndReason.FINISHED, EndReason.NODE_LOST, EndReason.CANCELLED}
+        assert {"waits", *(reason.value for reason in reasons)} <= set(seen), seen
+        if policy != "yarn_cs":  # it borrows for oversized gangs only
+            assert seen[EndReason.PRICE_ABOVE_MAX.value], seen
+        if policy == "ltgf":
+            assert seen["remembered"] > seen["held back"] > 0, seen
+
+
+WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.1)
+
+
+def pool(nodes: int) -> Cluster:
+    rows = make_nodes({"v100": nodes}, 8)
+    quotas = quotas_by_demand(WORK.jobs, rows)
+    # Unequal to what tenants ask, so that they borrow.
+    return Cluster(
+        rows, tuple(with_fields(row, gpus=row.gpus // (1 + row.tenant % 2)) for row in quotas)
+    )
+
+
+class TestAWholeRun:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    @pytest.mark.parametrize(("nodes", "round_s"), [(6, 10), (6, 0), (14, 10)])
+    def test_gives_the_same_books_and_sums(self, policy: str, nodes: int, round_s: int) -> None:
+        rules = Rules(
+            policy, round_us=round_s * SECOND_US, lease_us=5 * MINUTE_US, cold_us=20 * SECOND_US,
+            checkpoint_us=SECOND_US,
+        )  # fmt: skip
+        asked = simulate(pool(nodes), WORK.jobs, rules, fast_forward=False)
+        found = simulate(pool(nodes), WORK.jobs, rules)
+        assert found.books.sha256() == asked.books.sha256()
+        assert found.rounds == asked.rounds
+        assert found.books.earned == asked.books.earned
+        assert found.books.contributed() == asked.books.contributed()
+        assert found.books.earned or policy == "yarn_cs"  # it borrows for oversized gangs only
+
+    @pytest.mark.parametrize("until_us", [None, 4 * 60 * MINUTE_US + 7])
+    @pytest.mark.parametrize(("policy", "options"), [("fifo", {}), ("ltgf", {}), ("srtf", {})])
+    def test_passes_over_rounds_only_where_it_says_nothing_else(
+        self, policy: str, options: dict[str, Any], until_us: int | None
+    ) -> None:
+        rules = Rules(policy, options, round_us=10 * SECOND_US, lease_us=10**15)
+        asked = simulate(pool(2), WORK.jobs, rules, fast_forward=False, until_us=until_us)
+        instants = iter(range(10**9))
+        found = simulate(
+            pool(2), WORK.jobs, rules, until_us=until_us, timer=lambda: float(next(instants))
+        )
+        assert found.books.sha256() == asked.books.sha256()
+        assert (found.rounds, found.end_us) == (asked.rounds, asked.end_us)
+        is_timeless = policy != "ltgf"  # who is passed over changes with time
+        assert (len(found.decide_s) < found.rounds // 2) is is_timeless
+
+    def test_is_timed_without_being_another(self) -> None:
+        rules = Rules("ltgf", round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
+        ticks = iter(range(10**9))
+        timed = simulate(pool(6), WORK.jobs, rules, timer=lambda: float(next(ticks)))
+        assert timed.books.sha256() == simulate(pool(6), WORK.jobs, rules).books.sha256()
+        assert timed.decide_s == [1.0] * timed.rounds
