@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_read import body_of, options
+from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import read_clock
@@ -50,7 +51,7 @@ class PoolSet(s.Serializer[object]):
 
     name = s.CharField()
     policy = s.CharField()
-    options = s.DictField(child=s.JSONField())
+    options = PolicyOptions()
     visibility = s.ChoiceField(list(Pool.Visibility.values))
     round_s = s.IntegerField()
     lease_s = s.IntegerField()
@@ -68,7 +69,7 @@ class PoolWanted(s.Serializer[object]):
     """What shall differ; the rest stays."""
 
     policy = s.CharField(required=False)
-    options = s.DictField(child=s.JSONField(), required=False)
+    options = PolicyOptions(required=False)
     visibility = s.ChoiceField(list(Pool.Visibility.values), required=False)
     round_s = s.IntegerField(required=False, min_value=1)
     lease_s = s.IntegerField(required=False, min_value=1)

@@ -18,14 +18,9 @@ from evenshare_core.fairness.properties import (
     throughput_spread,
 )
 from evenshare_core.formulations.problems import Array, plain
-from evenshare_core.formulations.shares import (
-    BACKENDS,
-    Rule,
-    ShareError,
-    ShareProblem,
-    ShareSolution,
-    solve_shares,
-)
+from evenshare_core.formulations.shares import ShareError, ShareProblem, ShareSolution
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.sharing.base import SharingPolicy
 
 EXAMPLES = {
     "speedups": "a row per tenant, slowest GPU type first, like [[1,2],[1,5]]",
@@ -33,21 +28,12 @@ EXAMPLES = {
     "weights": "a value above 0 per tenant, like [1,2]",
     "caps": "the most GPUs of each tenant, null for no cap, like [4,null]",
 }
-ENVIRONMENTS = (Rule.COOPERATIVE.value, Rule.NONCOOPERATIVE.value)
-SWITCH = ("true", "false")
-# Policy -> option -> what it may be, the default first.
-POLICIES: dict[str, dict[str, tuple[str, ...]]] = {
-    "oef": {"environment": ENVIRONMENTS, "backend": tuple(BACKENDS)},
-    "gavel": {"time_fractions": SWITCH, "backend": tuple(BACKENDS)},
-    "max_min": {},
-    "max_efficiency": {"backend": tuple(BACKENDS)},
-}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """The problem as JSON, and the rule."""
     add = parser.add_argument
-    add("--policy", required=True, metavar="NAME", help=", ".join(POLICIES))
+    add("--policy", required=True, metavar="NAME", help=", ".join(_sharing()))
     for field in ("speedups", "capacity"):
         add(f"--{field}", required=True, metavar="JSON", help=EXAMPLES[field])
     for field in ("weights", "caps"):
@@ -59,14 +45,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: Options, out: Stream, err: Stream) -> None:
     """Solve, and print a table or one JSON object."""
     try:
-        chosen = _options(options["policy"], options["option"])
+        policy = _policy(options["policy"])
+        chosen = _options(policy, options["option"])
         problem = _problem(options)
-        if chosen.get("time_fractions") == "true":
-            # Gavel's own constraint: one GPU at a time.
-            ones = np.minimum(problem.cap, 1.0)
-            problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
-        rule = chosen.get("environment") or str(options["policy"])
-        solution = solve_shares(problem, rule, chosen.get("backend", "fast"))
+        solution = policy.share(problem, chosen)
     except ShareError as error:
         hint = EXAMPLES.get(error.field)
         raise CliError(f"{error}; give {hint}" if hint else str(error)) from error
@@ -129,16 +111,26 @@ def _limits(problem: ShareProblem) -> Array | None:
     return None if np.isinf(problem.cap).all() else problem.cap
 
 
-def _options(policy: str, given: list[str]) -> dict[str, str]:
-    if policy not in POLICIES:
-        raise ShareError("policy", f"{policy!r} is none of {', '.join(POLICIES)}")
-    known = POLICIES[policy]
+def _sharing() -> dict[str, SharingPolicy]:
+    """The policies that share GPU types by a program, by name."""
+    return {name: one for name, one in POLICIES.items() if isinstance(one, SharingPolicy)}
+
+
+def _policy(name: str) -> SharingPolicy:
+    known = _sharing()
+    if name not in known:
+        raise ShareError("policy", f"{name!r} is none of {', '.join(known)}")
+    return known[name]
+
+
+def _options(policy: SharingPolicy, given: list[str]) -> dict[str, str]:
+    known = policy.share_options
     chosen = {key: values[0] for key, values in known.items()}
     for text in given:
         key, _, value = text.partition("=")
         if key not in known:
             known_options = f"known are {', '.join(known)}" if known else "it has none"
-            raise ShareError("option", f"{policy} has no option {key!r}; {known_options}")
+            raise ShareError("option", f"{policy.name} has no option {key!r}; {known_options}")
         if value not in known[key]:
             values = ", ".join(known[key])
             raise ShareError("option", f"{key} is one of {values}, not {value!r}; give {key}=VALUE")

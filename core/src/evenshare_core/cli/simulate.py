@@ -13,6 +13,7 @@ from pathlib import Path
 
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.cli.inputs import InputError, rules_of, scenario_of
+from evenshare_core.cli.policy_help import add_policy_help
 from evenshare_core.formulations.problems import ShareError
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.figures import figures_of
@@ -45,12 +46,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
     add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
     add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
-    add("--option", action="append", default=[], metavar="P.KEY=VALUE")
+    add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="see below")
     add("--seed", type=int, default=0)
     add("--floor", action="store_true", help="add the infinite cluster")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     add("--jobs-out", metavar="DIR", help="write one CSV of jobs per policy")
     add("--report", metavar="FILE", help="write one HTML page with figures")
+    add_policy_help(parser)
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:

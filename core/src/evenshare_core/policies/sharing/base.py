@@ -23,6 +23,7 @@ Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -32,7 +33,13 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision, Ideal, Skip
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.formulations.shares import Rule
+from evenshare_core.formulations.shares import (
+    BACKENDS,
+    Rule,
+    ShareProblem,
+    ShareSolution,
+    solve_shares,
+)
 from evenshare_core.placement.rounding import Want, round_shares
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.options import Options, parse_options
@@ -104,12 +111,28 @@ class SharingPolicy(Policy):
             LEFTOVER: "Others could not use these GPUs; it is next in line for what is left.",
         }
     )
+    # What `shares`, which knows no jobs, lets one choose: the values, the default first.
+    share_options: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(BACKENDS)})
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
     options_type: type[SharingOptions] = SharingOptions
 
     @abstractmethod
     def rule(self, options: SharingOptions) -> Rule:
         """The program whose optimum is shared."""
+
+    def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
+        """Solve a problem apart from any round; `chosen` of `share_options`.
+
+        Raises:
+            ShareError: the problem is not one.
+        """
+        known = {
+            key: value
+            for key, value in chosen.items()
+            if key in self.options_type.__struct_fields__
+        }
+        options = parse_options(self.options_type, known)
+        return solve_shares(problem, self.rule(options), options.backend)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""

@@ -8,8 +8,13 @@ sharing policy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import Rule
+from evenshare_core.formulations.shares import Rule, ShareProblem, ShareSolution
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
@@ -20,6 +25,17 @@ class Gavel(SharingPolicy):
     title = "Gavel"
     promise = "The tenant that gains least over an equal split gains as much as possible."
     promised = frozenset({Property.SHARING_INCENTIVE})
+
+    share_options = MappingProxyType(
+        {"time_fractions": ("true", "false"), **SharingPolicy.share_options}
+    )
+
+    def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
+        """Solve a problem; with time fractions, as published, nobody has more than 1 GPU."""
+        if chosen.get("time_fractions") == "true":
+            ones = np.minimum(problem.cap, 1.0)
+            problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
+        return super().share(problem, chosen)
 
     def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""

@@ -6,6 +6,8 @@ to the others.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.shares import Rule
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
@@ -18,6 +20,8 @@ class MaxMin(SharingPolicy):
     title = "Max-min"
     promise = "Each tenant gets its part of every GPU type."
     promised = frozenset({Property.SHARING_INCENTIVE})
+
+    share_options = MappingProxyType({})
 
     def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""

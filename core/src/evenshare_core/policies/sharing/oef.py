@@ -27,6 +27,7 @@ Departures, each with its test:
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -61,6 +62,12 @@ class Oef(SharingPolicy):
     title = "Optimal efficiency with fairness"
     promise = "Tenants trade GPU types so that all gain, and nobody would rather have another's."
     options_type = OefOptions
+    share_options = MappingProxyType(
+        {
+            "environment": (Rule.COOPERATIVE.value, Rule.NONCOOPERATIVE.value),
+            **SharingPolicy.share_options,
+        }
+    )
 
     def rule(self, options: SharingOptions) -> Rule:
         """The program whose optimum is shared."""

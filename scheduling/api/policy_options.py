@@ -1,0 +1,43 @@
+"""How the API's description shows a policy's options: one schema per policy, made of its fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import Direction
+from rest_framework import serializers as s
+
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.registry import POLICIES
+
+
+class PolicyOptions(s.DictField):
+    """Options by name; which there are depends on the policy."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(child=s.JSONField(), **options)
+
+
+class PolicyOptionsSchema(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # untyped base
+    """Describes the field by the policies that there are when the description is asked for."""
+
+    target_class = PolicyOptions
+
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> Any:  # noqa: ARG002 - its signature
+        """One schema for each policy."""
+        return {"anyOf": [_schema(policy) for _, policy in sorted(POLICIES.items())]}
+
+
+def _schema(policy: Policy) -> dict[str, Any]:
+    whole = msgspec.json.schema(policy.options_type)
+    fields = whole["$defs"][policy.options_type.__name__]["properties"]
+    return {
+        "title": policy.name,
+        "description": policy.promise,
+        "type": "object",
+        "properties": fields,
+        "additionalProperties": False,
+    }

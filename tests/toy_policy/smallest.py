@@ -1,0 +1,67 @@
+"""Smallest first: whoever needs the fewest GPUs. The smallest policy that is whole.
+
+Source: none.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
+from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy
+
+
+class SmallestOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of the toy, one of each kind."""
+
+    backfill: Annotated[bool, Meta(description="Whoever fits goes on past one that does not.")] = (
+        True
+    )
+    order: Annotated[
+        Literal["smallest", "largest"], Meta(description="Which end of the sizes is served first.")
+    ] = "smallest"
+    step_gpus: Annotated[
+        int, Meta(ge=1, le=64, description="Sizes within one step count as the same.")
+    ] = 1
+    scale: Annotated[float, Meta(ge=0.5, le=2, description="What sizes are multiplied with.")] = 1.0
+
+
+class Smallest(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "smallest"
+    version = "7"
+    title = "Smallest first"
+    promise = "A small job never waits for a large one."
+    order_text = "Whoever needs the fewest GPUs goes first, says the toy."
+    options_type = SmallestOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(SmallestOptions, snapshot.options)
+        sign = 1 if options.order == "smallest" else -1
+
+        def size(one: Candidate) -> tuple[Any, ...]:
+            steps = int(one.job.gpus * options.scale) // options.step_gpus
+            return (sign * steps, *by_arrival(one))
+
+        rule = Rule(order=size, queue=lambda one: (0, one.gpu_type), strict=not options.backfill)
+        return decide_in_order(snapshot, rule)
+
+    def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
+        """Return what it promises: with backfill, that no GPU idles which somebody could use."""
+        found = super().promises(options, measured)
+        assert isinstance(options, SmallestOptions)
+        return found | {Property.PARETO} if options.backfill else found
+
+
+POLICY = Smallest()
