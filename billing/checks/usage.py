@@ -10,7 +10,7 @@ from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.selectors.events import EventGapError, read_events
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
 from evenshare_core.money.revenue import ClosedTerm, Sweep, split_charge
 from scheduling.models import Pool
 
@@ -208,7 +208,7 @@ def reserved_covers_open_terms() -> CheckReport:
         cursor = cursors.get(pool) or MeterCursor(pool_id=pool)
         for tenant, book, gpus, price, starts_at, expires_at in _open_terms(cursor):
             held_us = to_us(expires_at) - to_us(starts_at)
-            due[tenant, book] += charge_micro(gpus, to_micro(price), held_us)
+            due[tenant, book] += worst_case_micro(gpus, to_micro(price), held_us)
     for tenant, book, amount in rows(
         """
         SELECT line.tenant_id, book.slug, sum(line.amount)

@@ -10,7 +10,7 @@ from django.db import connection
 from billing.ledger import Posting
 from billing.models import Book
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.money.revenue import ClosedTerm
 from scheduling.models import LeaseTerm
 
@@ -29,7 +29,7 @@ def replace_reserved(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> N
     for lease, number, gpus, price, starts_at, expires_at in rows:
         if (lease, number) in priced:
             tenant, amount = priced[lease, number]
-            worst = charge_micro(gpus, to_micro(price), to_us(expires_at) - to_us(starts_at))
+            worst = worst_case_micro(gpus, to_micro(price), to_us(expires_at) - to_us(starts_at))
             change[tenant] += amount - worst
     _change_reserved(book, change)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from billing.selectors.accounts import AccountSummary
 from evenshare_core.domain.entitlements import Mode
+from evenshare_core.fairness.rho import rho_of
 from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
 from portal.charts.figures import (
     apportion,
@@ -198,7 +199,7 @@ def _deserve(board: Board, label: str) -> Stat:
     claims = board.last.claims if board.last else ()
     received = sum(row.received_gpu_s for row in claims)
     deserved = sum(row.deserved_gpu_s for row in claims)
-    rho = received / deserved if deserved else None
+    rho = rho_of(received, deserved)
     lines: tuple[Addend, ...] = (
         Addend("received", f"{gpu_hours(received)} GPU-h"),
         Addend("deserved", f"{gpu_hours(deserved)} GPU-h"),

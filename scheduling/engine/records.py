@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Share
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.money.fixed_point import to_text
@@ -19,9 +20,7 @@ def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
     The second figure is null where all idle quota may be lent.
     """
-    capacity: dict[str, int] = {}
-    for node in snapshot.nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    capacity = capacity_by_type(snapshot.nodes)
     rows: dict[str, dict[str, Any]] = {
         gpu_type: {"capacity": capacity[gpu_type], "quotas": {}} for gpu_type in sorted(capacity)
     }

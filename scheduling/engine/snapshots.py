@@ -10,7 +10,7 @@ import msgspec
 from django.db import connection
 from django.db.models import Q
 
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.jobs import Job
@@ -235,9 +235,7 @@ def _entitlements(
         .select_related("gpu_type")
         .order_by("tenant_id", "gpu_type__name")
     )
-    capacity: dict[str, int] = {}
-    for node in nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    capacity = capacity_by_type(nodes)
     known = {(claim.tenant, claim.gpu_type): claim.quota for claim in service.claims}
     edges = {to_us(quota.valid_from) for quota in quotas}
     edges |= {to_us(quota.valid_until) for quota in quotas if quota.valid_until is not None}

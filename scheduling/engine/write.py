@@ -17,7 +17,7 @@ from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_text
+from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_micro
 from scheduling.engine.bulk import copy_rows
 from scheduling.engine.events import EventLog
 from scheduling.models import Intent, LeaseEvent, PoolFence
@@ -58,7 +58,7 @@ class RoundWrite:
 
     def reserve(self, item: Grant | Renew) -> None:
         """Set aside the term's worst case from its tenant's budget."""
-        worst = charge_micro(item.borrowed, item.price_micro, self.plan.snapshot.lease_us)
+        worst = worst_case_micro(item.borrowed, item.price_micro, self.plan.snapshot.lease_us)
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db import connection
 
+from evenshare_core.fairness.rho import rho_of
 from scheduling.models import Pool, PoolClock
 
 _FACTS = """
@@ -126,9 +127,7 @@ class PoolSoFar:
     @property
     def least_rho(self) -> float | None:
         """rho of the tenant that is furthest behind; None while nobody deserved anything."""
-        if not self.least_deserved_gpu_s or self.least_received_gpu_s is None:
-            return None
-        return self.least_received_gpu_s / self.least_deserved_gpu_s
+        return rho_of(self.least_received_gpu_s or 0.0, self.least_deserved_gpu_s or 0.0)
 
 
 _SO_FAR = """

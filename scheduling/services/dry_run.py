@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
+from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
@@ -17,7 +19,7 @@ from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 NOTE = "feasibility, not a reservation"
-ZERO, CREDIT, HOUR_S = Decimal("0.000000"), Decimal("0.000001"), 3600
+ZERO = Decimal("0.000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ def _refused(
         }
     if spec.max_price is not None and choice.price > spec.max_price:
         return Reason.PRICE_ABOVE_MAX, {"price": choice.price, "max_price": spec.max_price}
-    term = (choice.price * borrowed * spec.pool.lease_s / HOUR_S).quantize(CREDIT, ROUND_CEILING)
+    lease_us = spec.pool.lease_s * SECOND_US
+    term = to_credits(worst_case_micro(borrowed, to_micro(choice.price), lease_us))
     if credit is not None and term > credit:
         return Reason.BUDGET, {"needed": term, "spendable": credit}
     return None

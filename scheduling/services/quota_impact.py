@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Share
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import to_us
@@ -107,9 +108,7 @@ def with_quotas(
     They hold from `since_us` on, at the latest from the round: then what is deserved counts them
     exactly as the round itself will.
     """
-    capacity: dict[str, int] = {}
-    for node in snapshot.nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    capacity = capacity_by_type(snapshot.nodes)
     by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}
     for (tenant, gpu_type), terms in sorted(nominal.items()):
         if terms is not None:

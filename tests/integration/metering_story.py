@@ -11,7 +11,7 @@ from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
 from billing.selectors.events import read_events
 from evenshare_core.domain.instants import from_us
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
 from evenshare_core.money.revenue import Sweep, split_charge
 from scheduling.models import (
     GpuType,
@@ -209,7 +209,7 @@ class Story:
         )
         term.refresh_from_db()
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
-        worst = charge_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
+        worst = worst_case_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
         budget.reserved += to_credits(worst)
         budget.save()
         self._event(kind, minute, self._figures(lease), lease)

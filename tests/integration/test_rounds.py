@@ -14,7 +14,9 @@ from evenshare_core.domain.decision import Decision, End, Grant, Key
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import Service, Snapshot
 from evenshare_core.domain.values import decode
+from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
@@ -171,6 +173,19 @@ class TestARound:
         )
         assert reserved["main"] > 0
         assert reserved["other"] == 0
+
+    def test_reserves_no_less_than_admission_promised(self) -> None:
+        """Half to even would reserve less than the term may cost, and than admission asked for."""
+        lab = cluster({"a": 4, "b": 4}, lease_s=11)
+        lab.submit("a", 4, 1000)
+        lab.round()
+        lab.submit("a", 2, 1000)
+        lab.round(after_s=10)
+        term = LeaseTerm.objects.get(borrowed__gt=0)
+        price_micro = to_micro(term.price)
+        worst = worst_case_micro(term.borrowed, price_micro, lab.pool.lease_s * SECOND_US)
+        assert worst > charge_micro(term.borrowed, price_micro, lab.pool.lease_s * SECOND_US)
+        assert Budget.objects.get(tenant=lab.tenants["a"]).reserved == to_credits(worst)
 
     def test_does_not_wait_for_those_who_only_refer_to_its_jobs(self) -> None:
         lab = cluster({"a": 8})

@@ -30,6 +30,7 @@ def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(id_, file, old, new, tests, database=True)
 
 
+MONEY = "core/src/evenshare_core/money/fixed_point.py"
 GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
 LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
 ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
@@ -123,9 +124,9 @@ MUTANTS = (
     ),
     pure(
         "the_worst_case_is_rounded_down",
-        ADMISSION,
-        "return -(-borrowed * price_micro * lease_us // HOUR_US)",
-        "return borrowed * price_micro * lease_us // HOUR_US",
+        MONEY,
+        "return -(-gpus * price_micro * lease_us // HOUR_US)",
+        "return gpus * price_micro * lease_us // HOUR_US",
         ADMISSION_TESTS,
     ),
     pure(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
-from evenshare_core.policies.shared.admission import Admission, term_cost_micro
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.units import HOUR_US
 from tests.unit.core.snapshots import job, snapshot
 
 
 class TestTheWorstCaseOfATerm:
     def test_is_rounded_up(self) -> None:
-        assert term_cost_micro(1, 1, 1) == 1
-        assert term_cost_micro(2, 3, HOUR_US // 4 + 1) == 2
-        assert term_cost_micro(2, 3, HOUR_US) == 6
+        assert worst_case_micro(1, 1, 1) == 1
+        assert worst_case_micro(2, 3, HOUR_US // 4 + 1) == 2
+        assert worst_case_micro(2, 3, HOUR_US) == 6
 
 
 class TestAdmission:

@@ -17,6 +17,7 @@ from evenshare_core.money.fixed_point import (
     round_half_even,
     to_credits,
     to_micro,
+    worst_case_micro,
 )
 from evenshare_core.units import HOUR_US
 
@@ -91,6 +92,17 @@ class TestCharge:
     @given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))
     def test_rounds_as_decimals_do(self, numerator: int, denominator: int) -> None:
         assert round_half_even(numerator, denominator) == round(Fraction(numerator, denominator))
+
+
+class TestTheWorstCaseOfATerm:
+    @given(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12), st.floats(0, 1))
+    def test_is_never_below_what_any_part_of_it_costs(
+        self, gpus: int, price_micro: int, lease_us: int, part: float
+    ) -> None:
+        worst = worst_case_micro(gpus, price_micro, lease_us)
+        held_us = min(lease_us, int(lease_us * part))
+        assert charge_micro(gpus, price_micro, held_us) <= worst
+        assert worst - 1 < Fraction(gpus * price_micro * lease_us, HOUR_US) <= worst
 
 
 class TestLargestRemainder:

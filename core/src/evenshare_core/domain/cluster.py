@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from evenshare_core.domain.values import Value
 
 
@@ -18,6 +20,14 @@ class Node(Value, frozen=True, array_like=True):
 
 # Which GPUs a job holds: (node id, GPUs there), sorted by node id, every count > 0.
 Placement = tuple[tuple[int, int], ...]
+
+
+def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return the GPUs that may be scheduled now, by type; a type whose nodes are lost has 0."""
+    capacity: dict[str, int] = {}
+    for node in nodes:
+        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    return capacity
 
 
 def placement_gpus(placement: Placement) -> int:

@@ -16,7 +16,7 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
-from evenshare_core.units import HOUR_US
+from evenshare_core.money.fixed_point import worst_case_micro
 
 Term = Grant | Renew
 
@@ -206,8 +206,8 @@ def _limits(facts: _Facts) -> Iterator[str]:
             continue
         borrowers.add((term.tenant, term.gpu_type))
         borrowed[term.tenant, term.gpu_type] += term.borrowed
-        micro_us = term.borrowed * term.price_micro * facts.snapshot.lease_us
-        costs[term.tenant] += -(-micro_us // HOUR_US)
+        lease_us = facts.snapshot.lease_us
+        costs[term.tenant] += worst_case_micro(term.borrowed, term.price_micro, lease_us)
         job = facts.jobs.get(term.job)
         if job and job.max_price_micro is not None and term.price_micro > job.max_price_micro:
             yield f"job {job.id} borrows at {term.price_micro}, at most {job.max_price_micro}"

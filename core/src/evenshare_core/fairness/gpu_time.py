@@ -35,6 +35,7 @@ from evenshare_core.domain.snapshot import (
     JobService,
     Service,
 )
+from evenshare_core.fairness.rho import rho_of
 
 ClaimKey = tuple[int, str]
 
@@ -107,9 +108,9 @@ class ClaimSums:
             job_share = share * weight * span_us // self.weights  # (13)
             row[1] += min(demand * span_us, job_share)  # (14)
 
-    def rho(self) -> float:
-        """(12) as far as `since_us`; 0 while undefined (it has no claim yet)."""
-        return self.alloc_gpu_us / self.fair_gpu_us if self.fair_gpu_us else 0.0
+    def rho(self) -> float | None:
+        """(12) as far as `since_us`; None while nothing was deserved."""
+        return rho_of(self.alloc_gpu_us, self.fair_gpu_us)
 
     def mark(self, at_us: int, window_us: int) -> None:
         """Bring it to a round, and keep the marks at which the fairness window may begin.
@@ -227,7 +228,8 @@ class Sums:
             if claim is None:
                 return False, 0.0, gpu_type
             claim.advance(at_us)
-            return claim.demand + change.gpus > claim.quota, claim.rho(), gpu_type
+            # A claim on which nothing was deserved yet comes with those that received nothing.
+            return claim.demand + change.gpus > claim.quota, claim.rho() or 0.0, gpu_type
 
         return min(candidates, key=key)
 
@@ -323,7 +325,7 @@ def windowed(
 def claim_rho(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> float | None:
     """rho_j, eq. (12); None while FairTime is 0. `at_us` >= `claim.since_us`."""
     alloc, fair = windowed(claim, at_us, by_quota=by_quota)
-    return alloc / fair if fair else None
+    return rho_of(alloc, fair)
 
 
 def job_received(job: JobService, at_us: int) -> int:
@@ -373,4 +375,4 @@ class ServiceView:
         """
         fair = self.job_deserved(job_id, at_us)
         instant_us = self.service.at_us if at_us is None else at_us
-        return job_received(self.jobs[job_id], instant_us) / fair if fair else None
+        return rho_of(job_received(self.jobs[job_id], instant_us), fair)

@@ -76,6 +76,15 @@ def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
     return round_half_even(gpus * price_micro * held_us, HOUR_US)
 
 
+def worst_case_micro(gpus: int, price_micro: int, lease_us: int) -> int:
+    """Return the most that a term may cost: `gpus` for the whole lease, rounded up.
+
+    What admission asks for, what a round reserves and what a page promises: never less than
+    `charge_micro` of any part of the lease.
+    """
+    return -(-gpus * price_micro * lease_us // HOUR_US)
+
+
 def round_half_even(numerator: int, denominator: int) -> int:
     """Return numerator / denominator as the nearest int, ties to the even one."""
     quotient, rest = divmod(numerator, denominator)

@@ -16,6 +16,7 @@ from functools import partial
 
 import msgspec
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
@@ -23,6 +24,7 @@ from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
 from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
+from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
 from evenshare_core.policies.shared.admission import Admission
@@ -47,7 +49,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         snapshot.service,
         snapshot.changes,
         snapshot.at_us,
-        capacity=_capacity(snapshot),
+        capacity=capacity_by_type(snapshot.nodes),
         window_us=options.fairness_window_us,
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
@@ -94,14 +96,6 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     options = registry.options(snapshot.policy, snapshot.options)
     properties = registry.policy(snapshot.policy).promises(options, measured)
     return Promises(properties, options.deserves_quota)
-
-
-def _capacity(snapshot: Snapshot) -> dict[str, int]:
-    """GPUs that may be scheduled now, per type."""
-    capacity: dict[str, int] = {}
-    for node in snapshot.nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
-    return capacity
 
 
 class _Use:
@@ -155,15 +149,11 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
                 borrowed=use.borrowed,
                 alloc_gpu_us=alloc,
                 fair_gpu_us=fair,
-                rho_before=_rho(alloc, fair),
-                rho_after=_rho(alloc_after, fair_after),
+                rho_before=rho_of(alloc, fair),
+                rho_after=rho_of(alloc_after, fair_after),
             )
         )
     return tuple(shares)
-
-
-def _rho(alloc: int, fair: int) -> float | None:
-    return alloc / fair if fair else None
 
 
 def _prices(snapshot: Snapshot, decision: Decision) -> tuple[PoolPrice, ...]:
@@ -171,4 +161,4 @@ def _prices(snapshot: Snapshot, decision: Decision) -> tuple[PoolPrice, ...]:
     used: dict[str, int] = {}
     for (_, gpu_type), use in _uses(snapshot, decision).items():
         used[gpu_type] = used.get(gpu_type, 0) + use.own + use.borrowed
-    return post_prices(snapshot.prices, used, _capacity(snapshot))
+    return post_prices(snapshot.prices, used, capacity_by_type(snapshot.nodes))

@@ -29,6 +29,7 @@ from heapq import heappop, heappush
 from statistics import fmean
 
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.fairness.rho import rho_of
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -205,7 +206,7 @@ def _job_rows(
                 row.end_us / SECOND_US,
                 (jct_us - held.get(row.job, 0)) / SECOND_US,
                 jct_us / job.duration_us,
-                job.gpus * job.duration_us / fair if fair else None,
+                rho_of(job.gpus * job.duration_us, fair),
             )
         )
     return rows

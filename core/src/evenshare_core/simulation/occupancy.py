@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
 
@@ -20,7 +20,7 @@ class Occupancy:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.id: node for node in nodes}
         self.gpus: dict[int, int] = {}
-        self.capacity: dict[str, int] = {}
+        self.capacity = capacity_by_type(self._nodes.values())
         self.held: dict[str, int] = {}
         self.own: dict[tuple[int, str], int] = {}
         self.borrowed: dict[tuple[int, str], int] = {}
@@ -29,7 +29,6 @@ class Occupancy:
         self._sizes: dict[str, dict[int, int]] = {}
         for node in self._nodes.values():
             self.gpus[node.id], self._load[node.id] = node.gpus, 0
-            self.capacity[node.gpu_type] = self.capacity.get(node.gpu_type, 0) + node.gpus
             self._sizes.setdefault(node.gpu_type, {})[node.id] = node.gpus
         self.free = {name: self._free(name) for name in self._sizes}
         self._touched: set[int] = (

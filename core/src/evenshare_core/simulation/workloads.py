@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
@@ -184,9 +184,7 @@ def quotas_by_demand(jobs: Sequence[SimJob], nodes: Sequence[Node]) -> tuple[Ent
     for job in jobs:
         asked[job.tenant] = asked.get(job.tenant, 0) + job.gpus
     tenants = sorted(asked)
-    capacity: dict[str, int] = {}
-    for node in nodes:
-        capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
+    capacity = capacity_by_type(nodes)
     rows = []
     for gpu_type, gpus in sorted(capacity.items()):
         parts = largest_remainder(gpus, [asked[tenant] for tenant in tenants])

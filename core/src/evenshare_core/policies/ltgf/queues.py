@@ -12,6 +12,7 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, JobService, Snapshot
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received, windowed
+from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.units import SECOND_US
@@ -44,7 +45,7 @@ class Claim:
 
     def rho(self) -> float | None:
         """(12); None while nothing was deserved."""
-        return self.alloc / self.fair if self.fair else None
+        return rho_of(self.alloc, self.fair)
 
     def rank(self) -> tuple[float, float]:
         """Least first. While rho is undefined: 0 before any GPU-time, then last by quota."""
@@ -65,7 +66,7 @@ class Claim:
             self._sums.advance(at_us)
             self.classes, self._sums = self._sums.classes, None
         fair = self.classes[row.demand, row.weight][1] - row.baseline_gpu_us
-        return job_received(row, at_us) / fair if fair else None
+        return rho_of(job_received(row, at_us), fair)
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
         """Algorithm 2, line 3, of a job that ran: minus its reward; GPU-time while undefined."""

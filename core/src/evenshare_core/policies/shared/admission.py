@@ -19,13 +19,7 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.units import HOUR_US
-
-
-def term_cost_micro(borrowed: int, price_micro: int, lease_us: int) -> int:
-    """Worst case of a term: borrowed GPUs x price per GPU-hour x lease, rounded up."""
-    return -(-borrowed * price_micro * lease_us // HOUR_US)
-
+from evenshare_core.money.fixed_point import worst_case_micro
 
 Claim = tuple[int, str]  # (tenant, GPU type)
 
@@ -188,7 +182,7 @@ class Admission:
             )
         spendable = self._spendable.get(job.tenant)
         if spendable is not None:
-            cost = term_cost_micro(borrowed, price, self._lease_us)
+            cost = worst_case_micro(borrowed, price, self._lease_us)
             if cost > spendable:
                 return Refusal(Reason.BUDGET, needed_micro=cost, spendable_micro=spendable)
         return None
@@ -207,7 +201,7 @@ class Admission:
             self._kept[gpu_type] += account.keep()
         if borrowed and tenant in self._spendable:
             price = self._prices.get(gpu_type, 0)
-            self._spendable[tenant] -= term_cost_micro(borrowed, price, self._lease_us)
+            self._spendable[tenant] -= worst_case_micro(borrowed, price, self._lease_us)
         return own, borrowed
 
 

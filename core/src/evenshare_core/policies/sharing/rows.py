@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Solve
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -131,9 +132,7 @@ def table(snapshot: Snapshot, *, by_starvation: bool) -> tuple[list[Column], lis
 
 
 def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> list[Column]:
-    gpus: dict[str, int] = {}
-    for node in snapshot.nodes:
-        gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
+    gpus = capacity_by_type(snapshot.nodes)
     told: dict[str, list[int]] = {}
     for profile in profiles:
         for gpu_type, speed in profile.speedups:
