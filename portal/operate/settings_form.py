@@ -9,7 +9,7 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from portal.site.forms import Field, text, whole
 from scheduling.models import Pool
-from scheduling.services.operate import LENGTHS
+from scheduling.services.pools import LENGTHS
 
 OPTION = "option-"
 LABELS = {

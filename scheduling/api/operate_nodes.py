@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from scheduling.api.operate_read import body_of
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
 from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
-from scheduling.services.operate_nodes import (
+from scheduling.services.nodes import (
     GPUS_MAX,
     add_node,
     add_window,
@@ -161,44 +161,45 @@ class NodeOne(NodeEdit):
             return answer(None, _nodes_tag(node_statuses(pool.pk, now)), 204)
 
 
-class NodeDrain(NodeEdit):
+SWITCH: dict[str, Any] = {
+    "request": OperateReason,
+    "responses": {200: OperateNodeRow},
+    "parameters": [IF_MATCH],
+}
+
+
+class NodeSwitch(NodeEdit):
+    """A node that takes leases, or takes none."""
+
+    def switch(
+        self, request: Request, name: str, node: str, change: Callable[..., object]
+    ) -> Response:
+        """Make the change, with the reason that is given for it."""
+        body, errors = body_of(request.data, ("reason",))
+        reason = words(body, "reason", errors)
+        errors.raise_any()
+        with self.edited(name) as (pool, now):
+            self.require_node(pool, node, now)
+            change(actor=self.actor, pool=pool, name=node, reason=reason)
+            return _one(pool, node, now)
+
+
+class NodeDrain(NodeSwitch):
     """No new lease."""
 
-    @extend_schema(
-        operation_id="operate_node_drain",
-        request=OperateReason,
-        responses={200: OperateNodeRow},
-        parameters=[IF_MATCH],
-    )
+    @extend_schema(operation_id="operate_node_drain", **SWITCH)
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let no new lease onto a node; those that are there end at their expiry."""
-        body, errors = body_of(request.data, ("reason",))
-        reason = words(body, "reason", errors)
-        errors.raise_any()
-        with self.edited(name) as (pool, now):
-            self.require_node(pool, node, now)
-            drain_node(actor=self.actor, pool=pool, name=node, reason=reason)
-            return _one(pool, node, now)
+        return self.switch(request, name, node, drain_node)
 
 
-class NodeResume(NodeEdit):
+class NodeResume(NodeSwitch):
     """Leases again."""
 
-    @extend_schema(
-        operation_id="operate_node_resume",
-        request=OperateReason,
-        responses={200: OperateNodeRow},
-        parameters=[IF_MATCH],
-    )
+    @extend_schema(operation_id="operate_node_resume", **SWITCH)
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let leases onto a node again, from the next round on."""
-        body, errors = body_of(request.data, ("reason",))
-        reason = words(body, "reason", errors)
-        errors.raise_any()
-        with self.edited(name) as (pool, now):
-            self.require_node(pool, node, now)
-            resume_node(actor=self.actor, pool=pool, name=node, reason=reason)
-            return _one(pool, node, now)
+        return self.switch(request, name, node, resume_node)
 
 
 class WindowList(PoolView):

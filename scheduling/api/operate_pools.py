@@ -18,8 +18,7 @@ from scheduling.api.schemas import Credits
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
-from scheduling.services.operate import LENGTHS, SCALE_MAX, set_pool_clock
-from scheduling.services.operate_patch import PoolPatch, patch_pool
+from scheduling.services.pools import LENGTHS, SCALE_MAX, PoolPatch, patch_pool, set_pool_clock
 from tenants.api.operate import IF_MATCH, answer, etag_of
 from tenants.api.problems import not_there
 from tenants.api.times import time_text

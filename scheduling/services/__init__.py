@@ -1,7 +1,7 @@
 """What users do with jobs: submit, ask whether it would run, cancel. Each is one transaction."""
 
-from scheduling.services.cancel import cancel_job
 from scheduling.services.dry_run import DryRun, dry_run_job
+from scheduling.services.jobs import cancel_job
 from scheduling.services.spec import JobSpec, read_spec
 from scheduling.services.submit import (
     BULK_MAX,

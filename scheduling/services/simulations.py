@@ -18,7 +18,7 @@ from django.db import transaction
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
-from scheduling.services.operate import complete_options
+from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.operator_transaction import operation

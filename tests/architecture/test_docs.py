@@ -72,6 +72,10 @@ class TestLinks:
         linked = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
         assert linked == {path.name for path in folder.glob("[0-9]*.md")}
 
+    def test_number_every_decision_record_once(self) -> None:
+        numbers = [path.name[:4] for path in files() if name_of(path).startswith("docs/adr/")]
+        assert len(numbers) == len(set(numbers))
+
 
 def anchors(path: Path) -> set[str]:
     headings = re.findall(r"(?m)^#+ (.+)$", path.read_text(encoding="utf-8"))

@@ -10,10 +10,8 @@ from django.core.management import call_command
 from .sources import ROOT, files, name_of, python_files, tree
 
 LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "uv")]
-LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
 CLIMB = re.compile(r"(?<![\w./*])(?:\.\./)+[\w-]+")
 TEXTS = {"", ".md", ".py", ".toml", ".yml", ".html", ".css", ".in"}
-MAKE_TARGET = re.compile(r"`make ([a-z]+)")
 SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
 
 
@@ -93,31 +91,3 @@ class TestTheCheckout:
             if not (path.parent / climb).resolve().is_relative_to(ROOT)
         ]
         assert outside == []
-
-
-class TestTheDocuments:
-    def test_link_only_to_what_is_there(self) -> None:
-        broken = [
-            f"{name_of(path)} -> {target}"
-            for path in files()
-            if path.suffix == ".md"
-            for target in LINK.findall(path.read_text())
-            if not (path.parent / target).exists()
-        ]
-        assert broken == []
-
-    def test_name_only_make_targets_that_exist(self) -> None:
-        targets = set(re.findall(r"(?m)^([a-z ]+):", (ROOT / "Makefile").read_text()))
-        known = {word for target in targets for word in target.split()}
-        unknown = [
-            f"{name_of(path)}: make {target}"
-            for path in files()
-            if path.suffix == ".md"
-            for target in MAKE_TARGET.findall(path.read_text())
-            if target not in known
-        ]
-        assert unknown == []
-
-    def test_number_every_decision_record_once(self) -> None:
-        numbers = [path.name[:4] for path in files() if name_of(path).startswith("docs/adr/")]
-        assert len(numbers) == len(set(numbers))

@@ -21,7 +21,7 @@ from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, Trace
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.throughput import read_throughput
 from scheduling.selectors.visibility import Visibility
-from scheduling.services.operate import LENGTHS, change_pool
+from scheduling.services.pools import LENGTHS, change_pool
 from tenants.audit import Actor
 from tenants.models import Quota, User
 from tests.factories import Cluster

@@ -28,7 +28,7 @@ from scheduling.models import (
 from scheduling.selectors import operate as reads
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
-from scheduling.services import operate, operate_nodes
+from scheduling.services import jobs, nodes, pools
 from scheduling.tasks import run_round
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.input.errors import InvalidInputError
@@ -74,7 +74,7 @@ class TestADrainedNode:
         lab.round()
         assert (holders(lab, "n0000"), holders(lab, "n0001")) == (4, 4)
         lab.at += timedelta(seconds=5)
-        operate_nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(5, every_s=10)
         assert holders(lab, "n0000") == 4, "a lease is kept until its expiry"
         lab.rounds(4, every_s=10)
@@ -83,7 +83,7 @@ class TestADrainedNode:
             "drained",
             "not_renewed",
         }
-        operate_nodes.resume_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.resume_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
@@ -93,26 +93,26 @@ class TestADrainedNode:
         lab = busy()
         lab.round()
         with pytest.raises(InvalidInputError, match="Drain it first"):
-            operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
-        operate_nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
+            nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
         with pytest.raises(InvalidInputError, match="hold 4 of its GPUs"):
-            operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
+            nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(8, every_s=10)
-        operate_nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(2, every_s=10)
         view = pool_overview(lab.pool.pk, read_visibility(lab.pool.pk, Access()))
         assert [node.name for kind in view.types for node in kind.nodes] == ["n0001"]
         assert Node.objects.get(name="n0000").pool is None
         assert LeaseSlot.objects.filter(node__name="n0000").exists()
         # The name is free for its successor.
-        operate_nodes.add_node(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
+        nodes.add_node(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
 
 class TestMaintenance:
     def plan(self, lab: Cluster, actor: Actor, begins_s: int, ends_s: int) -> None:
-        operate_nodes.add_window(
+        nodes.add_window(
             actor=actor,
             pool=lab.pool,
             nodes=["n0000"],
@@ -147,7 +147,7 @@ class TestMaintenance:
         lab.round()
         assert holders(lab, "n0000") == 0
         window = MaintenanceWindow.objects.get()
-        operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
         lab.round(after_s=10)
         assert holders(lab, "n0000") == 4
         assert not MaintenanceWindow.objects.exists()
@@ -158,11 +158,11 @@ class TestMaintenance:
         lab.round()
         lab.at += timedelta(seconds=15)
         window = MaintenanceWindow.objects.get()
-        operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+        nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
         window.refresh_from_db()
         assert window.ends_at == lab.at
         with pytest.raises(InvalidInputError, match="over"):
-            operate_nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
+            nodes.end_window(actor=actor, pool=lab.pool, window_id=window.pk, now=lab.at)
 
     def test_of_one_node_does_not_overlap_itself(self, actor: Actor) -> None:
         lab = busy()
@@ -191,7 +191,7 @@ class TestMaintenance:
 
 class TestAPool:
     def change(self, lab: Cluster, actor: Actor, **fields: Any) -> Pool:
-        lengths = {name: getattr(lab.pool, name) for name in operate.LENGTHS}
+        lengths = {name: getattr(lab.pool, name) for name in pools.LENGTHS}
         chosen: dict[str, Any] = {
             "policy": "ltgf",
             "options": {},
@@ -199,7 +199,7 @@ class TestAPool:
             "lengths": lengths | fields.pop("lengths", {}),
             **fields,
         }
-        return operate.change_pool(actor=actor, pool_id=lab.pool.pk, **chosen)
+        return pools.change_pool(actor=actor, pool_id=lab.pool.pk, **chosen)
 
     def test_uses_new_settings_in_the_next_round_and_keeps_what_differs(self, actor: Actor) -> None:
         lab = busy()
@@ -236,9 +236,9 @@ class TestAPool:
 
     def test_pauses_and_goes_on_where_its_clock_stood(self, actor: Actor) -> None:
         lab = busy()
-        stopped = operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=True)
+        stopped = pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=True)
         assert run_round(lab.pool.pk) == "not_due"
-        again = operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=False)
+        again = pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, paused=False)
         assert timedelta(0) <= again.pool_at - stopped.pool_at < timedelta(seconds=1)
         assert list(AuditRecord.objects.order_by("id").values_list("action", flat=True)) == [
             "clock.paused",
@@ -248,14 +248,14 @@ class TestAPool:
     def test_of_real_time_keeps_scale_1(self, actor: Actor) -> None:
         lab = busy()
         with pytest.raises(InvalidInputError, match="scale 1"):
-            operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
+            pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         Pool.objects.update(book="demo")
-        operate.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
+        pools.set_pool_clock(actor=actor, pool_id=lab.pool.pk, scale=60)
         assert PoolClock.objects.get().scale == 60
 
     def test_posts_prices_by_its_new_setting(self, actor: Actor) -> None:
         lab = busy()
-        operate.set_price(
+        pools.set_price(
             actor=actor,
             pool_id=lab.pool.pk,
             gpu_type="v100",
@@ -279,7 +279,7 @@ class TestAPool:
     ) -> None:
         lab = busy()
         with pytest.raises(InvalidInputError) as error:
-            operate.set_price(
+            pools.set_price(
                 actor=actor,
                 pool_id=lab.pool.pk,
                 gpu_type="v100",
@@ -320,7 +320,7 @@ class TestAJobSetAside:
         Job.objects.filter(pk=job.pk).update(quarantine="bad", reason_code="quarantined")
         lab.round()
         assert [row.name for row in reads.quarantined_jobs()] == ["a-1"]
-        operate.release_job(actor=actor, job=job)
+        jobs.release_job(actor=actor, job=job)
         lab.round(after_s=10)
         job.refresh_from_db()
         assert (job.state, job.reason_code) == ("running", "")
@@ -403,10 +403,10 @@ def test_nobody_else_operates(committed_db: str, role: str) -> None:
     job = Job.objects.first()
     assert job is not None
     attempts: list[Callable[[], object]] = [
-        lambda: operate.set_pool_clock(actor=other, pool_id=lab.pool.pk, paused=True),
-        lambda: operate.release_job(actor=other, job=job),
-        lambda: operate_nodes.drain_node(actor=other, pool=lab.pool, name="n0000"),
-        lambda: operate_nodes.remove_node(actor=other, pool=lab.pool, name="n0000"),
+        lambda: pools.set_pool_clock(actor=other, pool_id=lab.pool.pk, paused=True),
+        lambda: jobs.release_job(actor=other, job=job),
+        lambda: nodes.drain_node(actor=other, pool=lab.pool, name="n0000"),
+        lambda: nodes.remove_node(actor=other, pool=lab.pool, name="n0000"),
         lambda: create_user(actor=other, username="y", site_role="operator"),
         lambda: add_member(actor=other, tenant=lab.tenants["a"], username="x", role=Role.MANAGER),
     ]

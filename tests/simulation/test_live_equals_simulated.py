@@ -33,7 +33,7 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
-from scheduling.services.cancel import cancel_job
+from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
 

@@ -14,7 +14,7 @@ from portal.site.clocks import pool_now
 from portal.site.context import line_of
 from scheduling.selectors.jobs import find_job
 from scheduling.selectors.operate import all_pools
-from scheduling.services.operate import release_job
+from scheduling.services.jobs import release_job
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import tenant_sizes
 

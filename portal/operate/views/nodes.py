@@ -22,7 +22,7 @@ from portal.site.forms import Field, instant, instant_text, text, whole
 from scheduling.models import MaintenanceWindow, Node, Pool
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
-from scheduling.services import operate_nodes as change
+from scheduling.services import nodes as change
 from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
 

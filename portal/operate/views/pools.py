@@ -33,7 +33,7 @@ from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, text, whole
 from scheduling.models import Pool
 from scheduling.selectors.pool_settings import price_settings
-from scheduling.services import operate as change
+from scheduling.services import pools as change
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 

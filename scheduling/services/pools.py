@@ -1,8 +1,9 @@
-"""An operator's changes to pools: policy, lengths, clock, prices; and jobs that are released."""
+"""An operator's changes to pools: policy, lengths, clock, prices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,10 +13,10 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.units import COUNT_MAX
 from scheduling.engine.clock import PoolNow, set_clock
-from scheduling.models import GpuType, Job, Pool, PoolClock, PriceSetting
-from scheduling.selectors.pool_settings import read_options
+from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.selectors.pool_settings import PoolSettings, read_options
 from tenants.audit import Actor, changed, write_audit
-from tenants.input.errors import FieldErrors, invalid
+from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.operator_transaction import operation
 
 # Field -> its bounds. Seconds; round_s of the wall, the others of the pool.
@@ -165,18 +166,69 @@ def set_price(
     return setting
 
 
-def release_job(*, actor: Actor, job: Job) -> None:
-    """Let a job that was set aside take part in rounds again.
+@dataclass(frozen=True, slots=True)
+class PoolPatch:
+    """What shall differ; None and what is not named stay. `prices`: type -> (base, theta)."""
+
+    policy: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    visibility: str | None = None
+    prices: Mapping[str, tuple[Decimal | None, Decimal | None]] = field(default_factory=dict)
+    reason: str = ""
+
+
+def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> None:
+    """Change some settings of a pool, all or none; `settings` are as read under lock.
+
+    Another policy begins with its own defaults.
 
     Raises:
+        InvalidInputError: by field, with the errors of all of them; prices as `prices.v100.base`.
         PermissionDenied: the actor may not operate.
     """
+    pool = settings.pool
+    errors = FieldErrors()
+    policy = pool.policy if patch.policy is None else patch.policy
+    kept = settings.options if policy == pool.policy else {}
+    lengths = {name: getattr(pool, name) for name in LENGTHS} | dict(patch.lengths)
     with operation(actor):
-        locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
-        if not locked.quarantine:
-            return
-        before = {"quarantine": locked.quarantine}
-        locked.quarantine, locked.reason_code = "", ""
-        locked.version += 1
-        locked.save(update_fields=["quarantine", "reason_code", "version"])
-        write_audit(actor, "job.released", f"job {job.uid}", before=before)
+        errors.extend(
+            _errors_of(
+                change_pool,
+                actor=actor,
+                pool_id=pool.pk,
+                policy=policy,
+                options={**kept, **patch.options},
+                lengths=lengths,
+                visibility=pool.visibility if patch.visibility is None else patch.visibility,
+                reason=patch.reason,
+            )
+        )
+        for gpu_type, (base, theta) in patch.prices.items():
+            now = settings.prices.get(gpu_type)
+            wrong = _errors_of(
+                set_price,
+                actor=actor,
+                pool_id=pool.pk,
+                gpu_type=gpu_type,
+                base=now.base if base is None and now else base,
+                theta=now.theta if theta is None and now else theta,
+            )
+            # Of a type that the pool has not, there is nothing else to say.
+            unknown = [one for one in wrong if one.field == "gpu_type"]
+            place = f"prices.{gpu_type}"
+            errors.extend(
+                replace(one, field=place) if unknown else one.inside(place)
+                for one in unknown or wrong
+            )
+        errors.raise_any()
+
+
+def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:
+    """Make a change; what was wrong with it."""
+    try:
+        change(**values)
+    except InvalidInputError as error:
+        return error.errors
+    return ()

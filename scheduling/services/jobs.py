@@ -1,10 +1,12 @@
-"""Cancels jobs: at once while they wait, by asking the engine while they hold GPUs."""
+"""Cancels jobs, and lets them out of quarantine."""
 
 from __future__ import annotations
 
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job
 from scheduling.services.wake import wake_pool_after_commit
+from tenants.audit import Actor, write_audit
+from tenants.operator_transaction import operation
 from tenants.scopes import tenant_scope
 
 State = Job.State
@@ -36,6 +38,23 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
         if pool.on_demand:
             wake_pool_after_commit(pool.pk, expires_s=pool.round_s)
     return _copied(job, locked)
+
+
+def release_job(*, actor: Actor, job: Job) -> None:
+    """Let a job in quarantine take part in rounds again.
+
+    Raises:
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        locked = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
+        if not locked.quarantine:
+            return
+        before = {"quarantine": locked.quarantine}
+        locked.quarantine, locked.reason_code = "", ""
+        locked.version += 1
+        locked.save(update_fields=["quarantine", "reason_code", "version"])
+        write_audit(actor, "job.released", f"job {job.uid}", before=before)
 
 
 def _copied(job: Job, locked: Job) -> Job:
