@@ -46,7 +46,7 @@ class AccountSummary:
         return self.earned - self.paid
 
     @property
-    def set_aside(self) -> Decimal:
+    def reserved_for_open_terms(self) -> Decimal:
         """The worst case of the terms that run, without charges that are due already."""
         return max(ZERO, self.reserved - self.open_paid)
 

@@ -1,4 +1,4 @@
-"""Charges by term, and the addends of a settlement. Nothing here writes."""
+"""Charges by term, and what a settlement sums. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class UsageLineItem:
 
 @dataclass(frozen=True, slots=True)
 class LenderIncome:
-    """What one lender earned in a transfer, with its addends."""
+    """What one lender earned in a transfer, with the lines that it sums."""
 
     tenant_id: int | None
     tenant: str
     amount: Decimal
     lent_gpu_h: Decimal
-    addends: tuple[UsageLineItem, ...]
+    line_items: tuple[UsageLineItem, ...]
 
 
 def job_charges(job_id: int) -> list[TermCharge]:
@@ -143,11 +143,11 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
         LenderIncome(
             tenant_id=tenant_id,
             tenant=tenant,
-            amount=sum((addend.share.amount for addend in addends), ZERO),
-            lent_gpu_h=sum((addend.share.lent_gpu_h for addend in addends), ZERO),
-            addends=tuple(sorted(addends, key=lambda a: (a.ends_at, a.lease_id, a.term))),
+            amount=sum((item.share.amount for item in line_items), ZERO),
+            lent_gpu_h=sum((item.share.lent_gpu_h for item in line_items), ZERO),
+            line_items=tuple(sorted(line_items, key=lambda a: (a.ends_at, a.lease_id, a.term))),
         )
-        for (tenant_id, tenant), addends in by_lender.items()
+        for (tenant_id, tenant), line_items in by_lender.items()
     ]
     return sorted(incomes, key=lambda income: (-income.amount, income.tenant))
 

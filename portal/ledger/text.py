@@ -73,7 +73,7 @@ def account_stats(found: AccountSummary) -> list[Stat]:
             credits_text(found.balance, signed=True),
             "credits",
             (
-                Addend("set aside for running terms", credits_text(found.set_aside)),
+                Addend("set aside for running terms", credits_text(found.reserved_for_open_terms)),
                 Addend("credit limit", limit),
             ),
             note=Note(
@@ -216,7 +216,7 @@ def lines_behind(
     """The usage lines behind a transfer, as far as they are the tenant's own."""
     paid: dict[tuple[int, int], Line] = {}
     if found.tenant_id == tenant:
-        every = [addend for income in incomes for addend in income.addends]
+        every = [addend for income in incomes for addend in income.line_items]
         for addend in sorted(every, key=lambda addend: (addend.ends_at, addend.lease_id)):
             paid[addend.lease_id, addend.term] = _line(
                 addend, times, job=addend.job, uid=addend.job_uid
@@ -225,7 +225,7 @@ def lines_behind(
         _line(addend, times, share=addend.share.amount, idle_gpu_h=addend.share.weight_gpu_h)
         for income in incomes
         if income.tenant_id == tenant
-        for addend in income.addends
+        for addend in income.line_items
     ]
     lines = list(paid.values())
     return Behind(

@@ -139,12 +139,6 @@ class TypeUse:
         """GPUs that the last round did not count."""
         return None if self.capacity is None else self.gpus - self.capacity
 
-    @property
-    def largest_hole(self) -> int:
-        """The most free GPUs on one node that is up."""
-        free = [node.free for node in self.nodes if node.state == Node.State.UP]
-        return max(free, default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:

@@ -42,7 +42,7 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
     if pool is None:
         known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none"
         raise ReplayError(f"pool {pool_name!r} is unknown; pools: {known}")
-    rounds = Round.objects.filter(pool=pool).order_by("number")
+    rounds = Round.objects.filter(pool=pool).select_related("pool").order_by("number")
     if every:
         kept = RoundBlob.objects.filter(pool=pool).values_list("number", flat=True)
         return list(rounds.filter(number__in=list(kept)))

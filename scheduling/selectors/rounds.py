@@ -193,7 +193,7 @@ class ShareSums:
 
 @dataclass(frozen=True, slots=True)
 class RoundDecision:
-    """What the stored bytes say; sums, counts and `largest_hole` count rows out of sight too.
+    """What the stored bytes say; sums, counts and `largest_free` count rows out of sight too.
 
     `again`: whether they certify now as they did then, see `certificate_same`.
     """
@@ -209,7 +209,7 @@ class RoundDecision:
     renewed: ShareSums
     ended_gpus: int
     moved: int
-    largest_hole: int
+    largest_free: int
     smallest_gang: int | None
     size: int
     solve: Solve | None
@@ -342,7 +342,7 @@ class _Reader:
             renewed=_sum(decision.renewals),
             ended_gpus=sum(leases[row.lease].gpus for row in decision.ends),
             moved=sum(row.job in granted for row in decision.ends),
-            largest_hole=self._largest_hole(),
+            largest_free=self._largest_free(),
             smallest_gang=self._smallest_gang(),
             size=size,
             solve=decision.solve,
@@ -433,7 +433,7 @@ class _Reader:
             for row in self.decision.prices
         )
 
-    def _largest_hole(self) -> int:
+    def _largest_free(self) -> int:
         """The most GPUs that are free on one node after the round."""
         free = {node.id: node.gpus for node in self.snapshot.nodes}
         ended = {end.lease for end in self.decision.ends}

@@ -191,15 +191,16 @@ def active_jobs() -> dict[tuple[int, str], int]:
     rows = (
         Job.objects.filter(state__in=Job.ACTIVE_STATES)
         .values("pool_id", "state")
-        .annotate(all=Count("id"), aside=Count("id", filter=~Q(quarantine="")))
+        .annotate(all=Count("id"), quarantined=Count("id", filter=~Q(quarantine="")))
         .order_by("pool_id", "state")
     )
     counts: dict[tuple[int, str], int] = {}
     for row in rows:
-        counts[row["pool_id"], row["state"]] = row["all"] - row["aside"]
-        if row["aside"]:
-            aside = counts.get((row["pool_id"], "set_aside"), 0)
-            counts[row["pool_id"], "set_aside"] = aside + row["aside"]
+        counts[row["pool_id"], row["state"]] = row["all"] - row["quarantined"]
+        if row["quarantined"]:
+            # What a monitor reads by: the label of the metric stays.
+            before = counts.get((row["pool_id"], "set_aside"), 0)
+            counts[row["pool_id"], "set_aside"] = before + row["quarantined"]
     return counts
 
 

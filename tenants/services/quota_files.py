@@ -146,12 +146,12 @@ def _pool_plan(
 def _sums(
     pool: PoolToday, later: Mapping[Key, tuple[Period, ...]], names: Mapping[int, str]
 ) -> list[QuotaSum]:
-    kinds = sorted({names[key[1]] for key in later} | set(pool.capacity))
+    gpu_types = sorted({names[key[1]] for key in later} | set(pool.capacity))
     sums = []
-    for kind in kinds:
-        rows = [periods for key, periods in later.items() if names[key[1]] == kind]
+    for gpu_type in gpu_types:
+        rows = [periods for key, periods in later.items() if names[key[1]] == gpu_type]
         now, most, at = peak(rows, pool.now)
-        sums.append(QuotaSum(pool.name, kind, now, most, at, pool.capacity.get(kind, 0)))
+        sums.append(QuotaSum(pool.name, gpu_type, now, most, at, pool.capacity.get(gpu_type, 0)))
     return sums
 
 

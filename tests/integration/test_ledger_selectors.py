@@ -68,7 +68,11 @@ class TestAccountSummary:
             tenant=tenant, book="demo", defaults={"reserved": Decimal("3.250000")}
         )
         payer = account_summary(tenant.pk, "demo", since=at(0))
-        assert plain(payer.reserved, payer.open_paid, payer.set_aside) == ["3.25", "3", "0.25"]
+        assert plain(payer.reserved, payer.open_paid, payer.reserved_for_open_terms) == [
+            "3.25",
+            "3",
+            "0.25",
+        ]
 
     def test_of_a_stranger_is_empty(self, story: Story) -> None:
         assert account_summary(999, "demo", since=at(0)).balance == 0
@@ -151,7 +155,7 @@ class TestTransferIncomes:
         transfer = Transfer.objects.get()
         with django_assert_num_queries(2):
             incomes = transfer_incomes(transfer)
-        assert [(i.tenant, str(i.amount), len(i.addends)) for i in incomes] == [
+        assert [(i.tenant, str(i.amount), len(i.line_items)) for i in incomes] == [
             ("b", "2.000000", 1),
             ("c", "1.000000", 1),
         ]

@@ -88,10 +88,10 @@ def idle_words(round_: Round, decision: RoundDecision | None) -> str:
         return f"{text}."
     if decision.smallest_gang is None:
         return f"{text}, for no job waits."
-    if decision.largest_hole < decision.smallest_gang:
-        hole, gang = decision.largest_hole, decision.smallest_gang
+    if decision.largest_free < decision.smallest_gang:
+        hole, gang = decision.largest_free, decision.smallest_gang
         return f"{text}: at most {hole} on one node, and no waiting job needs fewer than {gang}."
-    return f"{text}; at most {decision.largest_hole} on one node."
+    return f"{text}; at most {decision.largest_free} on one node."
 
 
 # ---- notes ----

@@ -257,10 +257,10 @@ class _Instants:
     clock: PoolClock
     skew: timedelta
 
-    def pool_us(self, wall_us: object, otherwise_us: int) -> int:
-        """Return microseconds of pool time; `otherwise_us` where a file holds no instant."""
+    def pool_us(self, wall_us: object, default_us: int) -> int:
+        """Return microseconds of pool time; `default_us` where a file holds no instant."""
         if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
-            return otherwise_us
+            return default_us
         return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Round
+from scheduling.selectors.lines import all_pool_names
 from scheduling.selectors.replay import ReplayError, find_rounds, replay_stored_round, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
@@ -21,8 +22,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Take rounds by number (of a pool), or all that are stored."""
         parser.add_argument("numbers", nargs="*", type=int, metavar="ROUND")
-        parser.add_argument("--pool", default="philly", help="name of the pool (%(default)s)")
-        parser.add_argument("--all", action="store_true", help="every stored round of the pool")
+        parser.add_argument("--pool", help="name of the pool (philly; with --all, every pool)")
+        parser.add_argument("--all", action="store_true", help="every round whose bytes are kept")
         parser.add_argument(
             "--export", metavar="FILE", help="write the snapshot of one round, for `decide`"
         )
@@ -30,7 +31,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line per round; fail on the first difference."""
         try:
-            rounds = find_rounds(options["pool"], options["numbers"], every=options["all"])
+            rounds = self._rounds(options["pool"], options["numbers"], every=options["all"])
         except ReplayError as error:
             raise CommandError(str(error)) from error
         if options["export"]:
@@ -42,14 +43,21 @@ class Command(BaseCommand):
             failed += not replay.same or replay.certified is False
             verdict = "same bytes" if replay.same else "DIFFERENT"
             self.stdout.write(
-                f"round {round_.number}: {verdict}  snapshot {replay.snapshot_sha256}"
-                f"  decision {replay.decision_sha256}  certificate {CERTIFIED[replay.certified]}"
+                f"{round_.pool.name}, round {round_.number}: {verdict}"
+                f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}  certificate {CERTIFIED[replay.certified]}"
             )
             if not replay.same:
                 self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
         if failed:
             raise CommandError(f"{failed} of {len(rounds)} rounds gave another answer")
         self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")
+
+    def _rounds(self, pool: str | None, numbers: list[int], *, every: bool) -> list[Round]:
+        """The rounds that are named; every stored one of every pool where `--all` names none."""
+        pools = [pool or "philly"]
+        if every and pool is None:
+            pools = all_pool_names()
+        return [round_ for name in pools for round_ in find_rounds(name, numbers, every=every)]
 
     def _export(self, rounds: list[Round], path: Path) -> None:
         """Write the canonical bytes of a round's snapshot, as they are stored."""

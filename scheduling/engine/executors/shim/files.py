@@ -118,9 +118,9 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
         return file.read(at_most).decode(errors="replace")
 
 
-def number(value: object, otherwise: float) -> float:
-    """A number from such a file; `otherwise` where it holds none."""
-    return float(value) if isinstance(value, int | float) else otherwise
+def number(value: object, default: float) -> float:
+    """A number from such a file; `default` where it holds none."""
+    return float(value) if isinstance(value, int | float) else default
 
 
 def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> None:

@@ -24,8 +24,8 @@ def end_descendants(reaped: Callable[[int, int], None]) -> bool:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
         try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                reaped(*found)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                reaped(*ended)
         except ChildProcessError:
             return True
         time.sleep(0.005)

@@ -2,8 +2,9 @@
 
 Source: Astraea-online (TC 2022), eq. (2) and (11): in each slot, owner u earns the share
 (q_u - own use_u) / sum over owners of what a borrower pays. Over a term whose price and
-borrowed GPUs are fixed, the slots add up to a split by the integrals of idle quota, so that
-money is rounded once per term instead of once per slot.
+borrowed GPUs are fixed, the charge is split by the integrals of idle quota, and money is rounded
+once per term instead of once per slot. While all idle quota together stays the same, that is the
+sum over the slots; where it changes within a term, slots with more idle quota weigh more.
 
 | paper        | here                                             | unit             |
 |--------------|--------------------------------------------------|------------------|
