@@ -44,7 +44,8 @@ class Command(BaseCommand):
             verdict = "same bytes" if replay.same else "DIFFERENT"
             self.stdout.write(
                 f"{round_.pool.name}, round {round_.number}: {verdict}"
-                f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}  certificate {CERTIFIED[replay.certified]}"
+                f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}"
+                f"  certificate {CERTIFIED[replay.certified]}"
             )
             if not replay.same:
                 self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
