@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from scheduling.requests.jobs import JobRequest
+from tenants.input.requests import RequestField, Shape, request_fields
 from tenants.models import Tenant
 from tenants.permissions import Action, may_in_tenant
 from tenants.selectors.access import Access
@@ -25,18 +27,24 @@ def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
 
 def submit_command(spec: Mapping[str, Any]) -> str:
     """Return the command line that submits a specification."""
+    fields = request_fields(JobRequest)
     words = ["evenshare", "job", "submit"]
-    for option, name in (
-        *(("--tenant", "tenant"), ("--pool", "pool"), ("--gpus", "gpus"), ("--name", "name")),
-        *(("--profile", "profile"), ("--max-price", "max_price"), ("--weight", "weight")),
-    ):
-        if spec.get(name) not in (None, ""):
-            words += [option, str(spec[name])]
-    types, environment, command = (spec.get(n) for n in ("gpu_types", "environment", "command"))
-    for value in types if isinstance(types, list) else ():
-        words += ["--gpu-type", str(value)]
-    for key, value in environment.items() if isinstance(environment, Mapping) else ():
-        words += ["--env", f"{key}={value}"]
-    if command and isinstance(command, list):
-        words += ["--", *map(str, command)]
+    for name in ("tenant", *(name for name in fields if name != "tenant")):
+        words += _option_words(fields[name], spec.get(name))
+    for name, field in fields.items():
+        value = spec.get(name)
+        if field.option == "--" and value and isinstance(value, list | tuple):
+            words += ["--", *map(str, value)]
     return shlex.join(words)
+
+
+def _option_words(field: RequestField, value: object) -> list[str]:
+    if value in (None, "") or field.option in ("", "--"):
+        return []
+    if field.shape == Shape.TEXTS:
+        values = value if isinstance(value, list | tuple) else ()
+        return [word for one in values for word in (field.option, str(one))]
+    if field.shape == Shape.PAIRS:
+        pairs = value.items() if isinstance(value, Mapping) else ()
+        return [word for key, one in pairs for word in (field.option, f"{key}={one}")]
+    return [field.option, str(value)]

@@ -44,7 +44,7 @@ class JobList(SchedulingView):
 
     @extend_schema(
         operation_id="job_submit",
-        request=schemas.Spec,
+        request=schemas.JobRequestBody,
         responses={201: schemas.JobRow},
         parameters=[schemas.IDEMPOTENCY_KEY],
     )
@@ -130,7 +130,9 @@ class JobDryRun(SchedulingView):
     money: Money = NoMoney()
 
     @extend_schema(
-        operation_id="job_dry_run", request=schemas.Spec, responses={200: schemas.DryRunAnswer}
+        operation_id="job_dry_run",
+        request=schemas.JobRequestBody,
+        responses={200: schemas.DryRunAnswer},
     )
     def post(self, request: Request) -> Response:
         """Say whether a specification could run. Nothing is written and nothing is promised."""

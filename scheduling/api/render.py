@@ -10,6 +10,7 @@ from evenshare_core.money.fixed_point import PLACES
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
+from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
@@ -77,6 +78,7 @@ def job_json(
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
+        **{field.name: getattr(job, field.name) for field in shown_fields()},
     }
 
 

@@ -5,11 +5,16 @@ A test compares every answer with its shape here, so neither can change alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
 from scheduling.models import Job
+from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.job_requests import shown_fields
+from tenants.api.request_schemas import answer_fields, request_serializer
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
 
@@ -49,26 +54,13 @@ class Credits(s.RegexField):
         super().__init__(CREDITS, **options)  # type: ignore[arg-type]  # passed through unchanged
 
 
-class Spec(s.Serializer[object]):
-    """What a job is."""
-
-    pool = s.CharField(max_length=63)
-    gpus = s.IntegerField(min_value=1)
-    command = s.ListField(child=s.CharField(max_length=32768), max_length=256, required=False)
-    name = s.RegexField(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", required=False, allow_null=True)
-    tenant = s.CharField(max_length=63, required=False, allow_null=True)
-    profile = s.CharField(max_length=63, required=False, allow_null=True, allow_blank=True)
-    gpu_types = s.ListField(child=s.CharField(max_length=31), required=False, allow_null=True)
-    max_price = s.RegexField(r"^[0-9]{1,14}(\.[0-9]{1,6})?$", required=False, allow_null=True)
-    environment = s.DictField(child=s.CharField(allow_blank=True), required=False)
-    weight = s.IntegerField(min_value=1, max_value=1000, required=False)
-    duration_s = s.IntegerField(min_value=1, required=False, allow_null=True)
+JobRequestBody = request_serializer(JobRequest)
 
 
 class Bulk(s.Serializer[object]):
     """Many jobs of one tenant."""
 
-    jobs = Spec(many=True)
+    jobs = JobRequestBody(many=True)
 
 
 class LeaseRow(s.Serializer[object]):
@@ -102,6 +94,10 @@ class JobRow(s.Serializer[object]):
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """Return these and what a request says that is shown again."""
+        return {**super().get_fields(), **answer_fields(shown_fields())}
 
 
 class JobPage(s.Serializer[object]):

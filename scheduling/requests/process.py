@@ -12,6 +12,7 @@ KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIB = 1024
 ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
 VARIABLES = 256
+COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
 
 # Variables that decide what a program loads, or that the executor sets itself.
 DENIED_STARTS = (
@@ -27,18 +28,15 @@ DENIED = frozenset(
 )
 
 
-def read_command(
-    given: Mapping[str, object], errors: FieldErrors, *, required: bool
-) -> tuple[str, ...]:
+def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
     """Read a program and its arguments; no shell ever sees them."""
     value = given.get("command", [])
-    hint = 'Write the program and its arguments: ["python", "train.py"].'
     if not isinstance(value, list | tuple):
-        errors.add("command", "must be a list of texts", hint)
+        errors.add("command", "must be a list of texts", COMMAND_HINT)
         return ()
     if not value:
-        if required or "command" in given:
-            errors.add("command", "is required", hint, "required")
+        if "command" in given:
+            errors.add("command", "is required", COMMAND_HINT, "required")
         return ()
     if len(value) > ARGUMENTS:
         errors.add("command", f"has more than {ARGUMENTS} items", code="too_long")
@@ -49,7 +47,7 @@ def read_command(
     ]
     items = tuple(item for item in read if item is not None)
     if read[0] is not None and not read[0].strip():
-        errors.add("command[0]", "names no program", hint)
+        errors.add("command[0]", "names no program", COMMAND_HINT)
     if sum(len(item.encode()) for item in items) > TOTAL_BYTES:
         errors.add("command", f"is longer than {TOTAL_BYTES:,} bytes in all", code="too_long")
     return items

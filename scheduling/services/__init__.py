@@ -1,8 +1,8 @@
 """What users do with jobs: submit, ask whether it would run, cancel. Each is one transaction."""
 
 from scheduling.services.dry_run import DryRun, dry_run_job
+from scheduling.services.job_requests import read_job_request
 from scheduling.services.jobs import cancel_job
-from scheduling.services.spec import JobSpec, read_spec
 from scheduling.services.submit import (
     BULK_MAX,
     PendingLimitError,
@@ -13,11 +13,10 @@ from scheduling.services.submit import (
 __all__ = [
     "BULK_MAX",
     "DryRun",
-    "JobSpec",
     "PendingLimitError",
     "cancel_job",
     "dry_run_job",
-    "read_spec",
+    "read_job_request",
     "submit_job",
     "submit_jobs",
 ]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
-from scheduling.selectors.offers import pool_offer
+from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import why
-from scheduling.services.spec import JobSpec, pool_named, read_spec
+from scheduling.services.job_requests import named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
@@ -51,53 +53,64 @@ def dry_run_job(
         InvalidInputError: the specification is wrong.
     """
     with tenant_scope(tenant.pk):
-        offer = pool_offer(pool_named(spec), tenant.pk)
+        offer = pool_offer(named_pool(spec), tenant.pk)
         try:
-            read = read_spec(spec, offer)
+            request = read_job_request(spec, offer)
         except InvalidInputError as error:
             if offer is None or any(one.code != "too_large" for one in error.errors):
                 raise
             numbers = {"needed": spec["gpus"], "capacity": max(offer.gpus.values(), default=0)}
             return _refusal(Reason.TOO_LARGE, numbers, ZERO, 0, offer.book)
-        at = now.pool_at if isinstance(now, PoolNow) else now(read.pool.id).pool_at
+        assert offer is not None  # noqa: S101 - else there were errors
+        at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
         choices = [
             choice
-            for choice in prospects(read.pool.id, tenant.pk, at=at)
-            if not read.gpu_types or choice.gpu_type in read.gpu_types
+            for choice in prospects(offer.id, tenant.pk, at=at)
+            if not request.gpu_types or choice.gpu_type in request.gpu_types
         ]
-        credit = spendable(tenant.pk, read.pool.book)
-    answers = [_answer(read, choice, credit) for choice in choices]
+        question = _Question(request, offer, spendable(tenant.pk, offer.book))
+    answers = [_answer(question, choice) for choice in choices]
     # The best type: feasible, then nothing to wait for, then the fewest GPUs borrowed.
     return min(answers, key=lambda a: (not a.feasible, bool(a.reason_code), a.borrowed, a.price))
 
 
-def _answer(spec: JobSpec, choice: StartProspect, credit: Decimal | None) -> DryRun:
+class _Question(NamedTuple):
+    """What is asked about. `credit`: what the tenant may spend (None: without a limit)."""
+
+    request: JobRequest
+    offer: PoolOffer
+    credit: Decimal | None
+
+
+def _answer(question: _Question, choice: StartProspect) -> DryRun:
     """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
-    book, price = spec.pool.book, choice.price
-    if spec.gpus > spec.pool.gpus.get(choice.gpu_type, 0):
-        numbers = {"needed": spec.gpus, "capacity": spec.pool.gpus.get(choice.gpu_type, 0)}
+    request, offer, _ = question
+    book, price = offer.book, choice.price
+    if request.gpus > offer.gpus.get(choice.gpu_type, 0):
+        numbers = {"needed": request.gpus, "capacity": offer.gpus.get(choice.gpu_type, 0)}
         return _refusal(Reason.TOO_LARGE, numbers, price, 0, book)
-    at_best = max(0, spec.gpus - choice.quota)
+    at_best = max(0, request.gpus - choice.quota)
     own_now = max(0, choice.quota - choice.own_held)
-    borrowed = max(at_best, spec.gpus - own_now)
-    never = _refused(spec, choice, at_best, 0, credit)
+    borrowed = max(at_best, request.gpus - own_now)
+    never = _refused(question, choice, at_best, 0)
     if never is not None:
         return _refusal(*never, price, at_best, book)
-    later = _refused(spec, choice, borrowed, choice.borrowed_held, credit)
-    if later is None and spec.gpus > choice.free:
-        later = Reason.NO_FREE_GPUS, {"needed": spec.gpus, "free": choice.free}
+    later = _refused(question, choice, borrowed, choice.borrowed_held)
+    if later is None and request.gpus > choice.free:
+        later = Reason.NO_FREE_GPUS, {"needed": request.gpus, "free": choice.free}
     if later is not None:
         told = why(later[0].value, later[1], now=True)
         return DryRun(True, later[0].value, f"{told.sentence} {told.next_step}", price, borrowed,
                       book)  # fmt: skip
-    detail = f"It fits now: {spec.gpus - borrowed} own GPUs and {borrowed} borrowed."
+    detail = f"It fits now: {request.gpus - borrowed} own GPUs and {borrowed} borrowed."
     return DryRun(True, "", detail, price if borrowed else ZERO, borrowed, book)
 
 
 def _refused(
-    spec: JobSpec, choice: StartProspect, borrowed: int, held: int, credit: Decimal | None
+    question: _Question, choice: StartProspect, borrowed: int, held: int
 ) -> tuple[Reason, dict[str, object]] | None:
     """Why it may not borrow so many GPUs beside the `held` ones; None: it may."""
+    request, offer, credit = question
     if not borrowed:
         return None
     if choice.may_borrow is not None and held + borrowed > choice.may_borrow:
@@ -106,11 +119,11 @@ def _refused(
             "own": choice.own_held,
             "borrowed": held,
             "may_borrow": choice.may_borrow,
-            "needed": spec.gpus,
+            "needed": request.gpus,
         }
-    if spec.max_price is not None and choice.price > spec.max_price:
-        return Reason.PRICE_ABOVE_MAX, {"price": choice.price, "max_price": spec.max_price}
-    lease_us = spec.pool.lease_s * SECOND_US
+    if request.max_price is not None and choice.price > request.max_price:
+        return Reason.PRICE_ABOVE_MAX, {"price": choice.price, "max_price": request.max_price}
+    lease_us = offer.lease_s * SECOND_US
     term = to_credits(worst_case_micro(borrowed, to_micro(choice.price), lease_us))
     if credit is not None and term > credit:
         return Reason.BUDGET, {"needed": term, "spendable": credit}

@@ -6,19 +6,24 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 from django.conf import settings
 from django.db import connection
+from django.db.models import JSONField
 
 from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
+from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.job_requests import stored_fields
 from scheduling.selectors.offers import PoolOffer, pool_offer
-from scheduling.services.spec import JobSpec, pool_named, read_spec
+from scheduling.services.job_requests import named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import Request, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
@@ -47,7 +52,7 @@ def submit_job(
     key: str | None = None,
     source: str = "api",
 ) -> Job:
-    """Submit the job that `spec` writes down (`scheduling.services.spec`); return it.
+    """Submit the job that `spec` writes down (`scheduling.requests.jobs.JobRequest`); return it.
 
     With an idempotency `key`, the same user's same request finds the job that the first one
     made, at whatever state it is by now.
@@ -65,14 +70,16 @@ def submit_job(
         if before is not None:
             found = Job.objects.select_related("tenant", "pool", "profile")
             return found.get(uid=before[0], tenant=tenant)
-        read = read_spec(spec, pool_offer(pool_named(spec), tenant.pk))
+        (read,) = _read_all([spec], tenant, place="")
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
-        job = _job(_Draft(tenant, user, source, profiles), read, _reading(now, read.pool), uid)
+        submitter = _Submitter(tenant, user, source, profiles)
+        job = _job(submitter, read, _reading(now, read.offer), uid)
         job.save(force_insert=True)
-        if read.duration_s is not None:
-            VirtualWork(job=job, duration_us=read.duration_s * SECOND_US).save(force_insert=True)
-        _wake([read.pool])
+        duration_s = read.request.duration_s
+        if duration_s is not None:
+            VirtualWork(job=job, duration_us=duration_s * SECOND_US).save(force_insert=True)
+        _wake([read.offer])
     return job
 
 
@@ -99,41 +106,54 @@ def submit_jobs(
         if before is not None:
             found = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
             return list(found.filter(uid__in=before).order_by("id"))
-        read = _read_all(specs, tenant)
+        read = _read_all(specs, tenant, place="jobs")
         _make_room(tenant, len(read))
-        pools = {spec.pool.id: spec.pool for spec in read}
+        pools = {one.offer.id: one.offer for one in read}
         readings = {pool_id: now(pool_id) for pool_id in pools}
-        draft = _Draft(tenant, user, source, _profiles(tenant, read))
+        submitter = _Submitter(tenant, user, source, _profiles(tenant, read))
         jobs = [
-            _job(draft, spec, readings[spec.pool.id], uid)
-            for spec, uid in zip(read, uids, strict=True)
+            _job(submitter, one, readings[one.offer.id], uid)
+            for one, uid in zip(read, uids, strict=True)
         ]
-        _insert(jobs, read, [readings[spec.pool.id].wall for spec in read])
+        _insert(jobs, read, [readings[one.offer.id].wall for one in read])
         _wake(pools.values())
     return jobs
 
 
-def _read_all(specs: Sequence[object], tenant: Tenant) -> list[JobSpec]:
+class _Accepted(NamedTuple):
+    """A request that may be submitted, and the pool that takes it."""
+
+    request: JobRequest
+    offer: PoolOffer
+
+
+def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_Accepted]:
+    """Read requests; errors of the third are of `place[2]`, where there is a place."""
     offers: dict[str, PoolOffer | None] = {}
-    read: list[JobSpec] = []
+    read: list[_Accepted] = []
     errors = FieldErrors()
     for index, spec in enumerate(specs):
-        name = pool_named(spec)
+        name = named_pool(spec)
         if name not in offers:
             offers[name] = pool_offer(name, tenant.pk)
+        offer = offers[name]
         try:
-            read.append(read_spec(spec, offers[name]))
+            request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            errors.extend(one.inside(f"jobs[{index}]") for one in error.errors)
-        if len(errors.errors) >= ERRORS_MAX:
-            break
+            found = (one.inside(f"{place}[{index}]") if place else one for one in error.errors)
+            errors.extend(found)
+            if len(errors.errors) >= ERRORS_MAX:
+                break
+        else:
+            assert offer is not None  # noqa: S101 - else there were errors
+            read.append(_Accepted(request, offer))
     errors.raise_any()
     return read
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """What all jobs of one request share."""
+class _Submitter:
+    """What all jobs of one call share."""
 
     tenant: Tenant
     user: User | None
@@ -141,83 +161,82 @@ class _Draft:
     profiles: Mapping[tuple[int, str], Profile]  # by pool and name
 
 
-def _profiles(tenant: Tenant, read: Sequence[JobSpec]) -> dict[tuple[int, str], Profile]:
+def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str], Profile]:
     """Hold the profiles that are named, and look at them again under the lock.
 
     Raises:
         InvalidInputError: one was changed since it was read, or is gone.
     """
     held: dict[tuple[int, str], Profile] = {}
-    for pool_id in sorted({spec.pool.id for spec in read if spec.profile}):
-        wanted = {(tenant.pk, spec.profile) for spec in read if spec.profile}
+    for pool_id in sorted({one.offer.id for one in read if one.request.profile}):
+        wanted = {(tenant.pk, one.request.profile) for one in read if one.request.profile}
         rows = lock_profiles(pool_id, wanted)
         held |= {(pool_id, name): row for (_, name), row in rows.items()}
-    for spec in read:
-        row = held.get((spec.pool.id, spec.profile))
-        if spec.profile and (row is None or not set(spec.gpu_types) <= set(row.speedups)):
+    for one in read:
+        profile, gpu_types = one.request.profile, set(one.request.gpu_types)
+        row = held.get((one.offer.id, profile))
+        if profile and (row is None or not gpu_types <= set(row.speedups)):
             raise invalid("profile", "was changed just now", "Submit once more.")
     return held
 
 
-def _job(draft: _Draft, spec: JobSpec, now: PoolNow, uid: uuid.UUID) -> Job:
+def _job(submitter: _Submitter, accepted: _Accepted, now: PoolNow, uid: uuid.UUID) -> Job:
+    request, offer = accepted
+    stored = {name: getattr(request, name) for name in stored_fields()}
     return Job(
-        uid=uid,
-        tenant=draft.tenant,
-        pool_id=spec.pool.id,
-        name=spec.name or f"job-{uid.hex[:8]}",
-        submitted_by=draft.user,
-        submitted_at=now.pool_at,
-        source=draft.source,
-        command=list(spec.command),
-        environment=dict(spec.environment),
-        gpus=spec.gpus,
-        gpus_min=spec.gpus,
-        gpus_max=spec.gpus,
-        gpu_types=list(spec.gpu_types),
-        profile=draft.profiles.get((spec.pool.id, spec.profile)),
-        max_price=spec.max_price,
-        weight=spec.weight,
+        **stored
+        | {
+            "uid": uid,
+            "tenant": submitter.tenant,
+            "pool_id": offer.id,
+            "name": request.name or f"job-{uid.hex[:8]}",
+            "submitted_by": submitter.user,
+            "submitted_at": now.pool_at,
+            "source": submitter.source,
+            "command": list(request.command),
+            "gpu_types": list(request.gpu_types),
+            "gpus_min": request.gpus,
+            "gpus_max": request.gpus,
+            "profile": submitter.profiles.get((offer.id, request.profile)),
+        }
     )
 
 
-# Every column of a job but those of what happens to it later, which have the model's defaults.
-_SPEC_COLUMNS = (
-    *("uid", "tenant_id", "pool_id", "name", "submitted_by_id", "submitted_at", "source"),
-    *("gpus", "gpus_min", "gpus_max", "gpu_types", "profile_id", "weight", "max_price"),
-)
-_DEFAULT_COLUMNS = (
-    *("cpus", "memory_mb", "job_class", "deadline_at", "estimate_s", "estimate_source"),
-    *("state", "reason_code", "reason_round", "terms", "leases_held", "first_started_at"),
-    *("ended_at", "exit_code", "cancel_asked_at", "quarantine", "version", "utility", "progress"),
-)
 _json = msgspec.json.Encoder().encode
 
 
-def _insert(jobs: Sequence[Job], read: Sequence[JobSpec], made_at: Sequence[datetime]) -> None:
+def _insert(jobs: Sequence[Job], read: Sequence[_Accepted], made_at: Sequence[datetime]) -> None:
     """Insert jobs by COPY and give them their ids; four times as fast as one long INSERT."""
-    for job, pk in zip(jobs, next_ids("scheduling_job", len(jobs)), strict=True):
-        job.pk = pk
-    spec_of, default_of = attrgetter(*_SPEC_COLUMNS), attrgetter(*_DEFAULT_COLUMNS)
+    for job, pk, at in zip(jobs, next_ids("scheduling_job", len(jobs)), made_at, strict=True):
+        job.pk, job.created_at = pk, at
+    columns, documents = _columns()
+    values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
     copy_rows(
         "scheduling_job",
-        ("id", "created_at", "command", "environment", *_SPEC_COLUMNS, *_DEFAULT_COLUMNS),
-        (
-            (
-                *(job.pk, at, _json(job.command).decode(), _json(job.environment).decode()),
-                *(*spec_of(job), *default_of(job)),
-            )
-            for job, at in zip(jobs, made_at, strict=True)
-        ),
+        (*columns, *documents),
+        ((*values_of(job), *map(_document, documents_of(job))) for job in jobs),
     )
     copy_rows(
         "scheduling_virtualwork",
         ("job_id", "duration_us", "done_us", "token", "launched_us", "exit_code"),
         (
-            (job.pk, spec.duration_s * SECOND_US, 0, "", None, 0)
-            for job, spec in zip(jobs, read, strict=True)
-            if spec.duration_s is not None
+            (job.pk, one.request.duration_s * SECOND_US, 0, "", None, 0)
+            for job, one in zip(jobs, read, strict=True)
+            if one.request.duration_s is not None
         ),
     )
+
+
+@cache
+def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns of a job's row, and those that hold JSON."""
+    fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
+    documents = tuple(one.attname for one in fields if isinstance(one, JSONField))
+    return tuple(one.attname for one in fields if one.attname not in documents), documents
+
+
+def _document(value: object) -> str | None:
+    return None if value is None else _json(value).decode()
 
 
 def _reading(now: Now, pool: PoolOffer) -> PoolNow:

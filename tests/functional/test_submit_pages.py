@@ -11,16 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.jobs.submit_context import (
-    Draft,
-    draft_of,
-    draft_spec,
-    job_spec,
-    sheet_of_draft,
-    sheet_of_text,
-)
-from portal.jobs.submit_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
+from portal.jobs.forms.fields import Draft, draft_of, draft_spec
+from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
+from portal.jobs.forms.submit import form_of_draft, form_of_text
 from scheduling.models import Job
+from scheduling.selectors.job_requests import job_as_request
 from tests.functional.visitors import Town, town
 
 NEW = "/t/north/jobs/new/"
@@ -129,25 +124,25 @@ class TestTheForm:
 
     def test_keeps_what_it_cannot_read(self) -> None:
         draft = Draft(pool="p", gpus="many", command="python 'x", environment="SEED\nA=1\nA=2")
-        sheet = sheet_of_draft(draft, tenant="t")
-        assert sheet.draft == draft
-        assert sheet.spec == {"pool": "p", "gpus": "many", "environment": {"A": "1"}}
-        (words,) = sheet.errors["command"]
+        shown = form_of_draft(draft, tenant="t")
+        assert shown.draft == draft
+        assert shown.spec == {"pool": "p", "gpus": "many", "environment": {"A": "1"}}
+        (words,) = shown.errors["command"]
         assert words.startswith("It cannot be split: no closing quotation. Close the quote")
-        assert [words[:21] for words in sheet.errors["environment"]] == [
+        assert [words[:21] for words in shown.errors["environment"]] == [
             "Line 1 has no =. Writ",
             "Line 3 sets A again. ",
         ]
 
     def test_stays_while_the_yaml_cannot_be_read(self) -> None:
         before = Draft(pool="p", gpus="3")
-        sheet = sheet_of_text("gpus: [", before, tenant="t")
-        assert (sheet.draft, sheet.spec, sheet.text) == (before, None, "gpus: [")
-        assert sheet.beside[0].startswith("Line 1: ")
+        shown = form_of_text("gpus: [", before, tenant="t")
+        assert (shown.draft, shown.spec, shown.text) == (before, None, "gpus: [")
+        assert shown.beside[0].startswith("Line 1: ")
 
     def test_refuses_another_tenants_name(self) -> None:
-        assert sheet_of_text("tenant: t\ngpus: 1", Draft(), tenant="t").wrong == 0
-        beside = sheet_of_text("gpus: 1\ntenant: u", Draft(), tenant="t").beside
+        assert form_of_text("tenant: t\ngpus: 1", Draft(), tenant="t").wrong == 0
+        beside = form_of_text("gpus: 1\ntenant: u", Draft(), tenant="t").beside
         assert beside == [
             "Line 2: tenant is another one. This page submits for t: leave the line out."
         ]
@@ -346,7 +341,7 @@ class TestAClone:
         assert again == {**{name: sent[name] for name in names}, "max_price": "1.5"}
         place.owner.post(NEW, form(place, **again, act="submit", gpu_types=["v100"]))
         second = Job.objects.exclude(pk=first.pk).get()
-        assert job_spec(second) == job_spec(first)
+        assert job_as_request(second) == job_as_request(first)
         assert second.uid != first.uid
 
     def test_is_of_ones_own_tenant_alone(self, place: Town) -> None:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
-from portal.jobs.submit_context import spec_context
+from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.job import STATE_MARKS, charge_rows, job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.output import output_context

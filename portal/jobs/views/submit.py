@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,27 +15,34 @@ from django.views.decorators.http import require_http_methods, require_POST
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import Addend, Note
 from portal.charts.speeds import profile_words
-from portal.jobs.submit_answer import Answer, answer
-from portal.jobs.submit_context import (
-    FORM,
+from portal.jobs.forms.fields import (
+    CHOSEN,
+    HIDDEN,
     LABELS,
-    YAML,
+    TYPED,
     Draft,
-    Sheet,
     draft_of,
-    job_spec,
-    sheet_of_draft,
-    sheet_of_text,
+    more_fields,
+    submit_fields,
 )
+from portal.jobs.forms.submit import (
+    FORM,
+    YAML,
+    JobForm,
+    form_of_draft,
+    form_of_text,
+)
+from portal.jobs.views.feasibility import Feasibility, answer_feasibility
 from portal.site.access import View, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
+from scheduling.requests.jobs import DURATION_S
+from scheduling.selectors.job_requests import job_as_request
 from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects
 from scheduling.services import PendingLimitError, submit_job
-from scheduling.services.spec import DURATION_S
 from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
@@ -47,7 +54,7 @@ _KEY = re.compile(r"[0-9a-f-]{36}")
 
 
 @dataclass
-class Desk:
+class SubmitContext:
     """What a tenant may submit to. `types`: (GPU type, what the tenant finds of it)."""
 
     tenant: Tenant
@@ -75,18 +82,16 @@ def submitters_only(view: View) -> View:
 @require_http_methods(["GET", "HEAD", "POST"])
 @submitters_only
 def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
-    """An empty sheet, a clone's (`?from=`), or the one that was sent."""
+    """An empty form, a clone's (`?from=`), or the one that was sent."""
     if request.method == "POST":
         return _sent(request, tenant)
     pools = _pools(tenant)
     source = request.GET.get("from", "")
     draft = _cloned(tenant, source) if source else _blank(request, pools)
-    sheet = sheet_of_draft(draft, tenant=tenant.slug)
-    desk = _desk(request, tenant, pools, draft.pool)
-    found = None
-    if source:
-        found = _answer(sheet, desk)
-    return _page(request, desk, sheet, found)
+    form = form_of_draft(draft, tenant=tenant.slug)
+    target = _target(request, tenant, pools, draft["pool"])
+    answer = _answer(form, target) if source else None
+    return _page(request, target, form, answer)
 
 
 @signed_in
@@ -94,29 +99,29 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
 @submitters_only
 def dry_run(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The answer, and the side that follows: fragments for the page that is open."""
-    sheet = _sheet(request, tenant)
-    desk = _desk(request, tenant, _pools(tenant), sheet.draft.pool)
-    found = _answer(sheet, desk)
-    return render(request, "jobs/submit_step.html", _context(request, desk, sheet, found))
+    form = _form(request, tenant)
+    target = _target(request, tenant, _pools(tenant), form.draft["pool"])
+    answer = _answer(form, target)
+    return render(request, "jobs/submit_step.html", _context(request, target, form, answer))
 
 
 def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
-    sheet = _sheet(request, tenant)
-    desk = _desk(request, tenant, _pools(tenant), sheet.draft.pool)
+    form = _form(request, tenant)
+    target = _target(request, tenant, _pools(tenant), form.draft["pool"])
     notice = ""
-    if "act" in request.POST and not sheet.wrong and sheet.spec is not None:
+    if "act" in request.POST and not form.wrong and form.spec is not None:
         assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
         try:
             job = submit_job(
                 tenant=tenant,
                 user=request.user,
-                spec=sheet.spec,
+                spec=form.spec,
                 now=read_clock,
                 key=_key(request),
                 source="web",
             )
         except InvalidInputError as error:
-            sheet.refuse(error, desk.pools)
+            form.refuse(error, target.pools)
         except MismatchError:
             notice = "used"
         except InFlightError:
@@ -125,27 +130,26 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
             notice = f"{error.limit:,}"
         else:
             return redirect("job", job.uid)
-    found = _answer(sheet, desk)
+    answer = _answer(form, target)
     status = 422 if "act" in request.POST else 200
-    return _page(request, desk, sheet, found, notice=notice, status=status)
+    return _page(request, target, form, answer, notice=notice, status=status)
 
 
-def _sheet(request: HttpRequest, tenant: Tenant) -> Sheet:
+def _form(request: HttpRequest, tenant: Tenant) -> JobForm:
     """Both sides from what was sent; the side edited last counts."""
     post = request.POST
-    names = (*(name for name in LABELS if name != "gpu_types"), "weight")
-    typed = {name: post.get(name, "").replace("\r\n", "\n") for name in names}
-    draft = Draft(**typed, gpu_types=tuple(post.getlist("gpu_types")[:16]))
+    typed = {name: post.get(name, "").replace("\r\n", "\n") for name in TYPED}
+    draft = Draft({**typed, CHOSEN: tuple(post.getlist(CHOSEN)[:16])})
     if post.get("side") == YAML and "use" not in post:
-        return sheet_of_text(post.get("yaml", "").replace("\r\n", "\n"), draft, tenant=tenant.slug)
+        return form_of_text(post.get("yaml", "").replace("\r\n", "\n"), draft, tenant=tenant.slug)
     changed = post.get("changed", "")
     if "use" in post:
         draft, changed = _resized(draft, post["use"]), "gpus"
-    return sheet_of_draft(draft, tenant=tenant.slug, changed=changed if changed in LABELS else "")
+    return form_of_draft(draft, tenant=tenant.slug, changed=changed if changed in LABELS else "")
 
 
 def _resized(draft: Draft, gpus: str) -> Draft:
-    return replace(draft, gpus=gpus[:18])
+    return Draft({**draft, "gpus": gpus[:18]})
 
 
 def _blank(request: HttpRequest, pools: list[str]) -> Draft:
@@ -155,7 +159,7 @@ def _blank(request: HttpRequest, pools: list[str]) -> Draft:
 
 
 def _cloned(tenant: Tenant, source: str) -> Draft:
-    """The sheet of a job of this tenant.
+    """The form of a job of this tenant.
 
     Raises:
         Http404: there is none.
@@ -169,8 +173,8 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
         if job is None:
             raise Http404
         duration_us = submitted_duration_us(job)
-    seconds = None if duration_us is None else duration_us // SECOND_US
-    return draft_of(job_spec(job, duration_s=seconds))
+        duration_s = None if duration_us is None else duration_us // SECOND_US
+        return draft_of(job_as_request(job, duration_s=duration_s))
 
 
 def _pools(tenant: Tenant) -> list[str]:
@@ -178,20 +182,20 @@ def _pools(tenant: Tenant) -> list[str]:
         return pool_names(pools_of(tenant.pk))
 
 
-def _desk(request: HttpRequest, tenant: Tenant, pools: list[str], pool: str) -> Desk:
+def _target(request: HttpRequest, tenant: Tenant, pools: list[str], pool: str) -> SubmitContext:
     facts = tenant_pool(request, tenant, pool if pool in pools else "")
     offer, types = None, []
     if facts is not None and pool in pools:
         with tenant_scope(tenant.pk):
             offer = pool_offer(pool, tenant.pk)
             types = prospects(facts.id, tenant.pk, at=read_clock(facts.id).pool_at)
-    return Desk(tenant, pools, facts, offer, types)
+    return SubmitContext(tenant, pools, facts, offer, types)
 
 
-def _answer(sheet: Sheet, desk: Desk) -> Answer:
-    free = max((kind.free for kind in desk.types), default=0)
-    return answer(
-        sheet, desk.offer, tenant=desk.tenant, now=read_clock, pools=desk.pools, free=free
+def _answer(form: JobForm, target: SubmitContext) -> Feasibility:
+    free = max((kind.free for kind in target.types), default=0)
+    return answer_feasibility(
+        form, target.offer, tenant=target.tenant, now=read_clock, pools=target.pools, free=free
     )
 
 
@@ -202,14 +206,14 @@ def _key(request: HttpRequest) -> str:
 
 def _page(
     request: HttpRequest,
-    desk: Desk,
-    sheet: Sheet,
-    found: Answer | None,
+    target: SubmitContext,
+    form: JobForm,
+    answer: Feasibility | None,
     *,
     notice: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    context = _context(request, desk, sheet, found)
+    context = _context(request, target, form, answer)
     # A key that has made its job cannot make another one.
     fresh = notice == "used" or request.method != "POST"
     context |= {"key": str(uuid4()) if fresh else _key(request), "notice": notice}
@@ -217,27 +221,34 @@ def _page(
 
 
 def _context(
-    request: HttpRequest, desk: Desk, sheet: Sheet, found: Answer | None
+    request: HttpRequest, target: SubmitContext, form: JobForm, answer: Feasibility | None
 ) -> dict[str, Any]:
-    from_form = sheet.side == FORM
+    from_form = form.side == FORM
+    offer = target.offer
+    is_virtual = offer is not None and offer.executor == "virtual"
+    fields = submit_fields(form.draft, form.errors, is_virtual=is_virtual)
     return {
-        "tenant": desk.tenant,
+        "tenant": target.tenant,
         "nav_key": "jobs",
-        "pool": desk.facts,
-        "pools": desk.pools,
-        "offer": desk.offer,
-        "types": [(kind, _type_note(kind)) for kind in desk.types],
-        "profiles": [] if desk.offer is None else profile_words(desk.offer.profiles),
-        "known_profile": desk.offer is not None and sheet.draft.profile in desk.offer.profiles,
-        "virtual": desk.offer is not None and desk.offer.executor == "virtual",
+        "pool": target.facts,
+        "pools": target.pools,
+        "offer": offer,
+        "types": [(kind, _type_note(kind)) for kind in target.types],
+        "profiles": [] if offer is None else profile_words(offer.profiles),
+        "known_profile": target.offer is not None
+        and form.draft["profile"] in target.offer.profiles,
+        "virtual": is_virtual,
         "default_s": DURATION_S,
-        "sheet": sheet,
-        "error_fields": [(name, sheet.errors.get(name, [])) for name in LABELS],
-        "answer": found,
+        "form": form,
+        "fields": fields,
+        "more_fields": more_fields(fields),
+        "hidden": [(name, form.draft[name]) for name in HIDDEN],
+        "error_fields": [(name, form.errors.get(name, [])) for name in LABELS],
+        "answer": answer,
         "from_form": from_form,
-        "new_pool": from_form and sheet.changed == "pool",
+        "new_pool": from_form and form.changed == "pool",
         "source": request.GET.get("from", ""),
-        "cli": submit_command({"tenant": desk.tenant.slug, **sheet.spec}) if sheet.spec else "",
+        "cli": submit_command({"tenant": target.tenant.slug, **form.spec}) if form.spec else "",
     }
 
 

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer
-from scheduling.services import read_spec
-from scheduling.services.spec import KNOWN, pool_named
+from scheduling.services import read_job_request
+from scheduling.services.job_requests import named_pool
 from tenants.input.errors import InvalidInputError
+from tenants.input.requests import request_fields
 
 LOCAL = PoolOffer(1, "local", "local", True, "main", 20, 2, {"cpu": 2, "v100": 8})
 VIRTUAL = PoolOffer(2, "philly", "virtual", False, "demo", 900, 5, {"gpu": 480})
+KNOWN = tuple(request_fields(JobRequest))
 GOOD: dict[str, Any] = {"pool": "local", "gpus": 2, "command": ["python", "train.py"]}
 EMOJI = "\N{PARTY POPPER}"
 
@@ -25,13 +28,13 @@ EMOJI = "\N{PARTY POPPER}"
 def errors(raw: object, offer: PoolOffer | None = LOCAL) -> dict[str, str]:
     """Findings by field."""
     with pytest.raises(InvalidInputError) as caught:
-        read_spec(raw, offer)
+        read_job_request(raw, offer)
     return {error.field: error.reason for error in caught.value.errors}
 
 
 class TestAGoodSpecification:
     def test_is_read_with_its_defaults(self) -> None:
-        read = read_spec(GOOD, LOCAL)
+        read = read_job_request(GOOD, LOCAL)
         assert (read.gpus, read.command, read.weight) == (2, ("python", "train.py"), 1)
         assert (read.name, read.gpu_types, read.max_price, read.duration_s) == ("", (), None, None)
 
@@ -40,21 +43,26 @@ class TestAGoodSpecification:
             "name": "a-1", "tenant": "x", "gpu_types": ["v100"], "max_price": "0.250001",
             "environment": {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}, "weight": 1000,
         }  # fmt: skip
-        read = read_spec(raw, LOCAL)
+        read = read_job_request(raw, LOCAL)
         assert read.max_price == Decimal("0.250001")
         assert read.environment == {"SEED": "1", "_x": f"tab\tline\n{EMOJI}"}
 
     def test_reads_null_as_absent(self) -> None:
-        read = read_spec(GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL)
-        assert read == read_spec(GOOD, LOCAL)
+        read = read_job_request(
+            GOOD | dict.fromkeys(("name", "max_price", "weight", "duration_s")), LOCAL
+        )
+        assert read == read_job_request(GOOD, LOCAL)
 
     def test_of_a_virtual_pool_has_a_duration_and_needs_no_command(self) -> None:
-        assert read_spec({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
-        assert read_spec({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s == 7
+        assert read_job_request({"pool": "philly", "gpus": 480}, VIRTUAL).duration_s == 600
+        assert (
+            read_job_request({"pool": "philly", "gpus": 1, "duration_s": 7}, VIRTUAL).duration_s
+            == 7
+        )
 
     @pytest.mark.parametrize("price", ["0", "0.000001", "99999999999999.999999", 3, Decimal("1.5")])
     def test_may_name_a_price(self, price: object) -> None:
-        assert read_spec(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
+        assert read_job_request(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
 
 
 # Field -> values that it may not have, each refused by the name of the field.
@@ -109,7 +117,7 @@ class TestABadField:
 
     @pytest.mark.parametrize("bad", ["", "../x", "a" * 64, "\x00", 5, None, [], {}])
     def test_is_the_pool_where_the_tenant_has_none_of_that_name(self, bad: object) -> None:
-        assert pool_named(GOOD | {"pool": bad}) == ""
+        assert named_pool(GOOD | {"pool": bad}) == ""
         assert list(errors(GOOD | {"pool": bad}, None)) == ["pool"]
 
     def test_is_every_one_that_is_not_known(self) -> None:
@@ -122,7 +130,7 @@ class TestABadField:
 
     def test_tells_what_the_pool_has(self) -> None:
         with pytest.raises(InvalidInputError) as caught:
-            read_spec(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
+            read_job_request(GOOD | {"gpus": 3, "gpu_types": ["cpu"]}, LOCAL)
         (error,) = caught.value.errors
         assert (error.field, error.code, error.hint) == ("gpus", "too_large", "Ask for 2 at most.")
 
@@ -143,6 +151,7 @@ class TestAnything:
         for offer in (LOCAL, VIRTUAL, None):
             # Whatever else it raises fails the test.
             with contextlib.suppress(InvalidInputError):
-                read = read_spec(GOOD | raw, offer)
-                assert 1 <= read.gpus <= max(read.pool.gpus.values())
+                read = read_job_request(GOOD | raw, offer)
+                assert offer is not None
+                assert 1 <= read.gpus <= max(offer.gpus.values())
                 assert all("\x00" not in item for item in read.command)

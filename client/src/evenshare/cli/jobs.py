@@ -10,6 +10,7 @@ from typing import Any
 
 from .api import Client, part
 from .config import UsageError
+from .job_fields import COMMAND, JOB_FIELDS, JobField
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -199,19 +200,18 @@ class _Reader:
 
 
 def _specification(options: argparse.Namespace) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "pool": options.pool,
-        "gpus": options.gpus,
-        "command": list(options.command),
-        "name": options.name,
-        "tenant": options.tenant,
-        "profile": options.profile,
-        "gpu_types": options.gpu_type or None,
-        "max_price": options.max_price,
-        "weight": options.weight,
-        "environment": _environment(options.env) or None,
-    }
+    body = {field.name: _value(options, field) for field in JOB_FIELDS if field.option}
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _value(options: argparse.Namespace, field: JobField) -> Any:
+    """What the command line says of a field; None: nothing."""
+    if field.option == COMMAND:
+        return list(options.command)
+    value = getattr(options, field.name)
+    if field.shape == "pairs":
+        value = _environment(value)
+    return None if value in ([], {}) else value
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:
@@ -291,6 +291,7 @@ def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
 
 def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     code = job.get("exit_code")
+    shown = [field for field in JOB_FIELDS if field.is_shown]
     return [
         ("reason", inert(job.get("reason_code") or "")),
         ("exit code", "" if code is None else inert(code)),
@@ -299,6 +300,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("pool", inert(job.get("pool", ""))),
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("job type", inert(job.get("profile") or "")),
+        *((f.name.replace("_", " "), inert(job.get(f.name) or "")) for f in shown),
         ("submitted", when(job.get("submitted_at"))),
         ("started", when(job.get("started_at"))),
         ("ended", when(job.get("ended_at"))),

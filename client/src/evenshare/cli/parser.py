@@ -8,6 +8,7 @@ from collections.abc import Callable
 from evenshare import __version__
 
 from . import commands, jobs, login
+from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
   0  done; with --wait: the job succeeded
@@ -79,19 +80,31 @@ def _login(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf = _leaf(verbs, "submit", jobs.submit, "submit a job: options -- program argument ...")
-    leaf.add_argument("--pool", required=True)
-    leaf.add_argument("--gpus", type=_positive, required=True, help="all at once, or none")
-    leaf.add_argument("--name")
-    leaf.add_argument("--tenant", help="needed by a member of several")
-    leaf.add_argument("--profile", help="its job type, where your tenant has some in the pool")
-    leaf.add_argument("--gpu-type", action="append", default=[], help="acceptable; repeatable")
-    leaf.add_argument("--max-price", help="highest price per GPU-hour for borrowed GPUs")
-    leaf.add_argument("--weight", type=_positive, help="share among your tenant's jobs")
-    leaf.add_argument("--env", action="append", default=[], metavar="K=V", help="repeatable")
+    for field in JOB_FIELDS:
+        if field.option not in ("", COMMAND):
+            _job_option(leaf, field)
     leaf.add_argument("--idempotency-key", metavar="K", help="the same key finds the same job")
     leaf.add_argument("--wait", action="store_true", help="until the job ends")
     leaf.add_argument("--dry-run", action="store_true", help="ask whether it could run")
     leaf.set_defaults(takes_command=True)
+
+
+def _job_option(leaf: argparse.ArgumentParser, field: JobField) -> None:
+    about = field.about.replace("%", "%%").rstrip(".")
+    if about[1:2].islower():  # not an abbreviation
+        about = about[:1].lower() + about[1:]
+    metavar = field.option.lstrip("-").replace("-", "_").upper()
+    if field.shape in ("texts", "pairs"):
+        metavar = "K=V" if field.shape == "pairs" else metavar
+        leaf.add_argument(
+            field.option, dest=field.name, action="append", default=[], metavar=metavar,
+            help=f"{about}; repeatable",
+        )  # fmt: skip
+    else:
+        leaf.add_argument(
+            field.option, dest=field.name, required=field.is_required, metavar=metavar, help=about,
+            type=_positive if field.shape == "whole" else str,
+        )  # fmt: skip
 
 
 def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -16,16 +16,19 @@ from typing import Any
 
 import yaml
 
+from portal.jobs.forms.fields import ORDER
+from scheduling.requests.jobs import JobRequest
+from tenants.input.requests import Shape, request_fields
+
 MOST_BYTES = 128 * 1024
 MOST_NODES = 2000
 DEPTH = 6
-# As they stand in the text, in the order of reading.
-ORDER = (
-    *("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price", "command"),
-    *("environment", "weight", "duration_s"),
-)
 # Under these a plain 1, true or 2.0 is the text that was typed.
-TEXTS = frozenset({"name", "tenant", "pool", "profile", "gpu_types", "command", "environment"})
+TEXTS = frozenset(
+    name
+    for name, field in request_fields(JobRequest).items()
+    if field.shape in (Shape.TEXT, Shape.TEXTS, Shape.PAIRS)
+)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")

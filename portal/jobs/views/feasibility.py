@@ -8,7 +8,8 @@ from decimal import ROUND_CEILING, Decimal
 
 from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import credits_text, duration, plural
-from portal.jobs.submit_context import LABELS, Sheet
+from portal.jobs.forms.fields import LABELS
+from portal.jobs.forms.submit import JobForm
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.reasons import why
@@ -41,7 +42,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Feasibility:
     """What the panel says. `kind` is the state's shape; `ways` begins with the one as written."""
 
     kind: str
@@ -56,67 +57,69 @@ class Answer:
 Now = Callable[[int], PoolNow]
 
 
-def answer(
-    sheet: Sheet,
+def answer_feasibility(
+    form: JobForm,
     offer: PoolOffer | None,
     *,
     tenant: Tenant,
     now: Now,
     pools: Sequence[str] = (),
     free: int = 0,
-) -> Answer:
-    """Return the answer to a sheet; what is wrong with its fields is noted beside them.
+) -> Feasibility:
+    """Return the answer to a form; what is wrong with its fields is noted beside them.
 
     `pools`: the names that the tenant may choose from; `free`: GPUs of one type that nobody holds.
     """
-    if sheet.spec is None:
-        return Answer("warn", "Not readable yet", "The YAML cannot be read.", sheet.beside[0])
+    if form.spec is None:
+        return Feasibility("warn", "Not readable yet", "The YAML cannot be read.", form.beside[0])
     run = None
     try:
-        run = dry_run_job(tenant=tenant, spec=sheet.spec, now=now)
+        run = dry_run_job(tenant=tenant, spec=form.spec, now=now)
     except InvalidInputError as error:
-        sheet.refuse(error, pools)
+        form.refuse(error, pools)
     if run is None or offer is None:
-        return _unfinished(sheet)
+        return _unfinished(form)
     # A job larger than the pool is an answer with ways out of it, more than a wrong field.
-    if sheet.wrong and run.reason_code != Reason.TOO_LARGE:
-        return _unfinished(sheet)
-    gpus = sheet.spec["gpus"]
+    if form.wrong and run.reason_code != Reason.TOO_LARGE:
+        return _unfinished(form)
+    gpus = form.spec["gpus"]
     assert isinstance(gpus, int)  # noqa: S101 - the dry run took it
     first = _way(gpus, run, offer, as_written=True)
     ways = [first]
     if run.reason_code:
         sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
-        ways += _smaller(sheet.spec, sizes, offer, tenant=tenant, now=now)
+        ways += _smaller(form.spec, sizes, offer, tenant=tenant, now=now)
     return replace(_verdict(first), price_words=_price_words(first, offer), ways=tuple(ways))
 
 
-def _unfinished(sheet: Sheet) -> Answer:
-    count = sheet.wrong
+def _unfinished(form: JobForm) -> Feasibility:
+    count = form.wrong
     things = "One thing is" if count == 1 else f"{count} things are"
-    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if name in sheet.errors)
-    if sheet.beside:
+    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if name in form.errors)
+    if form.beside:
         fields += (("yaml", "YAML"),)
     words = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."
-    return Answer("warn", "Not complete", f"{things} missing or wrong.", words, fields=fields)
+    return Feasibility("warn", "Not complete", f"{things} missing or wrong.", words, fields=fields)
 
 
-def _verdict(way: Way) -> Answer:
+def _verdict(way: Way) -> Feasibility:
     run = way.run
     if not run.feasible:
-        return Answer("bad", "Not feasible", f"It cannot start: {way.words}.", run.detail)
+        return Feasibility("bad", "Not feasible", f"It cannot start: {way.words}.", run.detail)
     if run.reason_code:
         sentence = f"It can run, but not now: {way.words}."
-        return Answer("note", "Feasible, later", sentence, run.detail)
+        return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(way.own, "own GPU"), run.borrowed
     if not borrowed:
-        return Answer("ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge.")
+        return Feasibility(
+            "ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge."
+        )
     if not way.own:
         sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
     else:
         sentence = f"It fits now, on {own} and {borrowed} borrowed."
     words = "Borrowed GPUs go back at the end of a term when their owners need them."
-    return Answer("ok", "Feasible", sentence, words)
+    return Feasibility("ok", "Feasible", sentence, words)
 
 
 def _price_words(way: Way, offer: PoolOffer) -> str:

@@ -1,0 +1,110 @@
+"""The fields of a job as the portal reads them, a copy made by `make client-fields`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class JobField(NamedTuple):
+    """One field of a job. `option` is empty where the command line does not ask for it."""
+
+    name: str
+    option: str
+    shape: str
+    is_required: bool
+    is_shown: bool
+    about: str
+
+
+# What stands for an option where the words after it are the value.
+COMMAND = "--"
+JOB_FIELDS = (
+    JobField(
+        "pool",
+        "--pool",
+        "text",
+        True,
+        False,
+        "The pool in which it runs.",
+    ),
+    JobField(
+        "gpus",
+        "--gpus",
+        "whole",
+        True,
+        False,
+        "GPUs, all at once or none.",
+    ),
+    JobField(
+        "command",
+        "--",
+        "texts",
+        False,
+        False,
+        "The program and its arguments; no shell reads them.",
+    ),
+    JobField(
+        "name",
+        "--name",
+        "text",
+        False,
+        False,
+        "Small letters, digits and hyphens; one is made up if left out.",
+    ),
+    JobField(
+        "tenant",
+        "--tenant",
+        "text",
+        False,
+        False,
+        "For whom it runs; needed by a member of several.",
+    ),
+    JobField(
+        "profile",
+        "--profile",
+        "text",
+        False,
+        False,
+        "Its job type, where your tenant has some in the pool.",
+    ),
+    JobField(
+        "gpu_types",
+        "--gpu-type",
+        "texts",
+        False,
+        False,
+        "An acceptable GPU type; any if none is named.",
+    ),
+    JobField(
+        "max_price",
+        "--max-price",
+        "amount",
+        False,
+        False,
+        "Highest price in credits per GPU-hour of a borrowed GPU; above it the job waits.",
+    ),
+    JobField(
+        "environment",
+        "--env",
+        "pairs",
+        False,
+        False,
+        "Variables of its process; others of your tenant can read them.",
+    ),
+    JobField(
+        "weight",
+        "--weight",
+        "whole",
+        False,
+        False,
+        "Its share among your tenant's jobs.",
+    ),
+    JobField(
+        "duration_s",
+        "",
+        "whole",
+        False,
+        False,
+        "How long it runs, in seconds of the time of a pool of virtual jobs.",
+    ),
+)

@@ -1,0 +1,211 @@
+"""The submit form's fields: what is typed, and what of a job's request it means.
+
+Fields come from `scheduling.requests.jobs.JobRequest`, each typed by the shape of its value. A
+draft keeps every text as it was typed, so that nothing is lost by being wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.requests.jobs import JobRequest
+from tenants.input.errors import FieldError
+from tenants.input.requests import Shape, request_fields
+
+MOST_CHARACTERS = 256 * 1024
+# As people read them; others follow in the order of the request.
+_AHEAD = ("name", "tenant", "pool", "gpus", "profile", "gpu_types", "max_price")
+_REQUEST = request_fields(JobRequest)
+ORDER = (*_AHEAD, *(name for name in _REQUEST if name not in _AHEAD))
+# The page's address says for which tenant it submits.
+TYPED = tuple(name for name in ORDER if name != "tenant")
+# Fields that the form asks for; what is wrong with another one stands beside the YAML.
+LABELS = {name: _REQUEST[name].input.label for name in TYPED if _REQUEST[name].input.label}
+# Those that the form keeps without asking, so that they are not lost.
+HIDDEN = tuple(name for name in TYPED if name not in LABELS)
+CHOSEN = "gpu_types"  # typed by marking some of several
+# What templates/jobs/_submit_form.html places by hand; others follow at its end.
+_PLACED = (
+    *("pool", "gpus", "command", "profile", "gpu_types", "max_price"),
+    *("name", "duration_s", "environment"),
+)
+_KINDS = {
+    Shape.WHOLE: "numeric",
+    Shape.AMOUNT: "decimal",
+    Shape.TEXTS: "lines",
+    Shape.PAIRS: "lines",
+}
+_WHOLE = re.compile(r"[0-9]{1,18}")
+
+
+class Draft(Mapping[str, Any]):
+    """The form's fields as typed; one that was not is empty."""
+
+    def __init__(self, typed: Mapping[str, Any] | None = None, **more: Any) -> None:
+        given = {**(typed or {}), **more}
+        self._typed: dict[str, Any] = {name: given.get(name, "") for name in TYPED}
+        self._typed[CHOSEN] = tuple(given.get(CHOSEN, ()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._typed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._typed)
+
+    def __len__(self) -> int:
+        return len(self._typed)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitField:
+    """One input of the form, as templates/jobs/_submit_field.html draws it."""
+
+    name: str
+    label: str
+    hint: str
+    unit: str
+    example: str
+    kind: str
+    is_required: bool
+    value: str
+    errors: Sequence[str]
+
+
+def submit_fields(
+    draft: Draft, errors: Mapping[str, Sequence[str]], *, is_virtual: bool
+) -> dict[str, SubmitField]:
+    """Return the form's inputs by name."""
+    hints = {"command": "Jobs of this pool are simulated: it may be left out."}
+    shown = {}
+    for name in LABELS:
+        field = _REQUEST[name]
+        shown[name] = SubmitField(
+            name=name,
+            label=field.input.label,
+            hint=hints.get(name, field.hint) if is_virtual else field.hint,
+            unit=field.input.unit,
+            example=field.input.example,
+            kind=_KINDS.get(field.shape, "text"),
+            is_required=field.is_required,
+            value=draft[name],
+            errors=errors.get(name, ()),
+        )
+    return shown
+
+
+def more_fields(fields: Mapping[str, SubmitField]) -> list[SubmitField]:
+    """Return the inputs that no template places by hand."""
+    return [field for name, field in fields.items() if name not in _PLACED]
+
+
+def draft_of(spec: Mapping[str, Any]) -> Draft:
+    """Return the form's fields for a specification, as far as they can say it."""
+    typed: dict[str, Any] = {name: _written(name, spec.get(name)) for name in TYPED}
+    return Draft(typed)
+
+
+def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
+    """Return the specification that the form says, and what cannot be read of it."""
+    errors: list[FieldError] = []
+    said = {name: _read(name, draft[name], errors) for name in TYPED}
+    return {name: value for name, value in said.items() if value not in ("", [], {})}, errors
+
+
+def _read(name: str, typed: Any, errors: list[FieldError]) -> object:
+    if name == CHOSEN:
+        return list(typed)
+    match _REQUEST[name].shape:
+        case Shape.WHOLE:
+            return _whole(typed)
+        case Shape.TEXTS:
+            return _split(name, typed, errors)
+        case Shape.PAIRS:
+            return _pairs(name, typed, errors)
+    return typed.strip()
+
+
+def _written(name: str, value: Any) -> Any:
+    if name == CHOSEN:
+        return tuple(map(_text, value)) if isinstance(value, list | tuple) else ()
+    match _REQUEST[name].shape:
+        case Shape.TEXTS:
+            return _joined(value)
+        case Shape.PAIRS:
+            return _lines(value) if isinstance(value, Mapping) else ""
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else format(value, "")
+
+
+def _whole(text: str) -> object:
+    """A whole number, or the text as it is, which is refused with a reason later."""
+    text = text.strip()
+    return int(text) if _WHOLE.fullmatch(text) else text
+
+
+def _joined(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return shlex.join(_text(item) for item in value)
+    return _text(value) if isinstance(value, str) else ""
+
+
+def _split(name: str, text: str, errors: list[FieldError]) -> list[str]:
+    """Split as a shell would, with its quotes, and nothing else of a shell."""
+    if len(text) > MOST_CHARACTERS:
+        errors.append(FieldError(name, "is longer than 256 KiB"))
+        return []
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        hint = "Close the quote, or put a lone quote into the other kind of quotes."
+        errors.append(FieldError(name, f"cannot be split: {str(error).lower()}", hint))
+        return []
+
+
+def _lines(variables: Mapping[Any, object]) -> str:
+    return "\n".join(f"{key}={_line(_text(value))}" for key, value in variables.items())
+
+
+def _line(value: str) -> str:
+    """A value that would not survive as a line of its own is written as JSON."""
+    needs = "\n" in value or "\r" in value or value[:1] == '"'
+    return json.dumps(value, ensure_ascii=False) if needs else value
+
+
+def _pairs(field: str, text: str, errors: list[FieldError]) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    if len(text) > MOST_CHARACTERS:
+        errors.append(FieldError(field, "is longer than 256 KiB"))
+        return variables
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            hint = "Write NAME=value, one a line."
+            errors.append(FieldError(f"{field}.Line {number}", "has no =", hint))
+        elif name.strip() in variables:
+            place, reason = f"{field}.Line {number}", f"sets {name.strip()[:80]} again"
+            errors.append(FieldError(place, reason, "Keep one of the two."))
+        else:
+            variables[name.strip()] = _value(value)
+    return variables
+
+
+def _value(text: str) -> str:
+    if text[:1] == '"':
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return text
+        return value if isinstance(value, str) else text
+    return text

@@ -1,0 +1,133 @@
+"""The two sides of the submit page, a form and a YAML text, and the specification that they say.
+
+Whichever side was edited last counts; the other follows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from portal.jobs.forms.fields import LABELS, Draft, draft_of, draft_spec
+from portal.jobs.forms.job_yaml import YamlError, read_yaml, write_yaml
+from portal.site.submit_links import submit_command
+from scheduling.models import Job
+from scheduling.selectors.job_requests import job_as_request
+from tenants.input.errors import FieldError, InvalidInputError
+
+FORM, YAML = "form", "yaml"
+_ITEM = re.compile(r"\[([0-9]{1,6})\]")
+
+
+@dataclass
+class JobForm:
+    """Both sides in step. `spec` is None where the counting side cannot be read.
+
+    `errors` by field of the form, `beside` those of no such field; `lines`: field -> YAML line.
+    """
+
+    side: str
+    draft: Draft
+    text: str
+    spec: dict[str, object] | None
+    lines: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    beside: list[str] = field(default_factory=list)
+    changed: str = ""
+
+    def add(self, found: Sequence[FieldError], pools: Sequence[str] = ()) -> None:
+        """Put findings beside the fields that they are about."""
+        for error in found:
+            name = error.top_field
+            hint = error.hint
+            if name == "pool" and pools:
+                hint = f"There are: {', '.join(pools)}."
+            if name in LABELS:
+                words = f"{_subject(error.field, name)} {error.reason}. {hint}"
+                self.errors.setdefault(name, []).append(words.strip())
+            else:
+                line = f"Line {self.lines[name]}: " if name in self.lines else ""
+                words = f"{line}{error.field} {error.reason}. {hint}".strip()
+                if words not in self.beside:
+                    self.beside.append(words)
+
+    def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
+        """Add a refusal's findings, but those about fields that could not be read anyway."""
+        told = set(self.errors)
+        self.add([one for one in error.errors if one.top_field not in told], pools)
+
+    @property
+    def wrong(self) -> int:
+        """How many things stand in the way."""
+        return sum(map(len, self.errors.values())) + len(self.beside)
+
+    @property
+    def hot(self) -> int | None:
+        """The YAML line that followed the form."""
+        return self.lines.get(self.changed) if self.side == FORM else None
+
+    @property
+    def rows(self) -> range:
+        """The numbers of the text's lines."""
+        return range(1, max(self.text.count("\n") + (not self.text.endswith("\n")), 1) + 1)
+
+    @property
+    def changed_label(self) -> str:
+        """What the field that was changed is called."""
+        return LABELS.get(self.changed, "")
+
+
+def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
+    """Return both sides where the form counts."""
+    spec, found = draft_spec(draft)
+    text, lines = write_yaml({"tenant": tenant, **spec})
+    form = JobForm(FORM, draft, text, spec, lines, changed=changed)
+    form.add(found)
+    return form
+
+
+def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
+    """Return both sides where the YAML counts; an unreadable one leaves the form as it was."""
+    try:
+        read = read_yaml(text)
+    except YamlError as error:
+        line = f"Line {error.line}: " if error.line else ""
+        return JobForm(YAML, before, text, None, beside=[f"{line}{error.words}"])
+    spec = dict(read.values)
+    form = JobForm(YAML, draft_of(spec), text, spec, read.lines)
+    named = spec.pop("tenant", None)
+    if named not in (None, tenant):
+        hint = f"This page submits for {tenant}: leave the line out."
+        form.add([FieldError("tenant", "is another one", hint)])
+    return form
+
+
+def submit_call(spec: Mapping[str, Any], url: str) -> str:
+    """Return the HTTP call that submits a specification."""
+    body = json.dumps(spec, ensure_ascii=False)
+    # Double quotes here, so that the shell puts the token in.
+    bearer = '-H "Authorization: Bearer $EVENSHARE_TOKEN"'
+    kind = "-H 'Content-Type: application/json'"
+    return f"curl -sS {bearer} {kind} -d {shlex.quote(body)} {shlex.quote(url)}"
+
+
+def spec_context(job: Job, url: str) -> dict[str, str]:
+    """Return what templates/jobs/_job_spec.html reads: three ways to submit the same again."""
+    spec = {"tenant": job.tenant.slug, **job_as_request(job)}
+    text, _ = write_yaml(spec)
+    return {
+        "spec_yaml": text,
+        "spec_cli": submit_command(spec),
+        "spec_curl": submit_call(spec, url),
+    }
+
+
+def _subject(place: str, name: str) -> str:
+    """What a finding speaks of: the field itself, its third item, its variable."""
+    rest = place.removeprefix(name)
+    item = _ITEM.fullmatch(rest)
+    return f"Item {int(item[1]) + 1}" if item else rest.lstrip(".") or "It"

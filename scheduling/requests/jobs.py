@@ -1,0 +1,120 @@
+"""A job as it is asked for. REST, the form, YAML and the command line all follow from it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from evenshare_core.units import COUNT_MAX
+from scheduling.requests.process import (
+    ARGUMENT_BYTES,
+    ARGUMENTS,
+    VARIABLES,
+    read_command,
+    read_environment,
+)
+from tenants.input.requests import Input, Request
+
+DURATION_S, DURATION_MAX_S = 600, 30 * 24 * 3600
+WEIGHT_MAX = 1000
+NAME_ADVICE = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
+
+
+class JobRequest(Request, frozen=True, kw_only=True):
+    """What a job is. A field that is left out or null has its default."""
+
+    NOUN: ClassVar[str] = "a job"
+
+    pool: Annotated[
+        str,
+        Meta(max_length=63, description="The pool in which it runs."),
+        Input(label="Pool", hint="Where it runs.", is_contextual=True),
+    ]
+    gpus: Annotated[
+        int,
+        Meta(ge=1, le=COUNT_MAX, description="GPUs, all at once or none."),
+        Input(label="GPUs, all at once", hint="It starts with all of them, or not yet."),
+    ]
+    command: Annotated[
+        tuple[Annotated[str, Meta(max_length=ARGUMENT_BYTES)], ...],
+        Meta(
+            max_length=ARGUMENTS,
+            description="The program and its arguments; no shell reads them.",
+        ),
+        Input(
+            label="Command",
+            hint="The program and its arguments, with quotes as in a shell."
+            " No shell runs: no pipes, no $variables.",
+            example="python examples/train.py",
+            option="--",
+            read=read_command,
+        ),
+    ] = ()
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+            description="Small letters, digits and hyphens; one is made up if left out.",
+        ),
+        Input(
+            label="Name",
+            hint="Small letters, digits and hyphens. Left out: one is made up.",
+            complaint="is not a usable name",
+            advice=NAME_ADVICE,
+        ),
+    ] = ""
+    tenant: Annotated[
+        str,
+        Meta(max_length=63, description="For whom it runs; needed by a member of several."),
+        Input(is_contextual=True),
+    ] = ""
+    profile: Annotated[
+        str,
+        Meta(max_length=63, description="Its job type, where your tenant has some in the pool."),
+        Input(label="Job type", is_contextual=True),
+    ] = ""
+    gpu_types: Annotated[
+        tuple[Annotated[str, Meta(max_length=31)], ...],
+        Meta(max_length=16, description="An acceptable GPU type; any if none is named."),
+        Input(
+            label="GPU type",
+            hint="None marked: any. The price is for borrowed GPUs alone.",
+            option="--gpu-type",
+        ),
+    ] = ()
+    max_price: Annotated[
+        Decimal | None,
+        Meta(
+            description="Highest price in credits per GPU-hour of a borrowed GPU;"
+            " above it the job waits."
+        ),
+        Input(
+            label="Highest price you accept",
+            hint="Only for borrowed GPUs; above it the job waits. Left out: any.",
+            unit="credits / GPU-h",
+        ),
+    ] = None
+    environment: Annotated[
+        dict[str, str],
+        Meta(
+            max_length=VARIABLES,
+            description="Variables of its process; others of your tenant can read them.",
+        ),
+        Input(
+            label="Environment",
+            hint="One NAME=value a line. Others of your tenant can read it: no passwords.",
+            example="SEED=1",
+            option="--env",
+            read=read_environment,
+        ),
+    ] = {}
+    weight: Annotated[
+        int, Meta(ge=1, le=WEIGHT_MAX, description="Its share among your tenant's jobs.")
+    ] = 1
+    duration_s: Annotated[
+        Annotated[int, Meta(ge=1, le=DURATION_MAX_S)] | None,
+        Meta(description="How long it runs, in seconds of the time of a pool of virtual jobs."),
+        Input(label="Runs for", unit="seconds", option=""),
+    ] = None

@@ -1,0 +1,50 @@
+"""What a job was asked for with: the fields of its request, out of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from scheduling.models import Job
+from scheduling.requests.jobs import JobRequest
+from tenants.input.requests import RequestField, request_fields
+
+
+@cache
+def stored_fields() -> tuple[str, ...]:
+    """Return the fields of a job's request that its row has under the same name."""
+    fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
+    columns = {one.name for one in fields if not one.is_relation}
+    return tuple(name for name in request_fields(JobRequest) if name in columns)
+
+
+@cache
+def shown_fields() -> tuple[RequestField, ...]:
+    """Return the fields of a job's request that answers about the job show again."""
+    return tuple(one for one in request_fields(JobRequest).values() if one.input.is_shown)
+
+
+def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, object]:
+    """Return the request that would submit the same job again, without fields at their defaults.
+
+    `duration_s` is not in the row. The tenant is not among the fields.
+    """
+    profile = job.profile
+    values: dict[str, object] = {name: getattr(job, name) for name in stored_fields()}
+    values |= {
+        "pool": job.pool.name,
+        "profile": "" if profile is None else profile.name,
+        "duration_s": duration_s,
+    }
+    # All types that the job type can run on are what it accepts where none is named.
+    if profile is not None and set(job.gpu_types) == set(profile.speedups):
+        values["gpu_types"] = []
+    if job.max_price is not None:
+        values["max_price"] = format(job.max_price.normalize(), "f")
+    return {
+        name: values[name]
+        for name, field in request_fields(JobRequest).items()
+        if name in values
+        and values[name] not in (None, "", [], {})
+        and values[name] != field.default
+    }

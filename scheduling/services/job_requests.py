@@ -1,0 +1,129 @@
+"""Reads a job's request for a pool: all that is wrong with it at once, field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduling.requests.jobs import DURATION_S, JobRequest
+from scheduling.requests.process import COMMAND_HINT
+from scheduling.selectors.offers import PoolOffer
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+from tenants.input.requests import (
+    given_fields,
+    make_request,
+    read_fields,
+    refuse_unknown,
+    request_fields,
+)
+
+VIRTUAL = "virtual"
+
+
+def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
+    """Return what `raw` (a mapping, as parsed from JSON) asks for, as `offer` can take it.
+
+    `offer` is the pool that it names, None where its tenant has no such pool. With a profile,
+    `gpu_types` are those that it can run on. In a virtual pool `duration_s` is never None: the
+    time on its slowest GPU type. `tenant` is the caller's to resolve, and empty here.
+
+    Raises:
+        InvalidInputError: with every error, in the order of the request's fields.
+    """
+    errors = FieldErrors()
+    given = given_fields(raw)
+    values = read_fields(JobRequest, given, errors)
+    if offer is None:
+        _refuse_pool(given, errors)
+    else:
+        values |= _read_for(offer, given, values, errors)
+    refuse_unknown(JobRequest, given, errors)
+    errors.raise_any(tuple(request_fields(JobRequest)))
+    return make_request(JobRequest, values)
+
+
+def named_pool(raw: object) -> str:
+    """Return the pool that a raw request names; empty where it is no usable name."""
+    value = raw.get("pool") if isinstance(raw, Mapping) else None
+    return value if isinstance(value, str) and readers.SLUG.fullmatch(value) else ""
+
+
+def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
+    if "pool" not in given:
+        errors.add("pool", "is required", "Name a pool in which the tenant has quota.", "required")
+    elif not isinstance(given["pool"], str):
+        errors.add("pool", "must be a text", "Write the name of a pool.")
+    else:
+        # Another tenant's pool reads exactly like none: its name must not leak.
+        hint = "GET /api/v1/pools lists the pools of your tenants."
+        errors.add("pool", "is not a pool of this tenant", hint, "unknown")
+
+
+def _read_for(
+    offer: PoolOffer,
+    given: Mapping[str, object],
+    values: Mapping[str, object],
+    errors: FieldErrors,
+) -> dict[str, object]:
+    """The fields that mean something only together with the pool."""
+    is_virtual = offer.executor == VIRTUAL
+    if "command" not in given and not is_virtual:
+        errors.add("command", "is required", COMMAND_HINT, "required")
+    if "duration_s" in given and not is_virtual:
+        hint = "Jobs of this pool run as long as their program does: leave it out."
+        errors.add("duration_s", "is for pools of virtual jobs alone", hint)
+    named = values.get("gpu_types", ())
+    asked = named if isinstance(named, tuple) else ()
+    _check_types(asked, offer, errors)
+    profile, gpu_types = _profile(given, asked, offer, errors)
+    gpus = values.get("gpus")
+    if isinstance(gpus, int) and set(gpu_types) <= set(offer.gpus):
+        _check_size(gpus, gpu_types, offer, errors)
+    duration_s = (values["duration_s"] or DURATION_S) if is_virtual else None
+    return {
+        "pool": offer.name,
+        "profile": profile,
+        "gpu_types": gpu_types,
+        "duration_s": duration_s,
+    }
+
+
+def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) -> None:
+    for index, name in enumerate(asked):
+        if name not in offer.gpus:
+            there = ", ".join(sorted(offer.gpus)) or "none"
+            hint = f"The pool has: {there}."
+            errors.add(f"gpu_types[{index}]", "is not a GPU type of the pool", hint, "unknown")
+    if len(set(asked)) < len(asked):
+        errors.add("gpu_types", "names a type twice", "Name each type once.")
+
+
+def _profile(
+    given: Mapping[str, object], asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors
+) -> tuple[str, tuple[str, ...]]:
+    """The job type, and the accepted GPU types: those of `asked` (empty: any) that can run it."""
+    name = given.get("profile", "")
+    if name == "":
+        return "", asked
+    if not isinstance(name, str) or name not in offer.profiles:
+        there = ", ".join(sorted(offer.profiles)) or "none; leave it out"
+        reason = "is not a job type of this tenant in the pool"
+        errors.add("profile", reason, f"There are: {there}.", "unknown")
+        return "", asked
+    able = offer.profiles[name]
+    for index, gpu_type in enumerate(asked):
+        if gpu_type in offer.gpus and gpu_type not in able:
+            hint = f"{name} runs on: {', '.join(sorted(able))}."
+            errors.add(f"gpu_types[{index}]", "cannot run this job type", hint)
+    return name, tuple(one for one in sorted(able) if not asked or one in asked)
+
+
+def _check_size(
+    gpus: int, gpu_types: tuple[str, ...], offer: PoolOffer, errors: FieldErrors
+) -> None:
+    accepted = [offer.gpus.get(name, 0) for name in gpu_types or offer.gpus]
+    largest = max(accepted, default=0)
+    if gpus > largest:
+        what = "accepted type" if gpu_types else "type"
+        reason = f"is more than the pool has of any {what}"
+        errors.add("gpus", reason, f"Ask for {largest} at most.", "too_large")

@@ -1,0 +1,62 @@
+"""The API's description of requests, made of their structs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from msgspec import inspect
+from rest_framework import serializers as s
+
+from tenants.input.readers import CREDITS
+from tenants.input.requests import Request, RequestField, Shape, request_fields
+
+_Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
+
+
+def request_serializer(request: type[Request]) -> type[s.Serializer[object]]:
+    """Return the serializer that describes a request; nothing is read with it."""
+    fields = request_fields(request).values()
+    shown: dict[str, Any] = {one.name: serializer_field(one) for one in fields}
+    return type(request.__name__, (s.Serializer,), {"__doc__": request.__doc__, **shown})
+
+
+def answer_fields(fields: Iterable[RequestField]) -> dict[str, _Field]:
+    """Return the description of fields that an answer shows as they were asked for."""
+    return {one.name: serializer_field(one, is_answer=True) for one in fields}
+
+
+def serializer_field(field: RequestField, *, is_answer: bool = False) -> _Field:
+    """Return what describes one field: its kind, bounds and meaning."""
+    more: dict[str, Any] = {"help_text": field.description}
+    if not field.is_required and not is_answer:
+        more |= {"required": False, "allow_null": True}
+    make = _MAKERS.get(field.shape)
+    return s.JSONField(**more) if make is None else make(field, more)
+
+
+def _text(field: RequestField, more: dict[str, Any]) -> _Field:
+    if field.pattern:
+        return s.RegexField(field.pattern, **more)
+    return s.CharField(max_length=field.most, allow_blank=not field.is_required, **more)
+
+
+def _texts(field: RequestField, more: dict[str, Any]) -> _Field:
+    item = s.CharField(max_length=_longest(field))
+    return s.ListField(child=item, min_length=field.least, max_length=field.most, **more)
+
+
+def _longest(field: RequestField) -> int | None:
+    return field.item.max_length if isinstance(field.item, inspect.StrType) else None
+
+
+_MAKERS: dict[Shape, Callable[[RequestField, dict[str, Any]], _Field]] = {
+    Shape.TEXT: _text,
+    Shape.TEXTS: _texts,
+    Shape.WHOLE: lambda field, more: s.IntegerField(
+        min_value=field.least, max_value=field.most, **more
+    ),
+    Shape.AMOUNT: lambda _, more: s.RegexField(f"^{CREDITS.pattern}$", **more),
+    Shape.INSTANT: lambda _, more: s.DateTimeField(**more),
+    Shape.PAIRS: lambda _, more: s.DictField(child=s.CharField(allow_blank=True), **more),
+}

@@ -1,0 +1,269 @@
+"""Requests as structs: one declaration of a field for all that read, describe or ask for it.
+
+A request is a `Request` whose fields have types, bounds and a description (`msgspec.Meta`) and,
+in `Input`, what these cannot say. Its reading is here; REST's schema
+(`tenants.api.request_schemas`), forms, YAML and the command line's options follow from the same
+fields. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from evenshare_core.units import COUNT_MAX
+from tenants.input import readers
+from tenants.input.errors import FieldErrors, invalid
+
+TEXT_MAX, TEXTS_MAX = 800, 1000
+
+
+class Shape(StrEnum):
+    """What kind of value a field takes."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    AMOUNT = "amount"
+    INSTANT = "instant"
+    TEXTS = "texts"
+    PAIRS = "pairs"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a field's type, bounds and description do not say.
+
+    `label`: what forms call it (empty: they do not ask for it), `hint` what they say below that
+    (empty: the description), `unit` of its values, `example` what stands in an empty input.
+    `option` of the command line (None: made of the name; empty: it has none; `--`: what follows
+    this sign). `complaint` and `advice` stand for the reader's own reason and hint. `read` stands
+    for the shape's reader; `is_contextual`: the service reads it, for it needs more than the
+    request. `is_shown`: answers show it again.
+    """
+
+    label: str = ""
+    hint: str = ""
+    unit: str = ""
+    example: str = ""
+    option: str | None = None
+    complaint: str = ""
+    advice: str = ""
+    read: Callable[[Mapping[str, object], FieldErrors], object] | None = None
+    is_contextual: bool = False
+    is_shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestField:
+    """One field of a request. `least` and `most` bound a number, or a text's or list's length."""
+
+    name: str
+    attribute: str
+    shape: Shape
+    is_required: bool
+    default: object
+    description: str
+    least: int | None
+    most: int | None
+    pattern: str
+    item: inspect.Type | None
+    input: Input
+
+    @property
+    def option(self) -> str:
+        """Its option of the command line; empty: it has none."""
+        made = f"--{self.name.replace('_', '-')}"
+        return made if self.input.option is None else self.input.option
+
+    @property
+    def hint(self) -> str:
+        """What a form says below its label."""
+        return self.input.hint or self.description
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks for. `NOUN` is what errors call it."""
+
+    NOUN: ClassVar[str] = "this request"
+
+
+R = TypeVar("R", bound=Request)
+
+
+@cache
+def request_fields(request: type[Request]) -> Mapping[str, RequestField]:
+    """Return the fields of a request by name, in their order."""
+    hints = typing.get_type_hints(request, include_extras=True)
+    info = inspect.type_info(request)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - a Request is one
+    return {one.encode_name: _field(one, hints[one.name]) for one in info.fields}
+
+
+def _field(one: inspect.Field, hint: Any) -> RequestField:
+    extras = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Input)]
+    kind, description = one.type, ""
+    while isinstance(kind, inspect.Metadata | inspect.UnionType):
+        if isinstance(kind, inspect.Metadata):
+            description = (kind.extra_json_schema or {}).get("description", description)
+            kind = kind.type
+        else:  # or None: what may be left out
+            kind = next(part for part in kind.types if not isinstance(part, inspect.NoneType))
+    shape, least, most = _shape(kind)
+    default = one.default
+    if one.default_factory is not msgspec.NODEFAULT:
+        default = one.default_factory()
+    return RequestField(
+        name=one.encode_name,
+        attribute=one.name,
+        shape=shape,
+        is_required=one.required,
+        default=default,
+        description=description,
+        least=least,
+        most=most,
+        pattern=getattr(kind, "pattern", None) or "",
+        item=getattr(kind, "item_type", None),
+        input=extras[0] if extras else Input(),
+    )
+
+
+def _shape(kind: inspect.Type) -> tuple[Shape, int | None, int | None]:
+    match kind:
+        case inspect.StrType():
+            return Shape.TEXT, kind.min_length, kind.max_length
+        case inspect.IntType():
+            return Shape.WHOLE, kind.ge, kind.le
+        case inspect.VarTupleType(item_type=inspect.StrType()):
+            return Shape.TEXTS, kind.min_length, kind.max_length
+        case inspect.DictType(value_type=inspect.StrType()):
+            return Shape.PAIRS, kind.min_length, kind.max_length
+    others = {inspect.DecimalType: Shape.AMOUNT, inspect.DateTimeType: Shape.INSTANT}
+    return others.get(type(kind), Shape.OTHER), None, None
+
+
+def read_request(request: type[R], raw: object) -> R:
+    """Return the request that `raw` (a mapping, as parsed from JSON) writes down.
+
+    Raises:
+        InvalidInputError: with all errors, in the order of fields.
+    """
+    errors = FieldErrors()
+    given = given_fields(raw)
+    values = read_fields(request, given, errors)
+    refuse_unknown(request, given, errors)
+    errors.raise_any(tuple(request_fields(request)))
+    return make_request(request, values)
+
+
+def given_fields(raw: object) -> dict[str, object]:
+    """Return the fields that were sent; null is absent.
+
+    Raises:
+        InvalidInputError: it is no object.
+    """
+    if not isinstance(raw, Mapping):
+        raise invalid("", "must be an object", "Send fields by name.")
+    return {str(name): value for name, value in raw.items() if value is not None}
+
+
+def read_fields(
+    request: type[Request], given: Mapping[str, object], errors: FieldErrors
+) -> dict[str, object]:
+    """Read what a request's fields say by themselves; contextual ones are left to the caller.
+
+    A field that is absent or wrong has its default, or is left out where it has none.
+    """
+    values: dict[str, object] = {}
+    for name, field in request_fields(request).items():
+        if field.input.is_contextual:
+            continue
+        value = _read(field, given, errors)
+        if value is not None:
+            values[name] = value
+        elif not field.is_required:
+            values[name] = field.default
+    return values
+
+
+def refuse_unknown(
+    request: type[Request], given: Mapping[str, object], errors: FieldErrors
+) -> None:
+    """Note fields that a request does not have: they are refused, never dropped."""
+    names = request_fields(request)
+    for extra in sorted(set(given) - set(names)):
+        reason = f"is not a field of {request.NOUN}"
+        errors.add(extra[:80], reason, f"Fields: {', '.join(names)}.", "unknown")
+
+
+def make_request(request: type[R], values: Mapping[str, object]) -> R:
+    """Return the request with these values, by the names of fields."""
+    fields = request_fields(request)
+    return request(**{fields[name].attribute: value for name, value in values.items()})
+
+
+def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> object:
+    """One value; None where it is absent or wrong, which is then noted."""
+    if field.input.read is not None:
+        return field.input.read(given, errors)
+    own = FieldErrors()
+    value = _by_shape(field, given, own)
+    if own and field.input.complaint:
+        code = "required" if field.name not in given else "bad_text" if field.pattern else "invalid"
+        errors.add(field.name, field.input.complaint, field.input.advice, code)
+        return None
+    errors.extend(own)
+    return value
+
+
+def _by_shape(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> object:
+    name, least = field.name, field.least or 0
+    if field.shape == Shape.WHOLE:
+        most = COUNT_MAX if field.most is None else field.most
+        return readers.whole(
+            given, name, errors, least=least, most=most, required=field.is_required
+        )
+    if name not in given:
+        if field.is_required:
+            errors.add(name, "is required", code="required")
+        return None
+    if field.shape == Shape.TEXT:
+        return _text(field, given, errors)
+    if field.shape == Shape.TEXTS:
+        most = TEXTS_MAX if field.most is None else field.most
+        return readers.texts(given, name, errors, most=most)
+    return _READERS.get(field.shape, _as_given)(given, name, errors)
+
+
+def _as_given(given: Mapping[str, object], name: str, _: FieldErrors) -> object:
+    return given[name]
+
+
+_READERS: Mapping[Shape, Callable[[Mapping[str, object], str, FieldErrors], object]] = {
+    Shape.AMOUNT: readers.credits,
+    Shape.INSTANT: readers.instant,
+}
+
+
+def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> str | None:
+    value = given[field.name]
+    if field.pattern:
+        if isinstance(value, str) and re.fullmatch(field.pattern, value):
+            return value
+        errors.add(field.name, "is not of the form that it must have", field.description)
+        return None
+    most = TEXT_MAX if field.most is None else field.most
+    if isinstance(value, str) and len(value) > most:
+        errors.add(field.name, f"is longer than {most:,} characters", code="too_long")
+        return None
+    before = len(errors.errors)
+    read = readers.words(given, field.name, errors, most_bytes=4 * most)
+    return read if len(errors.errors) == before else None

@@ -1,0 +1,22 @@
+"""The client's copy of a job's fields, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import evenshare.cli.job_fields as table
+from scheduling.requests.client_table import client_table
+from scheduling.requests.jobs import JobRequest
+from tenants.input.requests import request_fields
+
+from .conftest import Run
+
+
+class TestTheTable:
+    def test_is_what_the_portal_reads(self) -> None:
+        assert Path(table.__file__).read_text() == client_table(), "run make client-fields"
+
+    def test_makes_the_options_of_a_submission(self, run: Run) -> None:
+        told = run("job", "submit", "--help").out
+        for field in request_fields(JobRequest).values():
+            assert field.option in told, field.name
