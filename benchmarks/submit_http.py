@@ -33,7 +33,7 @@ START_S = 30.0
 
 
 @dataclass
-class Server:
+class PortalProcess:
     """Where it listens, and the token and pool to use."""
 
     port: int
@@ -90,7 +90,7 @@ def main() -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             web = _web(listener)
             try:
-                server = Server(listener.getsockname()[1], secret, pool, web.pid)
+                server = PortalProcess(listener.getsockname()[1], secret, pool, web.pid)
                 _wait(server)
                 run(server)
             finally:
@@ -100,7 +100,7 @@ def main() -> None:
         services.stop()
 
 
-def run(server: Server) -> None:
+def run(server: PortalProcess) -> None:
     """Print the figures."""
     _many(server, 200, "warm")
     before_s = server.cpu_s()
@@ -133,7 +133,7 @@ def run(server: Server) -> None:
           f" {rate / plain:.1f} x as fast")  # fmt: skip
 
 
-def _many(server: Server, count: int, key: str) -> tuple[float, list[float]]:
+def _many(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
     """Submit from all clients at once; return the seconds in all, and of each."""
 
     def client(number: int) -> list[float]:
@@ -175,7 +175,7 @@ def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait(server: Server) -> None:
+def _wait(server: PortalProcess) -> None:
     """Wait for the first answer."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:

@@ -102,7 +102,7 @@ def simulations(**_: Any) -> int:
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_WORDS)  # unless it told its end itself
+            give_up_simulation(*key, LOST_WORDS)  # unless it wrote its end itself
         elif not is_simulation_wanted(*key):
             process.kill()  # cancelled or given up inside of one long decision
     claimed = claim_simulations()

@@ -34,7 +34,7 @@ class Scope(StrEnum):
     OPERATE = "operate"  # change pools, quotas, nodes and tenants; for operators, when asked for
 
 
-# What a token may do unless it is told.
+# What a token may do unless it says more.
 SCOPES_USUAL = (Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE)
 
 

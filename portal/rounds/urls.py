@@ -12,7 +12,7 @@ urlpatterns: list[URLPattern] = [
     path("pools/<slug:name>/rounds/<int:number>/", rounds.round_page, name="round"),
     path(
         "pools/<slug:name>/rounds/<int:number>/otherwise/",
-        counterfactual.otherwise_page,
+        counterfactual.counterfactual_page,
         name="otherwise",
     ),
 ]

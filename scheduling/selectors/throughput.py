@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -119,21 +120,21 @@ def thin(moments: Sequence[ThroughputPoint]) -> tuple[ThroughputPoint, ...]:
 
 
 def _tenants(shares: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[TenantSpeed, ...]:
-    sums: dict[int, list[int]] = {}
+    # None: the tenants that the viewer may not see, in one sum, which stands last.
+    gpus, milli = Counter[int | None](), Counter[int | None]()
     for share in shares:
-        row = sums.setdefault(share["tenant"], [0, 0])
-        row[0] += share["own"] + share["borrowed"]
-        row[1] += share.get("throughput_milli", 0)
-    shown: list[TenantSpeed] = []
-    hidden = [0, 0]
-    for tenant, (gpus, milli) in sums.items():
-        seen = visibility.of(tenant)
-        if seen is None:
-            hidden = [hidden[0] + gpus, hidden[1] + milli]
-        else:
-            shown.append(TenantSpeed(seen, gpus, milli))
+        tenant = share["tenant"] if visibility.of(share["tenant"]) else None
+        gpus[tenant] += share["own"] + share["borrowed"]
+        milli[tenant] += share.get("throughput_milli", 0)
+    shown = [
+        TenantSpeed(seen, gpus[tenant], milli[tenant])
+        for tenant in gpus
+        if tenant is not None and (seen := visibility.of(tenant))
+    ]
     shown.sort(key=lambda row: row.tenant.number if row.tenant else 0)
-    return (*shown, TenantSpeed(None, *hidden)) if hidden[0] else tuple(shown)
+    if gpus[None]:
+        shown.append(TenantSpeed(None, gpus[None], milli[None]))
+    return tuple(shown)
 
 
 _OWN = """

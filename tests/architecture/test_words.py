@@ -53,16 +53,13 @@ NOT_YET = {
     "addends": ("portal/",),
     "aside": ("portal/",),
     "desk": ("portal/",),
-    "found": ("portal/", "core/", "scheduling/api/", "scheduling/services/",
-              "scheduling/management/", "tenants/"),
+    "found": ("portal/", "core/", "scheduling/api/", "scheduling/services/"),
     "hole": ("portal/",),
     "lapsed": ("core/",),
-    "otherwise": ("portal/",),
     "sheet": ("portal/",),
-    "told": ("portal/", "core/", "scheduling/api/", "scheduling/services/",
-             "scheduling/management/", "tenants/"),
+    "told": ("portal/", "core/", "scheduling/api/", "scheduling/services/"),
     "worth": ("portal/",),
-}  # fmt: skip
+}
 
 
 def parts(name: str) -> set[str]:

@@ -29,7 +29,7 @@ FIELD = "speed-"
 
 @signed_in
 @require_safe
-def otherwise_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
+def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Other reports of one own job type, tried on one round."""
     facts = pool_or_404(request, name)
     viewer = access(request)
