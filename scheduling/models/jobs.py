@@ -45,6 +45,7 @@ class Job(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=120)
+    comment = models.CharField(max_length=200, default="", db_default="", blank=True)
     submitted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True
     )

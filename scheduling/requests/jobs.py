@@ -118,3 +118,8 @@ class JobRequest(Request, frozen=True, kw_only=True):
         Meta(description="How long it runs, in seconds of the time of a pool of virtual jobs."),
         Input(label="Runs for", unit="seconds", option=""),
     ] = None
+    comment: Annotated[
+        str,
+        Meta(max_length=200, description="A note for people, one line; nothing reads it."),
+        Input(label="Comment", is_shown=True),
+    ] = ""

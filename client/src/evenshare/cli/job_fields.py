@@ -107,4 +107,12 @@ JOB_FIELDS = (
         False,
         "How long it runs, in seconds of the time of a pool of virtual jobs.",
     ),
+    JobField(
+        "comment",
+        "--comment",
+        "text",
+        False,
+        True,
+        "A note for people, one line; nothing reads it.",
+    ),
 )
