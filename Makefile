@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: client-fields run test lint bench soak clean lock core dev
+.PHONY: fields run test lint bench soak clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
@@ -41,7 +41,7 @@ lock: dev
 	@! grep -iE '^--|https?:' requirements/*.txt
 
 # The client is installed apart: its table of a job's fields is a copy.
-client-fields: dev
+fields: dev
 	@$(RUN) -m scheduling.requests.client_table > client/src/evenshare/cli/job_fields.py
 
 # The demo's data in .data/ stays; delete that folder by hand to start anew.

@@ -1,7 +1,7 @@
 """Writes the fields of a job's request as a table for the client, which is installed apart.
 
 `python -m scheduling.requests.client_table` prints client/src/evenshare/cli/job_fields.py, as
-`make client-fields` writes it; a test compares. Pure.
+`make fields` writes it; a test compares. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from scheduling.requests.jobs import JobRequest
 from tenants.input.requests import RequestField, request_fields
 
-_HEAD = '''"""The fields of a job as the portal reads them, a copy made by `make client-fields`."""
+_HEAD = '''"""The fields of a job as the portal reads them, a copy made by `make fields`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .conftest import Run
 
 class TestTheTable:
     def test_is_what_the_portal_reads(self) -> None:
-        assert Path(table.__file__).read_text() == client_table(), "run make client-fields"
+        assert Path(table.__file__).read_text() == client_table(), "run make fields"
 
     def test_makes_the_options_of_a_submission(self, run: Run) -> None:
         told = run("job", "submit", "--help").out

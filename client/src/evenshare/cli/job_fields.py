@@ -1,4 +1,4 @@
-"""The fields of a job as the portal reads them, a copy made by `make client-fields`."""
+"""The fields of a job as the portal reads them, a copy made by `make fields`."""
 
 from __future__ import annotations
 
