@@ -16,22 +16,22 @@ from collections.abc import Callable
 import cvxpy
 import numpy as np
 
-from evenshare_core.formulations.shares import Rule, ShareProblem, ShareSolution, solve_shares
+from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution, solve_shares
 
 TYPES = 10
 # Rule, how speedups are made, tenants, runs of ours, whether ECOS is asked, goal.
 CASES = (
-    (Rule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
-    (Rule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
-    (Rule.NONCOOPERATIVE, "general", 300, 9, True, ""),
-    (Rule.NONCOOPERATIVE, "general", 3000, 3, True, ""),
-    (Rule.COOPERATIVE, "ordered", 20, 9, True, ""),
-    (Rule.COOPERATIVE, "ordered", 100, 9, True, "100x"),
-    (Rule.COOPERATIVE, "general", 100, 9, True, "25x"),
-    (Rule.COOPERATIVE, "ordered", 300, 3, False, ""),
-    (Rule.COOPERATIVE, "general", 300, 3, "--patient" in sys.argv, "25x"),
-    (Rule.COOPERATIVE, "ordered", 1000, 1, False, ""),
-    (Rule.COOPERATIVE, "general", 1000, 1, False, "5 s"),
+    (ShareRule.NONCOOPERATIVE, "ordered", 1000, 15, True, "50x"),
+    (ShareRule.NONCOOPERATIVE, "ordered", 3000, 15, True, ""),
+    (ShareRule.NONCOOPERATIVE, "general", 300, 9, True, ""),
+    (ShareRule.NONCOOPERATIVE, "general", 3000, 3, True, ""),
+    (ShareRule.COOPERATIVE, "ordered", 20, 9, True, ""),
+    (ShareRule.COOPERATIVE, "ordered", 100, 9, True, "100x"),
+    (ShareRule.COOPERATIVE, "general", 100, 9, True, "25x"),
+    (ShareRule.COOPERATIVE, "ordered", 300, 3, False, ""),
+    (ShareRule.COOPERATIVE, "general", 300, 3, "--patient" in sys.argv, "25x"),
+    (ShareRule.COOPERATIVE, "ordered", 1000, 1, False, ""),
+    (ShareRule.COOPERATIVE, "general", 1000, 1, False, "5 s"),
 )
 
 
@@ -50,13 +50,13 @@ def instance(kind: str, tenants: int) -> ShareProblem:
     )
 
 
-def ecos(problem: ShareProblem, rule: Rule) -> float:
+def ecos(problem: ShareProblem, rule: ShareRule) -> float:
     """Solve with cvxpy and ECOS; the total."""
     speedups, tenants = problem.speedups, len(problem.speedups)
     shares = cvxpy.Variable(speedups.shape, nonneg=True)
     own = cvxpy.sum(cvxpy.multiply(speedups, shares), axis=1)
     rows = [cvxpy.sum(shares, axis=0) <= problem.capacity]
-    if rule is Rule.NONCOOPERATIVE:
+    if rule is ShareRule.NONCOOPERATIVE:
         level = cvxpy.Variable()
         rows.append(own == level)
         goal = level * tenants
@@ -83,7 +83,7 @@ def cpu_s(call: Callable[[], object], runs: int) -> float:
 def main() -> None:
     """Run every case, and compare totals."""
     print(f"{TYPES} GPU types, CPU time; totals of both agree to 1e-5")
-    solve_shares(instance("general", 5), Rule.COOPERATIVE)  # The first call loads HiGHS.
+    solve_shares(instance("general", 5), ShareRule.COOPERATIVE)  # The first call loads HiGHS.
     for rule, kind, tenants, runs, asked, goal in CASES:
         problem = instance(kind, tenants)
         solutions: list[ShareSolution] = []

@@ -14,9 +14,9 @@ import msgspec
 from evenshare_core.fairness.certificate import (
     Basis,
     Certificate,
-    Finding,
+    CertificateItem,
+    JobTypeResult,
     Property,
-    Row,
     Verdict,
     read,
 )
@@ -32,7 +32,7 @@ FAILED = "the measurement failed; the operator can read why"
 
 @dataclass(frozen=True, slots=True)
 class CertificateItemView:
-    """A line as `fairness.certificate.Finding`; `hidden`: its numbers are not for the viewer."""
+    """A line as `fairness.certificate.CertificateItem`; `hidden`: not for the viewer."""
 
     name: Property
     verdict: Verdict
@@ -51,7 +51,7 @@ class CertificateItemView:
 
 @dataclass(frozen=True, slots=True)
 class JobTypeView:
-    """One job type of a tenant, as `fairness.certificate.Row`; `profile` is its name, or ""."""
+    """As `fairness.certificate.JobTypeResult`; `profile` is the job type's name, or ""."""
 
     tenant: VisibleTenant
     profile: str
@@ -97,7 +97,7 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
     )
 
 
-def _finding(row: Finding, visibility: Visibility) -> CertificateItemView:
+def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemView:
     seen = visibility.of(row.tenant) if row.tenant is not None else None
     other = visibility.of(row.other) if row.other is not None else None
     hidden = visibility.hides and row.name not in POOLED and (row.name in PAIRED or seen is None)
@@ -136,7 +136,7 @@ def _rows(certificate: Certificate, visibility: Visibility) -> tuple[JobTypeView
 
 
 def _row(
-    row: Row, seen: VisibleTenant, names: dict[int, str], visibility: Visibility
+    row: JobTypeResult, seen: VisibleTenant, names: dict[int, str], visibility: Visibility
 ) -> JobTypeView:
     return JobTypeView(
         tenant=seen,

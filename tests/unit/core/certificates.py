@@ -11,7 +11,7 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import SCHEMA_VERSION, Service, Snapshot
-from evenshare_core.fairness.certificate import Certificate, Finding, Property
+from evenshare_core.fairness.certificate import Certificate, CertificateItem, Property
 from evenshare_core.units import HOUR_US
 
 AT_US = 10_000
@@ -100,6 +100,6 @@ def grant(order: int, job: int, placement: Placement, tenant: int | None = None)
     return Grant(order, job, owner, FAST, placement, Key(None, None))
 
 
-def line(found: Certificate, name: Property) -> Finding:
+def line(found: Certificate, name: Property) -> CertificateItem:
     """The line of a property."""
     return next(row for row in found.findings if row.name is name)

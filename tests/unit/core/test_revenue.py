@@ -8,7 +8,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenshare_core.money.revenue import OPERATOR, IdleSums, Share, split_charge, weights_between
+from evenshare_core.money.revenue import (
+    OPERATOR,
+    IdleSums,
+    LenderShare,
+    split_charge,
+    weights_between,
+)
 
 # Lenders 0 (the operator), 1, 2, ... in this order.
 WEIGHTS = st.lists(st.integers(0, 10**14), max_size=6).map(lambda row: dict(enumerate(row)))
@@ -121,4 +127,4 @@ class TestSplit:
         ]
 
     def test_where_nothing_was_idle_the_operator_earns_all(self) -> None:
-        assert split_charge(7, 3, {4: 0}) == (Share(OPERATOR, 0, 7, 3),)
+        assert split_charge(7, 3, {4: 0}) == (LenderShare(OPERATOR, 0, 7, 3),)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.placement.rounding import Want, deviation, round_shares
+from evenshare_core.placement.rounding import ShareRequest, deviation, round_shares
 
 UNIT = 1_000_000
 Rows = list[tuple[str, ...]]
 
 
-def want(*gpus: str, gangs: tuple[int, ...] | None = None, most: int = 99) -> Want:
+def want(*gpus: str, gangs: tuple[int, ...] | None = None, most: int = 99) -> ShareRequest:
     wants = tuple(int(Fraction(one) * UNIT) for one in gpus)
-    return Want(wants, gangs or (1,) * len(gpus), most)
+    return ShareRequest(wants, gangs or (1,) * len(gpus), most)
 
 
 class TestOneType:
@@ -52,7 +52,7 @@ class TestSmallGangs:
 
     def test_of_which_one_fits_are_not_all_set_to_zero(self) -> None:
         rows = [want("1", gangs=(2,)), want("1", gangs=(2,))]
-        rows = [Want((2 * UNIT,), one.gangs, one.most) for one in rows]
+        rows = [ShareRequest((2 * UNIT,), one.gangs, one.most) for one in rows]
         assert round_shares(rows, [2], UNIT) == [(2,), (0,)]
 
     def test_are_not_taken_apart_where_others_can_do_without(self) -> None:
@@ -76,7 +76,7 @@ def play(
     devs, sums = [0] * len(ideals), [0] * len(ideals)
     for _ in range(rounds):
         rows = [
-            Want((ideal + dev,), (gang,), 999)
+            ShareRequest((ideal + dev,), (gang,), 999)
             for ideal, dev, gang in zip(ideals, devs, gangs, strict=True)
         ]
         real = [gpus for (gpus,) in round_shares(rows, [capacity], UNIT)]

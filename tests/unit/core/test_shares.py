@@ -16,15 +16,20 @@ from evenshare_core.formulations import oef_cooperative, oef_highs, shares
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.formulations.shares import (
     BACKENDS,
-    Rule,
     ShareError,
     ShareProblem,
+    ShareRule,
     solve_shares,
     virtual_tenants,
 )
 
 CHECKS = ("highs", "ortools", "pyomo")
-PROGRAMS = (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.GAVEL, Rule.MAX_EFFICIENCY)
+PROGRAMS = (
+    ShareRule.NONCOOPERATIVE,
+    ShareRule.COOPERATIVE,
+    ShareRule.GAVEL,
+    ShareRule.MAX_EFFICIENCY,
+)
 
 
 def problem(
@@ -54,13 +59,13 @@ class TestTheFormulations:
     @pytest.mark.parametrize("backend", CHECKS)
     @pytest.mark.parametrize("rule", PROGRAMS)
     @pytest.mark.parametrize("capped", [False, True], ids=["free", "capped"])
-    def test_agree_with_the_fast_one(self, rule: Rule, backend: str, capped: bool) -> None:
+    def test_agree_with_the_fast_one(self, rule: ShareRule, backend: str, capped: bool) -> None:
         for seed in range(8):
             asked = problem(seed, capped=capped)
             fast, other = (solve_shares(asked, rule, name) for name in ("fast", backend))
             assert (fast.fallback, other.fallback) == ("", "")
             assert fast.total == pytest.approx(other.total, rel=1e-6)
-            if rule is Rule.MAX_EFFICIENCY and capped:
+            if rule is ShareRule.MAX_EFFICIENCY and capped:
                 continue  # On the slowest type all are equally fast: many shares are optimal.
             np.testing.assert_allclose(fast.throughputs, other.throughputs, rtol=1e-6, atol=1e-7)
 
@@ -74,12 +79,12 @@ class TestTheFormulations:
                 chance.integers(0, 4, 4) + np.array([0, 1, 0, 0]),
                 chance.uniform(1, 3, 7),
             )
-            for rule in (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.GAVEL):
+            for rule in (ShareRule.NONCOOPERATIVE, ShareRule.COOPERATIVE, ShareRule.GAVEL):
                 fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
                 np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
 
-    @pytest.mark.parametrize("rule", [Rule.COOPERATIVE, Rule.NONCOOPERATIVE])
-    def test_of_many_tenants_agree(self, rule: Rule) -> None:
+    @pytest.mark.parametrize("rule", [ShareRule.COOPERATIVE, ShareRule.NONCOOPERATIVE])
+    def test_of_many_tenants_agree(self, rule: ShareRule) -> None:
         """More than are solved from their neighbours alone, so a sample is solved first."""
         asked = problem(3, tenants=100, types=4)
         fast, full = (solve_shares(asked, rule, name) for name in ("fast", "highs"))
@@ -87,7 +92,7 @@ class TestTheFormulations:
         np.testing.assert_allclose(fast.throughputs, full.throughputs, rtol=1e-6)
 
     def test_price_what_one_more_gpu_adds(self) -> None:
-        for rule in (Rule.NONCOOPERATIVE, Rule.COOPERATIVE, Rule.MAX_EFFICIENCY):
+        for rule in (ShareRule.NONCOOPERATIVE, ShareRule.COOPERATIVE, ShareRule.MAX_EFFICIENCY):
             asked = problem(5)
             found = solve_shares(asked, rule)
             assert found.prices is not None
@@ -113,8 +118,10 @@ class TestTheFormulations:
 
 class TestEveryRule:
     @settings(max_examples=40, deadline=None)
-    @given(data=st.data(), rule=st.sampled_from(list(Rule)))
-    def test_keeps_to_capacity_caps_and_what_can_run(self, data: st.DataObject, rule: Rule) -> None:
+    @given(data=st.data(), rule=st.sampled_from(list(ShareRule)))
+    def test_keeps_to_capacity_caps_and_what_can_run(
+        self, data: st.DataObject, rule: ShareRule
+    ) -> None:
         tenants = data.draw(st.integers(1, 6))
         types = data.draw(st.integers(1, 4))
         speed = st.sampled_from([0.0, 1.0, 1.5, 2.0, 4.0])
@@ -136,9 +143,9 @@ class TestEveryRule:
         assert (found.shares.sum(axis=1) <= asked.cap * (1 + 1e-6) + 1e-7).all()
         assert not found.shares[asked.speedups == 0].any()
 
-    @pytest.mark.parametrize("rule", list(Rule))
+    @pytest.mark.parametrize("rule", list(ShareRule))
     def test_gives_the_same_bytes_twice_and_the_same_shares_in_another_order(
-        self, rule: Rule
+        self, rule: ShareRule
     ) -> None:
         for seed in range(10):
             asked = problem(seed, capped=seed % 2 == 1)
@@ -148,8 +155,8 @@ class TestEveryRule:
             assert first.shares.tobytes() == again.shares.tobytes()
             np.testing.assert_allclose(other.shares, first.shares[order], rtol=1e-9, atol=1e-12)
 
-    @pytest.mark.parametrize("rule", list(Rule))
-    def test_gives_equals_equal_throughput_by_weight(self, rule: Rule) -> None:
+    @pytest.mark.parametrize("rule", list(ShareRule))
+    def test_gives_equals_equal_throughput_by_weight(self, rule: ShareRule) -> None:
         asked = ask([[1, 2], [1, 3], [1, 2], [1, 2]], [3, 2], [1, 1, 1, 2])
         found = solve_shares(asked, rule).throughputs
         assert found[0] == pytest.approx(found[2], rel=1e-9)
@@ -157,13 +164,13 @@ class TestEveryRule:
 
     def test_leaves_out_who_can_use_nothing(self) -> None:
         asked = ask([[1, 2], [0, 3], [0, 0], [1, 5]], [4, 0], caps=[9, 9, 9, 0])
-        for rule in Rule:
+        for rule in ShareRule:
             np.testing.assert_allclose(
                 solve_shares(asked, rule).shares, [[4, 0], [0, 0], [0, 0], [0, 0]], atol=1e-9
             )
 
     def test_has_nothing_to_share_without_gpus(self) -> None:
-        for rule in Rule:
+        for rule in ShareRule:
             found = solve_shares(ask([[1, 2]], [0, 0]), rule)
             assert (found.total, found.status) == (0.0, "optimal")
 
@@ -172,7 +179,7 @@ class TestCaps:
     def test_fill_like_water_in_the_noncooperative_rule(self) -> None:
         """Who is capped keeps what it has; the others stay equal among themselves, and higher."""
         asked = ask([[1, 2], [1, 3], [1, 4]], [6, 6], caps=[1, np.inf, np.inf])
-        found = solve_shares(asked, Rule.NONCOOPERATIVE)
+        found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
         np.testing.assert_allclose(found.shares[0].sum(), 1, rtol=1e-6)
         assert found.throughputs[0] < found.throughputs[1]
         assert found.throughputs[1] == pytest.approx(found.throughputs[2], rel=1e-6)
@@ -181,7 +188,7 @@ class TestCaps:
     def test_leave_envy_freeness_and_incentive_to_the_others(self) -> None:
         for seed in range(25):
             asked = problem(seed, capped=True)
-            found = solve_shares(asked, Rule.COOPERATIVE)
+            found = solve_shares(asked, ShareRule.COOPERATIVE)
             free = np.isinf(asked.cap)
             assert envy(asked, found.shares)[free].max(initial=0.0) <= 1e-6
             if not (asked.cap > 0).all():
@@ -192,7 +199,7 @@ class TestCaps:
     def test_give_a_capped_tenant_what_it_can_use_of_the_equal_split(self) -> None:
         """Without this floor, the most efficient shares would leave the slowest with nothing."""
         asked = ask([[1, 1.1], [1, 9]], [4, 4], caps=[1, np.inf])
-        found = solve_shares(asked, Rule.COOPERATIVE)
+        found = solve_shares(asked, ShareRule.COOPERATIVE)
         assert found.throughputs[0] == pytest.approx(1.1, rel=1e-6)
 
     def test_take_nothing_from_others_under_gavel(self) -> None:
@@ -204,7 +211,7 @@ class TestCaps:
                 [1, 1, 1000, 1],
                 [4, 2, 10, 10],
             ),
-            Rule.GAVEL,
+            ShareRule.GAVEL,
         )
         # Alone: 1 part of 1003 of 8 GPUs; 8 x 1000 / 1003 fast ones, and slow ones to make it 10.
         fast = 8 * 1000 / 1003
@@ -220,7 +227,7 @@ class TestABackendThatFails:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(oef_cooperative, "solve", self.failing)
-        found = solve_shares(problem(1), Rule.COOPERATIVE)
+        found = solve_shares(problem(1), ShareRule.COOPERATIVE)
         assert (found.backend, found.status) == ("highs", "optimal")
         assert found.fallback == "fast: HiGHS ended with 'Time limit reached'"
 
@@ -229,10 +236,10 @@ class TestABackendThatFails:
     ) -> None:
         monkeypatch.setattr(oef_highs.Highs, "levels", self.failing)
         asked = problem(2)
-        found = solve_shares(asked, Rule.NONCOOPERATIVE)
+        found = solve_shares(asked, ShareRule.NONCOOPERATIVE)
         assert (found.backend, found.status, found.prices) == ("equal split", "fallback", None)
         assert found.fallback.count("Time limit") == 2
-        split = solve_shares(asked, Rule.MAX_MIN)
+        split = solve_shares(asked, ShareRule.MAX_MIN)
         assert found.shares.tobytes() == split.shares.tobytes()
 
     def test_is_not_believed_where_its_shares_break_the_constraints(
@@ -247,8 +254,8 @@ class TestABackendThatFails:
                 answer.shares * 2, answer.prices, answer.cap_prices, answer.level_prices, "x"
             )
 
-        monkeypatch.setitem(shares.SOLVE, Rule.MAX_EFFICIENCY, twice)
-        found = solve_shares(problem(1), Rule.MAX_EFFICIENCY)
+        monkeypatch.setitem(shares.SOLVE, ShareRule.MAX_EFFICIENCY, twice)
+        found = solve_shares(problem(1), ShareRule.MAX_EFFICIENCY)
         assert found.status == "fallback"
         assert "exceed the capacity" in found.fallback
 
@@ -266,13 +273,13 @@ class TestSpeedsThatDifferMuch:
             [0.1644227011577322, 91.67626455627605, 523.2829587815764],
             [24.050173504360664, 1.3025650642598188, 0.01261740540932919],
         )
-        found = solve_shares(asked, Rule.GAVEL)
-        checked = solve_shares(asked, Rule.GAVEL, "ortools")
+        found = solve_shares(asked, ShareRule.GAVEL)
+        checked = solve_shares(asked, ShareRule.GAVEL, "ortools")
         assert (found.backend, found.fallback) == ("fast", "")
         np.testing.assert_allclose(found.throughputs, checked.throughputs, rtol=1e-5)
 
-    @pytest.mark.parametrize("rule", [Rule.NONCOOPERATIVE, Rule.GAVEL])
-    def test_are_no_error_where_floats_cannot_add_them_up(self, rule: Rule) -> None:
+    @pytest.mark.parametrize("rule", [ShareRule.NONCOOPERATIVE, ShareRule.GAVEL])
+    def test_are_no_error_where_floats_cannot_add_them_up(self, rule: ShareRule) -> None:
         found = solve_shares(
             ask([[1e-2, 1e2], [1, 1e-9], [1e6, 1e-9]], [0.1, 200], [1e-6, 1e-3, 1]), rule
         )
@@ -287,7 +294,7 @@ class TestSpeedsThatDifferMuch:
                 [38920952.7, 67770221],
                 [5e-9, 7e-8, 2.7, 2559466, 6e-2],
             ),
-            Rule.COOPERATIVE,
+            ShareRule.COOPERATIVE,
         )
         assert found.status in {"optimal", "fallback"}
 

@@ -230,22 +230,22 @@ class _Drawn:
     def parse(cls, text: str) -> _Drawn:
         """Read `400,4,6` or `jobs=400,tenants=4,hours=6,failed=0.1,...`."""
         names = ("jobs", "tenants", "hours")
-        found: dict[str, str] = {}
+        given: dict[str, str] = {}
         for place, part in enumerate(text.split(",")):
             name, is_named, value = part.rpartition("=")
             if not is_named:
                 name = names[place] if place < len(names) else ""
-            if name not in cls.__slots__ or name in found:
+            if name not in cls.__slots__ or name in given:
                 raise InputError(f"--synthetic: does not know {part!r}, or knows it twice")
-            found[name] = value
-        if missing := [name for name in names if name not in found]:
+            given[name] = value
+        if missing := [name for name in names if name not in given]:
             raise InputError(f"--synthetic: needs {', '.join(missing)}")
-        counts = {name: _whole(found[name], f"--synthetic {name}") for name in names}
+        counts = {name: _whole(given[name], f"--synthetic {name}") for name in names}
         shares = {
-            name: _share(found.get(name, "0"), f"--synthetic {name}")
+            name: _share(given.get(name, "0"), f"--synthetic {name}")
             for name in ("failed", "cancelled")
         }
-        return cls(**counts, **shares, models=found.get("models", ""))  # type: ignore[arg-type]  # by name
+        return cls(**counts, **shares, models=given.get("models", ""))  # type: ignore[arg-type]  # by name
 
     def workload(self, seed: int, models: Speeds | None) -> Workload:
         """Draw it."""

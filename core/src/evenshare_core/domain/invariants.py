@@ -31,9 +31,9 @@ class Violation(Value, frozen=True, array_like=True):
 class InvariantViolation(Exception):  # noqa: N818 - it is the glossary's word, as in Violation
     """A decision breaks at least one rule; `violations` lists all."""
 
-    def __init__(self, found: list[Violation]) -> None:
-        super().__init__("; ".join(f"{row.rule}: {row.detail}" for row in found))
-        self.violations = found
+    def __init__(self, violations: list[Violation]) -> None:
+        super().__init__("; ".join(f"{row.rule}: {row.detail}" for row in violations))
+        self.violations = violations
 
 
 class _Facts:
@@ -146,11 +146,11 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
     at_us = facts.snapshot.at_us
     for lease in facts.snapshot.leases:
         decided = lease.id in facts.ended or lease.id in facts.renewed
-        due = max(lease.expires_us, lease.protected_until_us) <= at_us
-        if decided and not due:
+        expired = max(lease.expires_us, lease.protected_until_us) <= at_us
+        if decided and not expired:
             why = "protected" if lease.expires_us <= at_us else "not expired"
             yield f"lease {lease.id} is {why} and must not be touched"
-        if due and not decided:
+        if expired and not decided:
             yield f"lease {lease.id} has expired: it must be renewed or ended"
 
 
@@ -224,9 +224,9 @@ def _prices(facts: _Facts) -> Iterator[str]:
     """Prices are never negative, and borrowed GPUs cost what was posted for the round."""
     posted = {row.gpu_type: row.price_micro for row in facts.snapshot.prices}
     for term in facts.terms:
-        due = posted.get(term.gpu_type, 0) if term.borrowed else 0
-        if term.price_micro != due:
-            yield f"job {term.job} pays {term.price_micro}, posted is {due}"
+        price_micro = posted.get(term.gpu_type, 0) if term.borrowed else 0
+        if term.price_micro != price_micro:
+            yield f"job {term.job} pays {term.price_micro}, posted is {price_micro}"
     for row in facts.decision.prices:
         if row.price_micro < 0:
             yield f"the price of {row.gpu_type} is negative"
@@ -235,11 +235,11 @@ def _prices(facts: _Facts) -> Iterator[str]:
 def _reasons(facts: _Facts) -> Iterator[str]:
     """Every active job holds a lease after the round or has exactly one reason to wait."""
     holders = {lease.job for lease in facts.kept} | {term.job for term in facts.terms}
-    told = Counter(job for skip in facts.decision.skips for job in skip.jobs)
+    times_skipped = Counter(job for skip in facts.decision.skips for job in skip.jobs)
     for job in facts.snapshot.jobs:
-        if job.id not in holders and told[job.id] != 1:
-            yield f"job {job.id} waits with {told[job.id]} reasons"
-    for job_id in sorted(told):
+        if job.id not in holders and times_skipped[job.id] != 1:
+            yield f"job {job.id} waits with {times_skipped[job.id]} reasons"
+    for job_id in sorted(times_skipped):
         if job_id in holders:
             yield f"job {job_id} holds a lease and is told to wait"
         elif job_id not in facts.jobs:

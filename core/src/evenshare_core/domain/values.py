@@ -44,10 +44,10 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def decode(data: bytes, kind: type[ValueT]) -> ValueT:
+def decode(data: bytes, value_type: type[ValueT]) -> ValueT:
     """Read canonical bytes back.
 
     Raises:
-        msgspec.ValidationError: the bytes are not of this kind (another schema version).
+        msgspec.ValidationError: the bytes are not of this type (another schema version).
     """
-    return msgspec.json.decode(data, type=kind)
+    return msgspec.json.decode(data, type=value_type)

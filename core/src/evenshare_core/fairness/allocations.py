@@ -23,7 +23,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.fairness.holds import Hold
+from evenshare_core.fairness.holds import HeldGpus
 from evenshare_core.fairness.properties import TOLERANCE, Array
 from evenshare_core.units import ONE_MILLI
 
@@ -143,14 +143,14 @@ def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
     gpus: dict[str, int] = {}  # counted apart from what policies count by (0090)
     for node in snapshot.nodes:
         gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
-    told: dict[str, list[int]] = {}
+    speeds_by_type: dict[str, list[int]] = {}
     for profile in profiles:
         for name, speed in profile.speedups:
             if speed:
-                told.setdefault(name, []).append(speed)
+                speeds_by_type.setdefault(name, []).append(speed)
 
     def mean(name: str) -> float:
-        speeds = told.get(name, [ONE_MILLI])
+        speeds = speeds_by_type.get(name, [ONE_MILLI])
         return sum(speeds) / len(speeds)
 
     there = sorted((name for name, count in gpus.items() if count), key=lambda n: (mean(n), n))
@@ -161,7 +161,7 @@ def _speeds(
     profile: Profile | None, types: dict[str, int], jobs: Iterable[Job]
 ) -> tuple[list[float], int]:
     """A row's speeds, and the GPUs that its jobs can use on any of the types."""
-    told = dict(profile.speedups) if profile else dict.fromkeys(types, ONE_MILLI)
+    speed_by_type = dict(profile.speedups) if profile else dict.fromkeys(types, ONE_MILLI)
     runs: set[str] = set()
     usable = 0
     # Jobs that accept the same types and need as much are one question.
@@ -172,19 +172,19 @@ def _speeds(
         fits = [
             name
             for name, there in types.items()
-            if told.get(name) and gpus <= there and (not accepted or name in accepted)
+            if speed_by_type.get(name) and gpus <= there and (not accepted or name in accepted)
         ]
         runs.update(fits)
         usable += gpus * count if fits else 0
-    base = told.get(next(iter(types), ""), 0) or ONE_MILLI
-    return [told.get(name, 0) / base if name in runs else 0.0 for name in types], usable
+    base = speed_by_type.get(next(iter(types), ""), 0) or ONE_MILLI
+    return [speed_by_type.get(name, 0) / base if name in runs else 0.0 for name in types], usable
 
 
-def ideal_shares(found: Allocation, decision: Decision) -> Array:
+def ideal_shares(allocation: Allocation, decision: Decision) -> Array:
     """Return the GPUs before rounding; ideals of who has no row are left out."""
-    rows = {key: place for place, key in enumerate(found.rows)}
-    types = {name: place for place, name in enumerate(found.gpu_types)}
-    shares = np.zeros_like(found.shares)
+    rows = {key: place for place, key in enumerate(allocation.rows)}
+    types = {name: place for place, name in enumerate(allocation.gpu_types)}
+    shares = np.zeros_like(allocation.shares)
     for ideal in decision.ideals:
         row, column = rows.get((ideal.tenant, ideal.profile)), types.get(ideal.gpu_type)
         if row is not None and column is not None:
@@ -192,13 +192,13 @@ def ideal_shares(found: Allocation, decision: Decision) -> Array:
     return shares
 
 
-def held_shares(found: Allocation, snapshot: Snapshot, held: list[Hold]) -> Array:
+def held_shares(allocation: Allocation, snapshot: Snapshot, held: list[HeldGpus]) -> Array:
     """Return the GPUs held after the round."""
-    rows = {key: place for place, key in enumerate(found.rows)}
-    types = {name: place for place, name in enumerate(found.gpu_types)}
+    rows = {key: place for place, key in enumerate(allocation.rows)}
+    types = {name: place for place, name in enumerate(allocation.gpu_types)}
     profiles = {row.id: row for row in snapshot.profiles}
     profile_of = {job.id: known_profile(job, profiles) for job in snapshot.jobs}
-    shares = np.zeros_like(found.shares)
+    shares = np.zeros_like(allocation.shares)
     for hold in held:
         row = rows.get((hold.tenant, profile_of.get(hold.job, 0)))
         column = types.get(hold.gpu_type)

@@ -51,7 +51,7 @@ class Basis(StrEnum):
     PROBES = "probes"  # the policy asked again with other speeds
 
 
-class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One line of a certificate.
 
     `checked`: how many rows, pairs, leases or misreports were looked at; `count` how many break
@@ -76,7 +76,7 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     why: str = ""
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one job type of a tenant does with its share.
 
     In GPUs of the slowest type: `ideal` with its share before rounding (None: the policy has no
@@ -106,14 +106,14 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     version: int
     violated: tuple[Property, ...]
-    findings: tuple[Finding, ...] = ()
-    rows: tuple[Row, ...] = ()
+    findings: tuple[CertificateItem, ...] = ()
+    rows: tuple[JobTypeResult, ...] = ()
     left_out: int = 0
     failure: str = ""
 
 
 def certificate(
-    findings: tuple[Finding, ...], rows: tuple[Row, ...] = (), failure: str = ""
+    findings: tuple[CertificateItem, ...], rows: tuple[JobTypeResult, ...] = (), failure: str = ""
 ) -> Certificate:
     """Return a certificate of these lines, within its size."""
     return Certificate(
@@ -128,8 +128,8 @@ def certificate(
 
 def plain(value: Certificate) -> dict[str, object]:
     """Return a certificate as JSON holds it."""
-    found: dict[str, object] = msgspec.json.decode(msgspec.json.encode(value))
-    return found
+    fields: dict[str, object] = msgspec.json.decode(msgspec.json.encode(value))
+    return fields
 
 
 def read(data: object) -> Certificate:

@@ -16,7 +16,7 @@ from evenshare_core.fairness.gpu_time import windowed
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldGpus:
     """A lease after the round. `fresh`: the round itself granted or renewed it."""
 
     job: int
@@ -26,30 +26,30 @@ class Hold:
     fresh: bool
 
 
-def holds_after(snapshot: Snapshot, decision: Decision) -> list[Hold]:
+def holds_after(snapshot: Snapshot, decision: Decision) -> list[HeldGpus]:
     """Return every lease that is held when the round is over: kept, renewed, granted."""
     ended = {end.lease for end in decision.ends}
     renewed = {row.lease for row in decision.renewals}
     held = [
-        Hold(lease.job, lease.tenant, lease.gpu_type, lease.placement, lease.id in renewed)
+        HeldGpus(lease.job, lease.tenant, lease.gpu_type, lease.placement, lease.id in renewed)
         for lease in snapshot.leases
         if lease.id not in ended
     ]
     held += [
-        Hold(row.job, row.tenant, row.gpu_type, row.placement, True) for row in decision.grants
+        HeldGpus(row.job, row.tenant, row.gpu_type, row.placement, True) for row in decision.grants
     ]
     return held
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class RuleCount:
     """How much was looked at, and the ids of what breaks a rule, sorted."""
 
     checked: int
     broken: tuple[int, ...]
 
 
-def gangs(snapshot: Snapshot, held: list[Hold]) -> Count:
+def gangs(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
     """Return the jobs that hold a part of their GPUs, or more than all.
 
     A lease of a job that the snapshot does not know counts as checked: it is on its way out.
@@ -60,20 +60,20 @@ def gangs(snapshot: Snapshot, held: list[Hold]) -> Count:
         for hold in held
         if sum(gpus for _, gpus in hold.placement) != sizes.get(hold.job, _total(hold))
     }
-    return Count(len(held), tuple(sorted(broken)))
+    return RuleCount(len(held), tuple(sorted(broken)))
 
 
-def _total(hold: Hold) -> int:
+def _total(hold: HeldGpus) -> int:
     return sum(gpus for _, gpus in hold.placement)
 
 
-def double_holders(held: list[Hold]) -> Count:
+def double_holders(held: list[HeldGpus]) -> RuleCount:
     """Return the jobs with more than one lease."""
     counts = Counter(hold.job for hold in held)
-    return Count(len(counts), tuple(sorted(job for job, count in counts.items() if count > 1)))
+    return RuleCount(len(counts), tuple(sorted(job for job, count in counts.items() if count > 1)))
 
 
-def overfull_nodes(snapshot: Snapshot, held: list[Hold]) -> Count:
+def overfull_nodes(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
     """Return the nodes that give more GPUs than they have.
 
     A node that was drained keeps its leases until their end: it counts only where the round
@@ -86,13 +86,13 @@ def overfull_nodes(snapshot: Snapshot, held: list[Hold]) -> Count:
             used[node] += gpus
     sizes = {node.id: node.gpus for node in snapshot.nodes}
     broken = sorted(node for node in fresh if used[node] > sizes.get(node, 0))
-    return Count(len(snapshot.nodes), tuple(broken))
+    return RuleCount(len(snapshot.nodes), tuple(broken))
 
 
 # ---- the order of long-term fairness ----
 
 
-def order_broken(snapshot: Snapshot, decision: Decision, *, by_quota: bool) -> Count:
+def order_broken(snapshot: Snapshot, decision: Decision, *, by_quota: bool) -> RuleCount:
     """Return tenants that were served while one with less GPU-time for its due still waited.
 
     Picks are played again in their order, per GPU type: each adds one lease of GPU-time to its
@@ -119,7 +119,7 @@ def order_broken(snapshot: Snapshot, decision: Decision, *, by_quota: bool) -> C
     for gpu_type, order in picks.items():
         due = {tenant: sums.get((tenant, gpu_type), (0, 0, 0)) for tenant, _, _ in order}
         broken |= _out_of_order(order, due, snapshot.lease_us)
-    return Count(sum(len(order) for order in picks.values()), tuple(sorted(broken)))
+    return RuleCount(sum(len(order) for order in picks.values()), tuple(sorted(broken)))
 
 
 def _out_of_order(

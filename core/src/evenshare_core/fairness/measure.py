@@ -14,9 +14,9 @@ from evenshare_core.fairness.allocations import Allocation, frame, held_shares, 
 from evenshare_core.fairness.certificate import (
     MAX_NAMED,
     Basis,
-    Finding,
+    CertificateItem,
+    JobTypeResult,
     Property,
-    Row,
     Verdict,
     figure,
 )
@@ -38,7 +38,7 @@ class Measured:
     decision: Decision
     promised: frozenset[Property]
     deserves_quota: bool = False
-    held: list[holds.Hold] = field(init=False)
+    held: list[holds.HeldGpus] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
 
@@ -70,11 +70,13 @@ class Measured:
     def _unmeasured(self, name: Property) -> Verdict:
         return Verdict.UNKNOWN if name in self.promised else Verdict.NOT_PROMISED
 
-    def findings(self, probes: Sequence[Probe] | None, why: str = "") -> tuple[Finding, ...]:
+    def findings(
+        self, probes: Sequence[Probe] | None, why: str = ""
+    ) -> tuple[CertificateItem, ...]:
         """Return all lines; `probes` None: no misreport was tried, for the reason `why`."""
         untried = why or "no misreport was tried on this round"
         tried = tuple(probes or ())
-        measures: dict[Property, Callable[[], Finding]] = {
+        measures: dict[Property, Callable[[], CertificateItem]] = {
             Property.CAPACITY: self._capacity,
             Property.GANG: self._gang,
             Property.SINGLE_HOLD: self._single_hold,
@@ -84,17 +86,17 @@ class Measured:
             Property.EQUAL_THROUGHPUT: self._equal,
             Property.PARETO: self._pareto,
         }
-        found = [measure() for measure in measures.values()]
-        found += [
+        items = [measure() for measure in measures.values()]
+        items += [
             self._probes(Property.OVERSTATING, [p for p in tried if p.factor > 1], untried),
             self._probes(Property.UNDERSTATING, [p for p in tried if p.factor < 1], untried),
         ]
-        return tuple(found)
+        return tuple(items)
 
     # ---- what is held ----
 
-    def _counted(self, name: Property, count: holds.Count) -> Finding:
-        return Finding(
+    def _counted(self, name: Property, count: holds.RuleCount) -> CertificateItem:
+        return CertificateItem(
             name=name,
             verdict=self.verdict(name, bool(count.broken)),
             basis=Basis.LEASES,
@@ -103,58 +105,60 @@ class Measured:
             broken=count.broken[:MAX_NAMED],
         )
 
-    def _capacity(self) -> Finding:
+    def _capacity(self) -> CertificateItem:
         """Nodes by what they give; and, where there are ideals, types by their sum."""
-        found = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
+        item = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
         given = sum(gpus for hold in self.held for _, gpus in hold.placement)
         if not self.has_ideals or not self.judged.gpu_types:
-            return _with(found, total=figure(given))
+            return _with(item, total=figure(given))
         capacity = self.judged.capacity
         over = properties.capacity_use(self.judged.shares) - capacity
-        broken = bool(found.count) or bool((over > TOLERANCE * np.maximum(1, capacity)).any())
+        broken = bool(item.count) or bool((over > TOLERANCE * np.maximum(1, capacity)).any())
         return _with(
-            found,
+            item,
             verdict=self.verdict(Property.CAPACITY, broken),
             worst=figure(over.max()),
             total=figure(given),
             tolerance=TOLERANCE,
         )
 
-    def _gang(self) -> Finding:
+    def _gang(self) -> CertificateItem:
         return self._counted(Property.GANG, holds.gangs(self.snapshot, self.held))
 
-    def _single_hold(self) -> Finding:
+    def _single_hold(self) -> CertificateItem:
         return self._counted(Property.SINGLE_HOLD, holds.double_holders(self.held))
 
-    def _order(self) -> Finding:
+    def _order(self) -> CertificateItem:
         """Only a policy that promises the order is asked for it: others have another key."""
         name = Property.LONG_TERM_ORDER
         if name not in self.promised:
-            return Finding(name, Verdict.NOT_PROMISED, Basis.SUMS)
+            return CertificateItem(name, Verdict.NOT_PROMISED, Basis.SUMS)
         count = holds.order_broken(self.snapshot, self.decision, by_quota=self.deserves_quota)
         return _with(self._counted(name, count), basis=Basis.SUMS)
 
     # ---- between rows ----
 
-    def _idle(self, name: Property) -> Finding | None:
+    def _idle(self, name: Property) -> CertificateItem | None:
         """The line of a property that needs at least two rows, where there are not, or too many."""
         rows = len(self.judged.rows)
         if rows < 2:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
-            return Finding(name, Verdict.NOT_APPLICABLE, self.basis, checked=rows, why=why)
+            return CertificateItem(name, Verdict.NOT_APPLICABLE, self.basis, checked=rows, why=why)
         if rows > MAX_MEASURED:
             why = f"{rows} job types are more than the {MAX_MEASURED} that a round measures"
-            return Finding(name, self._unmeasured(name), self.basis, checked=rows, why=why)
+            return CertificateItem(name, self._unmeasured(name), self.basis, checked=rows, why=why)
         return None
 
-    def _gain(self, found: Allocation) -> tuple[Array, Array]:
+    def _gain(self, allocation: Allocation) -> tuple[Array, Array]:
         """(what each pair would gain, what counts as envy); bounded rows are left out."""
-        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        gain = properties.envy_matrix(
+            allocation.speedups, allocation.shares, allocation.weights, allocation.demand
+        )
         envy = np.where(self.judged.bounded[:, None] > 0, -np.inf, gain)
         np.fill_diagonal(envy, -np.inf)
-        return envy, np.asarray(envy > found.noise_against, float)
+        return envy, np.asarray(envy > allocation.noise_against, float)
 
-    def _envy(self) -> Finding:
+    def _envy(self) -> CertificateItem:
         name = Property.ENVY_FREE
         if idle := self._idle(name):
             return idle
@@ -164,12 +168,12 @@ class Measured:
         asked = int((self.judged.bounded == 0).sum())
         if not np.isfinite(worst):
             why = "each is bounded by what its jobs can use, and not by its share"
-            return Finding(name, self.verdict(name, False), self.basis, why=why)
+            return CertificateItem(name, self.verdict(name, False), self.basis, why=why)
         whole = self._gain(self.got)[0].max() if self.has_ideals else None
         verdict = self.verdict(name, bool(over[self.judged.promised > 0].any()))
         if verdict is Verdict.HOLDS and over.any():
             verdict = Verdict.NOTED
-        return Finding(
+        return CertificateItem(
             name=name,
             verdict=verdict,
             basis=self.basis,
@@ -183,17 +187,21 @@ class Measured:
             tolerance=figure(self.judged.noise_against[row, other]),
         )
 
-    def _margins(self, found: Allocation) -> tuple[Array, Array]:
+    def _margins(self, allocation: Allocation) -> tuple[Array, Array]:
         """(throughput over that alone, whether it is less); a capped row asks for no more."""
         each, alone = properties.sharing_incentive(
-            found.speedups, found.shares, found.capacity, found.weights, found.demand
+            allocation.speedups,
+            allocation.shares,
+            allocation.capacity,
+            allocation.weights,
+            allocation.demand,
         )
         ratio = np.divide(each, alone, out=np.full_like(each, np.inf), where=alone > 0)
-        ratio = np.where(found.capped > 0, np.inf, ratio)
-        less = (each < alone - found.noise) & (found.capped == 0)
+        ratio = np.where(allocation.capped > 0, np.inf, ratio)
+        less = (each < alone - allocation.noise) & (allocation.capped == 0)
         return ratio, np.asarray(less, float)
 
-    def _incentive(self) -> Finding:
+    def _incentive(self) -> CertificateItem:
         name = Property.SHARING_INCENTIVE
         if idle := self._idle(name):
             return idle
@@ -201,9 +209,9 @@ class Measured:
         row = int(ratio.argmin())
         if not np.isfinite(ratio[row]):
             why = "everybody has all GPUs that their jobs can use"
-            return Finding(name, self.verdict(name, False), self.basis, why=why)
+            return CertificateItem(name, self.verdict(name, False), self.basis, why=why)
         whole = float(self._margins(self.got)[0].min()) if self.has_ideals else None
-        return Finding(
+        return CertificateItem(
             name=name,
             verdict=self.verdict(name, bool(less.any())),
             basis=self.basis,
@@ -216,7 +224,7 @@ class Measured:
             tolerance=figure(self.judged.noise[row]),
         )
 
-    def _equal(self) -> Finding:
+    def _equal(self) -> CertificateItem:
         """Rows that have all they can use are left out: more would be wasted on them."""
         name = Property.EQUAL_THROUGHPUT
         if idle := self._idle(name):
@@ -227,7 +235,7 @@ class Measured:
         noise = (self.judged.noise / np.maximum(done, TOLERANCE)).max(initial=0, where=free)
         unequal = spread > 2 * noise
         whole = _spread(self.got, free) if self.has_ideals else None
-        return Finding(
+        return CertificateItem(
             name=name,
             verdict=self.verdict(name, unequal),
             basis=self.basis,
@@ -238,24 +246,26 @@ class Measured:
             tolerance=figure(2 * noise),
         )
 
-    def _pareto(self) -> Finding:
+    def _pareto(self) -> CertificateItem:
         name = Property.PARETO
         if idle := self._idle(name):
             return idle
-        found = self.judged
+        allocation = self.judged
         try:
-            slack = pareto_slack(found.speedups, found.shares, found.capacity, found.demand)
+            slack = pareto_slack(
+                allocation.speedups, allocation.shares, allocation.capacity, allocation.demand
+            )
         except UnsolvedError as error:
             why = f"the solver ended with {error}"
-            return Finding(name, self._unmeasured(name), self.basis, why=why)
-        total = float(properties.throughputs(found.speedups, found.shares).sum())
-        noise = float(found.noise.sum())
+            return CertificateItem(name, self._unmeasured(name), self.basis, why=why)
+        total = float(properties.throughputs(allocation.speedups, allocation.shares).sum())
+        noise = float(allocation.noise.sum())
         broken = slack > noise
-        return Finding(
+        return CertificateItem(
             name=name,
             verdict=self.verdict(name, broken),
             basis=self.basis,
-            checked=len(found.rows),
+            checked=len(allocation.rows),
             count=int(broken),
             worst=figure(slack),
             total=figure(total),
@@ -264,17 +274,17 @@ class Measured:
 
     # ---- misreports ----
 
-    def _probes(self, name: Property, tried: Sequence[Probe], untried: str) -> Finding:
+    def _probes(self, name: Property, tried: Sequence[Probe], untried: str) -> CertificateItem:
         if not self.has_ideals:
             why = "this policy does not look at speeds"
-            return Finding(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)
+            return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)
         if not tried:
-            return Finding(name, self._unmeasured(name), Basis.PROBES, why=untried)
+            return CertificateItem(name, self._unmeasured(name), Basis.PROBES, why=untried)
         best = max(tried, key=lambda probe: probe.gain)
         # Both answers are rounded to micro-GPUs, and a reported speed to thousandths.
         noise = 2 * self.judged.noise
         gains = [p for p in tried if p.gain > noise[p.row]]
-        return Finding(
+        return CertificateItem(
             name=name,
             verdict=self.verdict(name, bool(gains)),
             basis=Basis.PROBES,
@@ -289,45 +299,53 @@ class Measured:
 
     # ---- rows ----
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[JobTypeResult, ...]:
         """Return what every row does with its share, in the order of (tenant, profile)."""
-        found = self.judged
-        if not found.rows or len(found.rows) > MAX_MEASURED:
+        allocation = self.judged
+        if not allocation.rows or len(allocation.rows) > MAX_MEASURED:
             return ()
         held = properties.throughputs(self.got.speedups, self.got.shares)
         each, alone = properties.sharing_incentive(
-            found.speedups, found.shares, found.capacity, found.weights, found.demand
+            allocation.speedups,
+            allocation.shares,
+            allocation.capacity,
+            allocation.weights,
+            allocation.demand,
         )
-        gain = properties.envy_matrix(found.speedups, found.shares, found.weights, found.demand)
+        gain = properties.envy_matrix(
+            allocation.speedups, allocation.shares, allocation.weights, allocation.demand
+        )
         np.fill_diagonal(gain, -np.inf)
         best = gain.argmax(axis=1)
-        several = len(found.rows) > 1
+        several = len(allocation.rows) > 1
         return tuple(
-            Row(
+            JobTypeResult(
                 tenant=tenant,
                 profile=profile,
-                weight=figure(found.weights[place]),
+                weight=figure(allocation.weights[place]),
                 held=figure(held[place]),
                 alone=figure(alone[place]),
                 ideal=figure(each[place]) if self.has_ideals else None,
                 best_other=figure(each[place] + gain[place, best[place]]) if several else None,
-                other=found.rows[best[place]][0] if several else None,
-                capped=bool(found.capped[place]),
+                other=allocation.rows[best[place]][0] if several else None,
+                capped=bool(allocation.capped[place]),
             )
-            for place, (tenant, profile) in enumerate(found.rows)
+            for place, (tenant, profile) in enumerate(allocation.rows)
         )
 
 
-def _spread(found: Allocation, rows: Array) -> float:
+def _spread(allocation: Allocation, rows: Array) -> float:
     return properties.throughput_spread(
-        found.speedups[rows], found.shares[rows], found.weights[rows]
+        allocation.speedups[rows], allocation.shares[rows], allocation.weights[rows]
     )
 
 
-def _tenants(found: Allocation, broken: Iterable[bool]) -> tuple[int, ...]:
-    named = {row[0] for row, bad in zip(found.rows, broken, strict=True) if bad}
+def _tenants(allocation: Allocation, broken: Iterable[bool]) -> tuple[int, ...]:
+    named = {tenant for (tenant, _), bad in zip(allocation.rows, broken, strict=True) if bad}
     return tuple(sorted(named))[:MAX_NAMED]
 
 
-def _with(found: Finding, **changes: object) -> Finding:
-    return Finding(**{name: getattr(found, name) for name in found.__struct_fields__} | changes)
+def _with(item: CertificateItem, **changes: object) -> CertificateItem:
+    return CertificateItem(
+        **{name: getattr(item, name) for name in item.__struct_fields__} | changes
+    )

@@ -66,9 +66,9 @@ def misreported_snapshot(snapshot: Snapshot, profile: int, speeds: Mapping[str, 
 
 def honest_result(measured: Measured, place: int) -> MisreportResult:
     """Return what a row has in the round itself."""
-    found = measured.judged
-    shares = dict(zip(found.gpu_types, map(float, found.shares[place]), strict=True))
-    return MisreportResult(shares, float(found.speedups[place] @ found.shares[place]))
+    allocation = measured.judged
+    shares = dict(zip(allocation.gpu_types, map(float, allocation.shares[place]), strict=True))
+    return MisreportResult(shares, float(allocation.speedups[place] @ allocation.shares[place]))
 
 
 def misreport_result(

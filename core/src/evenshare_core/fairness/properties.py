@@ -91,9 +91,9 @@ def envy_matrix(
     else:
         offers = (x / pi[:, None])[None, :, :] * pi[:, None, None]
         gain = useful(w, offers, np.asarray(limits, float))
-    found = np.asarray(gain - throughputs(w, x)[:, None], float)
-    np.fill_diagonal(found, 0.0)
-    return found
+    envy = np.asarray(gain - throughputs(w, x)[:, None], float)
+    np.fill_diagonal(envy, 0.0)
+    return envy
 
 
 def equal_split(
@@ -181,8 +181,8 @@ def misreport(speedups: Array, factor: float) -> Array:
     if not usable.any():
         return row.copy()
     slowest = float(row[usable].min())
-    told = np.where(row > slowest, np.maximum(slowest, row * factor), row)
-    return np.where(usable, told, 0.0)
+    reported = np.where(row > slowest, np.maximum(slowest, row * factor), row)
+    return np.where(usable, reported, 0.0)
 
 
 def probe(speedups: Array, row: int, shares_of: SharesOf, factors: Iterable[float]) -> list[Probe]:
@@ -193,10 +193,10 @@ def probe(speedups: Array, row: int, shares_of: SharesOf, factors: Iterable[floa
     """
     truth = np.asarray(speedups, float)
     honest = float(truth[row] @ shares_of(truth)[row])
-    found = []
+    probes = []
     for factor in factors:
         reported = truth.copy()
         reported[row] = misreport(truth[row], factor)
         got = float(truth[row] @ shares_of(reported)[row])
-        found.append(Probe(row, float(factor), honest, got))
-    return found
+        probes.append(Probe(row, float(factor), honest, got))
+    return probes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenshare_core.formulations.problems import Array
-from evenshare_core.formulations.programs import Answer, Efficiency
+from evenshare_core.formulations.programs import Efficiency, SolverResult
 
 
 def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -> Array:
@@ -34,7 +34,7 @@ def equal_split(speedups: Array, capacity: Array, weights: Array, caps: Array) -
     return shares
 
 
-def most_efficient(program: Efficiency) -> Answer:
+def most_efficient(program: Efficiency) -> SolverResult:
     """Give each type to the tenant that is fastest on it; a tie goes to the first. No caps.
 
     A type that nobody can use stays idle. Source: OEF (4), (5).
@@ -45,4 +45,4 @@ def most_efficient(program: Efficiency) -> Answer:
     shares = np.zeros((tenants, types))
     shares[winners, np.arange(types)] = np.where(best > 0, program.capacity, 0.0)
     none = np.zeros(tenants)
-    return Answer(shares, best, none, none, "closed form")
+    return SolverResult(shares, best, none, none, "closed form")

@@ -35,7 +35,7 @@ OPTIONS: dict[str, bool | int | float | str] = {
 
 
 @dataclass(eq=False)
-class Rows:
+class ConstraintRows:
     """Rows of a linear program as they are collected: `lower <= values . x[indices] <= upper`."""
 
     indices: list[NDArray[np.int32]] = field(default_factory=list)
@@ -66,10 +66,10 @@ class Rows:
         )
 
 
-class Program:
+class LinearProgram:
     """One linear program in HiGHS, maximised; rows can be added, and it starts where it ended."""
 
-    def __init__(self, cost: Array, upper: Array, rows: Rows) -> None:
+    def __init__(self, cost: Array, upper: Array, rows: ConstraintRows) -> None:
         """Pass `max cost . x, 0 <= x <= upper` and the rows.
 
         Raises:
@@ -103,7 +103,7 @@ class Program:
         """Set an option of HiGHS."""
         self.highs.setOptionValue(name, value)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ConstraintRows) -> None:
         """Add rows; the next solve starts from the basis of the last."""
         lower, upper, starts, indices, values = rows.packed()
         if len(lower):

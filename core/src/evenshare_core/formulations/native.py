@@ -24,10 +24,10 @@ def ortools(module: str) -> Any:
         ImportError: it is not installed.
     """
     assert highspy.Highs is not None  # noqa: S101 - it must be loaded before; this says so
-    found = find_spec("ortools")
-    if found is None or found.origin is None:
+    spec = find_spec("ortools")
+    if spec is None or spec.origin is None:
         raise ImportError("OR-Tools is not installed")
-    copy = Path(found.origin).parent / ".libs" / "libhighs.so.1"
+    copy = Path(spec.origin).parent / ".libs" / "libhighs.so.1"
     if copy.exists():  # Not on other systems, whose loaders keep the two apart.
         ctypes.CDLL(str(copy), mode=ctypes.RTLD_GLOBAL)
     return import_module(module)

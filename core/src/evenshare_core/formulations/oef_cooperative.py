@@ -22,10 +22,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from evenshare_core.formulations.lp import Program, Rows
+from evenshare_core.formulations.lp import ConstraintRows, LinearProgram
 from evenshare_core.formulations.oef_highs import clean, uppers
 from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.programs import Answer, EnvyFree
+from evenshare_core.formulations.programs import EnvyFree, SolverResult
 from evenshare_core.formulations.ties import min_max
 
 INF = float("inf")
@@ -40,7 +40,7 @@ KEEP = 0.02  # of the mean throughput: a row with more slack than this may be dr
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> Answer:
+def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> SolverResult:
     """Solve `EnvyFree` by lazy rows; `ordered` where each tenant's neighbours are beside it.
 
     Raises:
@@ -55,7 +55,9 @@ def solve(program: EnvyFree, *, name: str, ordered: bool = False) -> Answer:
     same = np.ones(model.tenants)
     values = min_max(model.program, values, program.speedups, same, model.complete)
     shares = values.reshape(model.tenants, model.types) * program.weights[:, None]
-    return Answer(clean(shares, program.capacity), prices, caps, np.zeros(model.tenants), name)
+    return SolverResult(
+        clean(shares, program.capacity), prices, caps, np.zeros(model.tenants), name
+    )
 
 
 class EnvyModel:
@@ -67,11 +69,11 @@ class EnvyModel:
         self.tenants, self.types = program.speedups.shape
         self.envious = np.flatnonzero(program.watched)
         self.capped = np.flatnonzero(np.isfinite(program.caps))
-        rows = Rows()
-        for kind in range(self.types):
+        rows = ConstraintRows()
+        for type_index in range(self.types):
             # sum_l pi_l z_lj <= m_j
-            columns = np.arange(self.tenants) * self.types + kind
-            rows.add(columns, weights, -INF, program.capacity[kind])
+            columns = np.arange(self.tenants) * self.types + type_index
+            rows.add(columns, weights, -INF, program.capacity[type_index])
         for tenant in self.capped:
             # sum_j z_lj <= cap_l / pi_l
             cap = program.caps[tenant] / weights[tenant]
@@ -82,7 +84,7 @@ class EnvyModel:
             rows.add(self.columns(int(tenant)), self.speedups[tenant], floor, INF)
         self.fixed = len(rows.lower)
         cost = (weights[:, None] * self.speedups).ravel()
-        self.program = Program(cost, uppers(self.speedups), rows)
+        self.program = LinearProgram(cost, uppers(self.speedups), rows)
         self.have = np.eye(self.tenants, dtype=bool)
         self.pairs: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -139,9 +141,9 @@ class EnvyModel:
             return None
         count = min(WORST, self.tenants)
         worst = np.argpartition(-envy, count - 1, axis=1)[:, :count]
-        found = np.take_along_axis(envy, worst, axis=1) > limit
-        envious = np.repeat(self.envious, count).reshape(-1, count)[found]
-        return envious, worst[found]
+        violated = np.take_along_axis(envy, worst, axis=1) > limit
+        envious = np.repeat(self.envious, count).reshape(-1, count)[violated]
+        return envious, worst[violated]
 
     def drop(self, values: Array) -> None:
         """Drop the envy rows that bind nothing and have much slack."""

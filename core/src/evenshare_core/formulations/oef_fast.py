@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evenshare_core.formulations import oef_cooperative
 from evenshare_core.formulations.oef_highs import Highs
 from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.programs import Answer, EnvyFree, Levels
+from evenshare_core.formulations.programs import EnvyFree, Levels, SolverResult
 
 HALVINGS = 200  # of the level's bracket: more than the bits of a double
 DUST = 1e-12  # of a tenant: a part of it that is rounding
@@ -28,7 +28,7 @@ class Fast(Highs):
 
     name = "fast"
 
-    def levels(self, program: Levels) -> Answer:
+    def levels(self, program: Levels) -> SolverResult:
         """Solve `Levels`."""
         order = None
         if not program.held.any() and np.isinf(program.caps).all() and program.speedups.all():
@@ -36,14 +36,14 @@ class Fast(Highs):
         if order is None:
             return super().levels(program)
         shares, prices = northwest(program.speedups[order], program.capacity, program.rates[order])
-        found = np.empty_like(shares)
-        found[order] = shares
+        unsorted = np.empty_like(shares)
+        unsorted[order] = shares
         none = np.zeros(len(order))
         # Every level row binds: the price of a tenant's work, at its cheapest type.
         level_prices = (prices / program.speedups).min(axis=1)
-        return Answer(found, prices, none, level_prices, self.name)
+        return SolverResult(unsorted, prices, none, level_prices, self.name)
 
-    def envy_free(self, program: EnvyFree) -> Answer:
+    def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` by lazy rows."""
         order = ordered(program.speedups) if program.speedups.all() else None
         if order is None:
@@ -58,7 +58,7 @@ class Fast(Highs):
         )
         answer = oef_cooperative.solve(turned, name=self.name, ordered=True)
         back = np.argsort(order)
-        return Answer(
+        return SolverResult(
             answer.shares[back],
             answer.prices,
             answer.cap_prices[back],
@@ -121,10 +121,10 @@ def northwest(speedups: Array, capacity: Array, rates: Array) -> tuple[Array, Ar
     part = np.minimum(edges[1:, None], index + 1) - np.maximum(edges[:-1, None], index)
     part[part < DUST] = 0.0
     prices = np.ones(len(capacity))
-    for kind, edge in enumerate(ends[:-1]):
+    for type_index, edge in enumerate(ends[:-1]):
         # Who holds both types is indifferent between them: p_j+1 / p_j = w_c,j+1 / w_cj.
         both = speedups[min(int(edge), tenants - 1)]
-        prices[kind + 1] = prices[kind] * both[kind + 1] / both[kind]
+        prices[type_index + 1] = prices[type_index] * both[type_index + 1] / both[type_index]
     prices /= float(prices @ capacity) * guess
     return (part * work).T / guess, prices
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenshare_core.formulations.lp import Program, Rows
+from evenshare_core.formulations.lp import ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import Array
-from evenshare_core.formulations.programs import Answer, Efficiency, EnvyFree, Levels
+from evenshare_core.formulations.programs import Efficiency, EnvyFree, Levels, SolverResult
 from evenshare_core.formulations.ties import min_max
 
 INF = float("inf")
@@ -20,7 +20,7 @@ class Highs:
 
     name = "highs"
 
-    def levels(self, program: Levels) -> Answer:
+    def levels(self, program: Levels) -> SolverResult:
         """Solve `Levels`: columns are x row by row, then t."""
         tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
@@ -33,9 +33,9 @@ class Highs:
             rate = 0.0 if held else program.rates[tenant]
             rows.add(columns, np.append(speeds, -rate), level, level if program.equal else INF)
         cost = np.append(np.zeros(tenants * types), 1.0)
-        model = Program(cost, np.append(uppers(program.speedups), INF), rows)
+        model = LinearProgram(cost, np.append(uppers(program.speedups), INF), rows)
         values, duals = model.solve_interior()
-        return Answer(
+        return SolverResult(
             shares=clean(values[:-1].reshape(tenants, types), program.capacity),
             prices=duals[:types],
             cap_prices=cap_prices(duals[types:first], program.caps),
@@ -43,7 +43,7 @@ class Highs:
             backend=self.name,
         )
 
-    def envy_free(self, program: EnvyFree) -> Answer:
+    def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` with all its rows."""
         tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
@@ -52,12 +52,12 @@ class Highs:
             for other in range(tenants):
                 if other != tenant:
                     envy_row(rows, program, int(tenant), other)
-        model = Program(program.speedups.ravel(), uppers(program.speedups), rows)
+        model = LinearProgram(program.speedups.ravel(), uppers(program.speedups), rows)
         values, duals = model.solve()
         values = min_max(
             model, values, program.speedups, 1 / program.weights, complete=lambda _: True
         )
-        return Answer(
+        return SolverResult(
             shares=clean(values.reshape(tenants, types), program.capacity),
             prices=duals[:types],
             cap_prices=cap_prices(duals[types:], program.caps),
@@ -65,13 +65,13 @@ class Highs:
             backend=self.name,
         )
 
-    def efficiency(self, program: Efficiency) -> Answer:
+    def efficiency(self, program: Efficiency) -> SolverResult:
         """Solve `Efficiency`."""
         tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
-        model = Program(program.speedups.ravel(), uppers(program.speedups), rows)
+        model = LinearProgram(program.speedups.ravel(), uppers(program.speedups), rows)
         values, duals = model.solve()
-        return Answer(
+        return SolverResult(
             shares=clean(values.reshape(tenants, types), program.capacity),
             prices=duals[:types],
             cap_prices=cap_prices(duals[types:], program.caps),
@@ -85,20 +85,22 @@ def uppers(speedups: Array) -> Array:
     return np.where(speedups.ravel() > 0, INF, 0.0)
 
 
-def bounds(speedups: Array, capacity: Array, caps: Array) -> Rows:
+def bounds(speedups: Array, capacity: Array, caps: Array) -> ConstraintRows:
     """Start with the rows of capacity, one per type, then those of finite caps by tenant."""
     tenants, types = speedups.shape
-    rows = Rows()
-    for kind in range(types):
+    rows = ConstraintRows()
+    for type_index in range(types):
         # sum_l x_lj <= m_j
-        rows.add(np.arange(tenants) * types + kind, np.ones(tenants), -INF, capacity[kind])
+        rows.add(
+            np.arange(tenants) * types + type_index, np.ones(tenants), -INF, capacity[type_index]
+        )
     for tenant in np.flatnonzero(np.isfinite(caps)):
         # sum_j x_lj <= cap_l
         rows.add(np.arange(types) + tenant * types, np.ones(types), -INF, caps[tenant])
     return rows
 
 
-def floors(rows: Rows, program: EnvyFree) -> None:
+def floors(rows: ConstraintRows, program: EnvyFree) -> None:
     """Add the floors of tenants whose cap binds: `w_l . x_l >= floors_l`."""
     types = program.speedups.shape[1]
     for tenant in np.flatnonzero(~program.watched):
@@ -106,7 +108,7 @@ def floors(rows: Rows, program: EnvyFree) -> None:
         rows.add(columns, program.speedups[tenant], program.floors[tenant], INF)
 
 
-def envy_row(rows: Rows, program: EnvyFree, tenant: int, other: int) -> None:
+def envy_row(rows: ConstraintRows, program: EnvyFree, tenant: int, other: int) -> None:
     """Add `w_l . x_l - (pi_l / pi_i) w_l . x_i >= 0`."""
     types = program.speedups.shape[1]
     own, theirs = (np.arange(types) + row * types for row in (tenant, other))

@@ -13,7 +13,7 @@ import numpy as np
 from evenshare_core.formulations import native
 from evenshare_core.formulations.oef_highs import clean
 from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.programs import Answer, Efficiency, EnvyFree, Levels
+from evenshare_core.formulations.programs import Efficiency, EnvyFree, Levels, SolverResult
 
 pywraplp = native.ortools("ortools.linear_solver.pywraplp")
 PARAMETERS = (
@@ -34,7 +34,7 @@ class OrTools:
 
     name = "ortools"
 
-    def levels(self, program: Levels) -> Answer:
+    def levels(self, program: Levels) -> SolverResult:
         """Solve `Levels`."""
         model = Model(program.speedups, program.capacity, program.caps)
         level = model.solver.NumVar(0, model.solver.infinity(), "t")
@@ -52,7 +52,7 @@ class OrTools:
         duals = np.array([-row.dual_value() for row in rows])
         return model.answer(self.name, np.where(program.held, 0.0, duals))
 
-    def envy_free(self, program: EnvyFree) -> Answer:
+    def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` with all its rows."""
         model = Model(program.speedups, program.capacity, program.caps)
         for tenant in range(model.tenants):
@@ -69,7 +69,7 @@ class OrTools:
         model.solve()
         return model.answer(self.name, np.zeros(model.tenants))
 
-    def efficiency(self, program: Efficiency) -> Answer:
+    def efficiency(self, program: Efficiency) -> SolverResult:
         """Solve `Efficiency`."""
         model = Model(program.speedups, program.capacity, program.caps)
         model.maximize_total()
@@ -88,12 +88,17 @@ class Model:
         self.tenants, self.types = speedups.shape
         most = np.where(speedups > 0, self.solver.infinity(), 0.0)
         self.shares = [
-            [self.solver.NumVar(0, most[tenant, kind], "") for kind in range(self.types)]
+            [
+                self.solver.NumVar(0, most[tenant, type_index], "")
+                for type_index in range(self.types)
+            ]
             for tenant in range(self.tenants)
         ]
         self.capacity = [
-            self.solver.Add(self.solver.Sum(row[kind] for row in self.shares) <= capacity[kind])
-            for kind in range(self.types)
+            self.solver.Add(
+                self.solver.Sum(row[type_index] for row in self.shares) <= capacity[type_index]
+            )
+            for type_index in range(self.types)
         ]
         self.caps = {
             tenant: self.solver.Add(self.solver.Sum(self.shares[tenant]) <= caps[tenant])
@@ -122,11 +127,11 @@ class Model:
         if status != pywraplp.Solver.OPTIMAL:
             raise SolverError(f"GLOP ended {STATUS.get(status, status)}")
 
-    def answer(self, name: str, level_prices: Array) -> Answer:
+    def answer(self, name: str, level_prices: Array) -> SolverResult:
         """Read the optimum, after `solve`."""
         shares = np.array([[share.solution_value() for share in row] for row in self.shares])
         caps = np.zeros(self.tenants)
         for tenant, row in self.caps.items():
             caps[tenant] = row.dual_value()
         prices = np.array([row.dual_value() for row in self.capacity])
-        return Answer(clean(shares, self.total), prices, caps, level_prices, name)
+        return SolverResult(clean(shares, self.total), prices, caps, level_prices, name)

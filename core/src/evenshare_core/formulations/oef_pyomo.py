@@ -16,7 +16,7 @@ from pyomo.contrib.appsi.solvers.highs import Highs as Solver
 from evenshare_core.formulations.lp import OPTIONS
 from evenshare_core.formulations.oef_highs import clean
 from evenshare_core.formulations.problems import Array, SolverError
-from evenshare_core.formulations.programs import Answer, Efficiency, EnvyFree, Levels
+from evenshare_core.formulations.programs import Efficiency, EnvyFree, Levels, SolverResult
 
 INF = float("inf")
 
@@ -26,7 +26,7 @@ class Pyomo:
 
     name = "pyomo"
 
-    def levels(self, program: Levels) -> Answer:
+    def levels(self, program: Levels) -> SolverResult:
         """Solve `Levels`."""
         model = shared(program.speedups, program.capacity, program.caps)
         model.t = pyo.Var(within=pyo.NonNegativeReals)
@@ -47,7 +47,7 @@ class Pyomo:
             self.name, model, program.capacity, duals, np.where(program.held, 0.0, prices)
         )
 
-    def envy_free(self, program: EnvyFree) -> Answer:
+    def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` with all its rows."""
         model = shared(program.speedups, program.capacity, program.caps)
 
@@ -68,7 +68,7 @@ class Pyomo:
         model.floor = pyo.Constraint(model.tenants, rule=floor)
         return total(self.name, model, program.speedups, program.capacity)
 
-    def efficiency(self, program: Efficiency) -> Answer:
+    def efficiency(self, program: Efficiency) -> SolverResult:
         """Solve `Efficiency`."""
         model = shared(program.speedups, program.capacity, program.caps)
         return total(self.name, model, program.speedups, program.capacity)
@@ -80,18 +80,20 @@ def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
     model.tenants = pyo.RangeSet(0, speedups.shape[0] - 1)
     model.types = pyo.RangeSet(0, speedups.shape[1] - 1)
 
-    def most(_: pyo.ConcreteModel, tenant: int, kind: int) -> tuple[float, float | None]:
-        return (0.0, None if speedups[tenant, kind] > 0 else 0.0)
+    def most(_: pyo.ConcreteModel, tenant: int, type_index: int) -> tuple[float, float | None]:
+        return (0.0, None if speedups[tenant, type_index] > 0 else 0.0)
 
     model.x = pyo.Var(model.tenants, model.types, bounds=most)
 
-    def capacity_row(model: pyo.ConcreteModel, kind: int) -> Any:
-        return sum(model.x[tenant, kind] for tenant in model.tenants) <= float(capacity[kind])
+    def capacity_row(model: pyo.ConcreteModel, type_index: int) -> Any:
+        return sum(model.x[tenant, type_index] for tenant in model.tenants) <= float(
+            capacity[type_index]
+        )
 
     def cap_row(model: pyo.ConcreteModel, tenant: int) -> Any:
         if np.isinf(caps[tenant]):
             return pyo.Constraint.Skip
-        return sum(model.x[tenant, kind] for kind in model.types) <= float(caps[tenant])
+        return sum(model.x[tenant, type_index] for type_index in model.types) <= float(caps[tenant])
 
     model.capacity = pyo.Constraint(model.types, rule=capacity_row)
     model.caps = pyo.Constraint(model.tenants, rule=cap_row)
@@ -100,10 +102,13 @@ def shared(speedups: Array, capacity: Array, caps: Array) -> pyo.ConcreteModel:
 
 def work(model: pyo.ConcreteModel, speedups: Array, tenant: int, other: int) -> Any:
     """Give the throughput that `tenant` would have with the shares of `other`."""
-    return sum(float(speedups[tenant, kind]) * model.x[other, kind] for kind in model.types)
+    return sum(
+        float(speedups[tenant, type_index]) * model.x[other, type_index]
+        for type_index in model.types
+    )
 
 
-def total(name: str, model: pyo.ConcreteModel, speedups: Array, capacity: Array) -> Answer:
+def total(name: str, model: pyo.ConcreteModel, speedups: Array, capacity: Array) -> SolverResult:
     """Maximise the sum of all throughputs."""
     everybody = sum(work(model, speedups, row, row) for row in model.tenants)
     model.objective = pyo.Objective(expr=everybody, sense=pyo.maximize)
@@ -132,11 +137,13 @@ def answer(
     capacity: Array,
     duals: dict[Any, float],
     level_prices: Array,
-) -> Answer:
+) -> SolverResult:
     """Read the optimum, after `run`."""
-    shares = np.array([[model.x[row, kind].value for kind in model.types] for row in model.tenants])
+    shares = np.array(
+        [[model.x[row, type_index].value for type_index in model.types] for row in model.tenants]
+    )
     caps = np.zeros(len(shares))
     for tenant, row in model.caps.items():
         caps[tenant] = duals[row]
     prices = np.array([duals[row] for row in model.capacity.values()])
-    return Answer(clean(shares, capacity), prices, caps, level_prices, name)
+    return SolverResult(clean(shares, capacity), prices, caps, level_prices, name)

@@ -8,7 +8,7 @@ Symbols of the papers, and our names:
 | m_j | `ShareProblem.capacity` | k | GPUs |
 | pi_l | `ShareProblem.weights` | n | relative |
 | x_lj | `ShareSolution.shares` | n x k | GPUs, fractions allowed |
-| E_l = w_l . x_l | `ShareSolution.throughputs` | n | slowest-type GPUs' worth |
+| E_l = w_l . x_l | `ShareSolution.throughputs` | n | throughput, in slowest-type GPUs |
 
 Source: OEF (Middleware 2024), section 2.3.
 """
@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 LARGEST = 1e12
 
 
-class Rule(StrEnum):
+class ShareRule(StrEnum):
     """What is maximised, and under which promise; see `docs/policies/oef.md`."""
 
     COOPERATIVE = "cooperative"

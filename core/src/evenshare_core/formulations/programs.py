@@ -60,7 +60,7 @@ class Efficiency:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class SolverResult:
     """An optimum: shares, and what one more unit of a bound adds to the objective.
 
     `prices` of GPUs per type; `cap_prices` of a GPU of a tenant's cap; `level_prices` of the rows
@@ -82,14 +82,14 @@ class Backend(Protocol):
     optimum.
     """
 
-    def levels(self, program: Levels) -> Answer:
+    def levels(self, program: Levels) -> SolverResult:
         """Solve `Levels`; the objective is t."""
         ...
 
-    def envy_free(self, program: EnvyFree) -> Answer:
+    def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree`."""
         ...
 
-    def efficiency(self, program: Efficiency) -> Answer:
+    def efficiency(self, program: Efficiency) -> SolverResult:
         """Solve `Efficiency`."""
         ...

@@ -37,20 +37,20 @@ from numpy.typing import NDArray
 from evenshare_core.formulations.baselines_lp import equal_split, most_efficient
 from evenshare_core.formulations.problems import (
     Array,
-    Rule,
     ShareError,
     ShareProblem,
+    ShareRule,
     ShareSolution,
     SolverError,
     virtual_tenants,
 )
-from evenshare_core.formulations.programs import Answer, Backend, Efficiency, EnvyFree, Levels
+from evenshare_core.formulations.programs import Backend, Efficiency, EnvyFree, Levels, SolverResult
 
 __all__ = [
     "BACKENDS",
-    "Rule",
     "ShareError",
     "ShareProblem",
+    "ShareRule",
     "ShareSolution",
     "solve_shares",
     "virtual_tenants",
@@ -114,7 +114,9 @@ class Classes:
         return taken
 
 
-def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast") -> ShareSolution:
+def solve_shares(
+    problem: ShareProblem, rule: ShareRule | str, backend: str = "fast"
+) -> ShareSolution:
     """Find the shares of a rule; deterministic, see the module for ties and caps.
 
     A backend that ends without an optimum is followed by `highs`, and that by the equal split;
@@ -130,7 +132,7 @@ def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast")
     if not len(classes.weights):
         nothing = np.zeros_like(problem.speedups)
         return _solution(problem, nothing, None, "closed form", "")
-    if chosen is Rule.MAX_MIN:
+    if chosen is ShareRule.MAX_MIN:
         return _equal(problem, classes, "closed form", "optimal", "")
     reasons: list[str] = []
     for name in dict.fromkeys((backend, SAFE)):
@@ -140,18 +142,20 @@ def solve_shares(problem: ShareProblem, rule: Rule | str, backend: str = "fast")
         except SolverError as error:
             reasons.append(f"{name}: {error}")
             continue
-        levelled = chosen in (Rule.NONCOOPERATIVE, Rule.GAVEL) and np.isinf(classes.caps).all()
+        levelled = (
+            chosen in (ShareRule.NONCOOPERATIVE, ShareRule.GAVEL) and np.isinf(classes.caps).all()
+        )
         spread = classes.hand_out if levelled else classes.spread
         shares = spread(answer.shares)
         return _solution(problem, shares, answer.prices, answer.backend, "; ".join(reasons))
     return _equal(problem, classes, "equal split", "fallback", "; ".join(reasons))
 
 
-def _rule(rule: Rule | str) -> Rule:
+def _rule(rule: ShareRule | str) -> ShareRule:
     try:
-        return Rule(rule)
+        return ShareRule(rule)
     except ValueError:
-        raise ShareError("rule", f"{rule!r} is none of {', '.join(Rule)}") from None
+        raise ShareError("rule", f"{rule!r} is none of {', '.join(ShareRule)}") from None
 
 
 def _load(name: str) -> Backend:
@@ -167,9 +171,9 @@ def _equal(
     problem: ShareProblem, classes: Classes, backend: str, status: str, fallback: str
 ) -> ShareSolution:
     split = equal_split(classes.speedups, classes.capacity, classes.weights, classes.caps)
-    found = _solution(problem, classes.spread(split), None, backend, fallback)
+    solution = _solution(problem, classes.spread(split), None, backend, fallback)
     return ShareSolution(
-        found.shares, found.throughputs, found.total, None, backend, status, fallback
+        solution.shares, solution.throughputs, solution.total, None, backend, status, fallback
     )
 
 
@@ -221,17 +225,17 @@ def sorted_rows(keys: Array) -> NDArray[np.int64]:
     return np.lexsort(keys.T[::-1])
 
 
-def _noncooperative(classes: Classes, backend: Backend) -> Answer:
+def _noncooperative(classes: Classes, backend: Backend) -> SolverResult:
     return water_fill(classes, classes.weights, backend, equal=True)
 
 
-def _gavel(classes: Classes, backend: Backend) -> Answer:
+def _gavel(classes: Classes, backend: Backend) -> SolverResult:
     # Normalised by the equal split: rate_l = w_l . m pi_l / sum pi, of which only what its cap
     # lets it use: else one whose cap binds would be levelled up at the cost of the others.
     return water_fill(classes, cap_floors(classes), backend, equal=False)
 
 
-def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> Answer:
+def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> SolverResult:
     """Raise the level until nobody is left who can rise.
 
     With `equal`, OEF (9), only those whose cap binds are held, since the rest must stay equal;
@@ -252,7 +256,7 @@ def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool)
         binding = ~held & (duals > BINDS)
         whole = float(rates[~held].sum())
         if not binding.any() or (held | binding).all():
-            return Answer(
+            return SolverResult(
                 *(answer.shares, answer.prices * whole, answer.cap_prices),
                 *(answer.level_prices, answer.backend),
             )
@@ -260,7 +264,7 @@ def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool)
         held = held | binding
 
 
-def _cooperative(classes: Classes, backend: Backend) -> Answer:
+def _cooperative(classes: Classes, backend: Backend) -> SolverResult:
     """Solve (10); tenants who got more than their cap are capped, until none does."""
     floors = cap_floors(classes)
     capped = np.zeros(len(classes.weights), dtype=bool)
@@ -288,22 +292,22 @@ def cap_floors(classes: Classes) -> Array:
     return np.asarray((taken * speeds).sum(axis=1))
 
 
-def _max_efficiency(classes: Classes, backend: Backend) -> Answer:
+def _max_efficiency(classes: Classes, backend: Backend) -> SolverResult:
     program = Efficiency(classes.speedups, classes.capacity, classes.caps)
     if np.isinf(classes.caps).all():
         return most_efficient(program)
     return backend.efficiency(program)
 
 
-SOLVE: dict[Rule, Callable[[Classes, Backend], Answer]] = {
-    Rule.NONCOOPERATIVE: _noncooperative,
-    Rule.COOPERATIVE: _cooperative,
-    Rule.GAVEL: _gavel,
-    Rule.MAX_EFFICIENCY: _max_efficiency,
+SOLVE: dict[ShareRule, Callable[[Classes, Backend], SolverResult]] = {
+    ShareRule.NONCOOPERATIVE: _noncooperative,
+    ShareRule.COOPERATIVE: _cooperative,
+    ShareRule.GAVEL: _gavel,
+    ShareRule.MAX_EFFICIENCY: _max_efficiency,
 }
 
 
-def _believe(classes: Classes, answer: Answer) -> None:
+def _believe(classes: Classes, answer: SolverResult) -> None:
     """Check an answer against the constraints themselves, whatever the solver said of it.
 
     Raises:
@@ -319,7 +323,7 @@ def _believe(classes: Classes, answer: Answer) -> None:
         raise SolverError("shares exceed a cap")
 
 
-def _nobody_envies(program: EnvyFree, answer: Answer) -> None:
+def _nobody_envies(program: EnvyFree, answer: SolverResult) -> None:
     """Check all of W X^T.
 
     Raises:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from evenshare_core.formulations.lp import DUAL, Program, Rows
+from evenshare_core.formulations.lp import DUAL, ConstraintRows, LinearProgram
 from evenshare_core.formulations.problems import Array, SolverError
 
 # More stages than this leave the rest to the vertex that the simplex ends at, which depends on
@@ -27,7 +27,7 @@ Complete = Callable[[Array], bool]
 
 
 def min_max(
-    model: Program, values: Array, speedups: Array, per_weight: Array, complete: Complete
+    model: LinearProgram, values: Array, speedups: Array, per_weight: Array, complete: Complete
 ) -> Array:
     """Return the columns of the optimum whose throughputs are lexicographically min-max.
 
@@ -41,7 +41,7 @@ def min_max(
     top = model.add_column()
     first = int(model.highs.getNumRow())
     levels = speedups * per_weight[:, None]
-    rows = Rows()
+    rows = ConstraintRows()
     for place, level in enumerate(levels):
         # The top is above each tenant's level: s - w_l . z_l >= 0.
         columns = np.append(np.arange(types) + place * types, top)
@@ -54,11 +54,11 @@ def min_max(
     open_ = np.ones(tenants, dtype=bool)
     for _ in range(STAGES):
         try:
-            found, duals = _solved(model, complete, tenants * types)
+            solution, duals = _solved(model, complete, tenants * types)
         except SolverError:
             # Bounds that are held exactly can miss by rounding; what was found is as optimal.
             return values
-        values = found[: tenants * types]
+        values = solution[: tenants * types]
         lowered = open_ & (np.abs(duals[first : first + tenants]) > DUAL)
         open_ &= ~lowered
         if not lowered.any() or not open_.any():
@@ -72,7 +72,7 @@ def min_max(
     return values
 
 
-def _solved(model: Program, complete: Complete, columns: int) -> tuple[Array, Array]:
+def _solved(model: LinearProgram, complete: Complete, columns: int) -> tuple[Array, Array]:
     """Solve until no row is missing."""
     while True:
         values, duals = model.solve()

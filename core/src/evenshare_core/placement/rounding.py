@@ -25,7 +25,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 
-class Want(NamedTuple):
+class ShareRequest(NamedTuple):
     """One row of a division; tuples have an entry per GPU type, slowest type first.
 
     `wants`: ideal + deviation, in units. `gangs`: the smallest gang that may run there, in GPUs
@@ -37,7 +37,9 @@ class Want(NamedTuple):
     most: int
 
 
-def round_shares(rows: Sequence[Want], capacity: Sequence[int], unit: int) -> list[tuple[int, ...]]:
+def round_shares(
+    rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
+) -> list[tuple[int, ...]]:
     """Return whole GPUs per row and type; the sum of a type is at most its capacity.
 
     Rows come in the order of their ids. The fastest type is rounded first, so that a row which
@@ -45,12 +47,12 @@ def round_shares(rows: Sequence[Want], capacity: Sequence[int], unit: int) -> li
     """
     given = [[0] * len(capacity) for _ in rows]
     left = [row.most for row in rows]
-    for kind in reversed(range(len(capacity))):
-        one = _Type(rows, kind, left, unit)
-        one.take_back(capacity[kind])
-        one.give_out(capacity[kind])
+    for type_index in reversed(range(len(capacity))):
+        one = _TypeDivision(rows, type_index, left, unit)
+        one.take_back(capacity[type_index])
+        one.give_out(capacity[type_index])
         for index, gpus in enumerate(one.real):
-            given[index][kind] = gpus
+            given[index][type_index] = gpus
             left[index] -= gpus
     return [tuple(row) for row in given]
 
@@ -63,16 +65,18 @@ def deviation(before: int, ideal: int, real: int, bound: int) -> int:
     return max(-bound, min(bound, before + ideal - real))
 
 
-class _Type:
+class _TypeDivision:
     """The division of one GPU type; `real` are whole GPUs per row."""
 
-    def __init__(self, rows: Sequence[Want], kind: int, left: Sequence[int], unit: int) -> None:
-        self._wants = [row.wants[kind] for row in rows]
-        self._gangs = [row.gangs[kind] for row in rows]
+    def __init__(
+        self, rows: Sequence[ShareRequest], type_index: int, left: Sequence[int], unit: int
+    ) -> None:
+        self._wants = [row.wants[type_index] for row in rows]
+        self._gangs = [row.gangs[type_index] for row in rows]
         self._left = left
         self._unit = unit
         self.real = [
-            min(max(0, row.wants[kind] // unit), left[index]) if row.gangs[kind] else 0
+            min(max(0, row.wants[type_index] // unit), left[index]) if row.gangs[type_index] else 0
             for index, row in enumerate(rows)
         ]
         self._total = sum(self.real)

@@ -35,12 +35,12 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.formulations.shares import (
     BACKENDS,
-    Rule,
     ShareProblem,
+    ShareRule,
     ShareSolution,
     solve_shares,
 )
-from evenshare_core.placement.rounding import Want, round_shares
+from evenshare_core.placement.rounding import ShareRequest, round_shares
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
@@ -117,7 +117,7 @@ class SharingPolicy(Policy):
     options_type: type[SharingOptions] = SharingOptions
 
     @abstractmethod
-    def rule(self, options: SharingOptions) -> Rule:
+    def rule(self, options: SharingOptions) -> ShareRule:
         """The program whose optimum is shared."""
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
@@ -140,7 +140,7 @@ class SharingPolicy(Policy):
         return decide_shares(snapshot, options, self.rule(options))
 
 
-def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> Decision:
+def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) -> Decision:
     """Answer one round by the rule."""
     columns, rows = table(snapshot, by_starvation=options.job_order == "starvation")
     program = Program(rows, columns, rule, options.backend)
@@ -172,7 +172,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: Rule) -> De
 def _round(rows: list[Row], columns: list[Column], lease_us: int) -> None:
     """4.3: real = round(ideal + dev); a unit is one GPU for one lease."""
     wants = [
-        Want(
+        ShareRequest(
             tuple(
                 ideal * lease_us + dev for ideal, dev in zip(row.ideal, row.deviation, strict=True)
             ),
@@ -180,7 +180,7 @@ def _round(rows: list[Row], columns: list[Column], lease_us: int) -> None:
             row.most,
         )
         if row.weight
-        else Want((0,) * len(columns), row.gangs, 0)
+        else ShareRequest((0,) * len(columns), row.gangs, 0)
         for row in rows
     ]
     real = round_shares(wants, [column.gpus for column in columns], GPU_MICRO * lease_us)

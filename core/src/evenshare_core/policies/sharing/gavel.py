@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import Rule, ShareProblem, ShareSolution
+from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
@@ -37,9 +37,9 @@ class Gavel(SharingPolicy):
             problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
         return super().share(problem, chosen)
 
-    def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
+    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""
-        return Rule.GAVEL
+        return ShareRule.GAVEL
 
 
 POLICY = Gavel()

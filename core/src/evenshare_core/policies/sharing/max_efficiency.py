@@ -7,7 +7,7 @@ gain little from any type may get nothing but leftovers.
 from __future__ import annotations
 
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import Rule
+from evenshare_core.formulations.shares import ShareRule
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
@@ -19,9 +19,9 @@ class MaxEfficiency(SharingPolicy):
     promise = "All tenants together get the most work done; a tenant alone is promised nothing."
     promised = frozenset({Property.PARETO})
 
-    def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
+    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""
-        return Rule.MAX_EFFICIENCY
+        return ShareRule.MAX_EFFICIENCY
 
 
 POLICY = MaxEfficiency()

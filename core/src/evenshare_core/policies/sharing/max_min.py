@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from evenshare_core.fairness.certificate import Property
-from evenshare_core.formulations.shares import Rule
+from evenshare_core.formulations.shares import ShareRule
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
@@ -23,9 +23,9 @@ class MaxMin(SharingPolicy):
 
     share_options = MappingProxyType({})
 
-    def rule(self, options: SharingOptions) -> Rule:  # noqa: ARG002 - it has one rule
+    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""
-        return Rule.MAX_MIN
+        return ShareRule.MAX_MIN
 
 
 POLICY = MaxMin()

@@ -34,7 +34,7 @@ from msgspec import Meta
 
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.formulations.shares import Rule
+from evenshare_core.formulations.shares import ShareRule
 from evenshare_core.policies.options import Options
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
@@ -64,14 +64,14 @@ class Oef(SharingPolicy):
     options_type = OefOptions
     share_options = MappingProxyType(
         {
-            "environment": (Rule.COOPERATIVE.value, Rule.NONCOOPERATIVE.value),
+            "environment": (ShareRule.COOPERATIVE.value, ShareRule.NONCOOPERATIVE.value),
             **SharingPolicy.share_options,
         }
     )
 
-    def rule(self, options: SharingOptions) -> Rule:
+    def rule(self, options: SharingOptions) -> ShareRule:
         """The program whose optimum is shared."""
-        return Rule(_environment(options))
+        return ShareRule(_environment(options))
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return what it promises in its environment.
@@ -80,7 +80,7 @@ class Oef(SharingPolicy):
         has all that it can use; with several job types, or with caps, it is not true (4.2.4).
         """
         found = super().promises(options, measured)
-        if _environment(options) == Rule.COOPERATIVE.value:
+        if _environment(options) == ShareRule.COOPERATIVE.value:
             return found | COOPERATIVE
         found |= NONCOOPERATIVE
         if measured is not None and _limits_truth(measured):

@@ -31,7 +31,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
-from evenshare_core.formulations.shares import Rule, ShareProblem, solve_shares
+from evenshare_core.formulations.shares import ShareProblem, ShareRule, solve_shares
 from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 
@@ -212,7 +212,7 @@ class Program:
     """The program of a round: the rows with weight that can run, and what identifies it."""
 
     def __init__(
-        self, rows: Iterable[Row], columns: Sequence[Column], rule: Rule, backend: str
+        self, rows: Iterable[Row], columns: Sequence[Column], rule: ShareRule, backend: str
     ) -> None:
         self._rule, self._backend, self._columns = rule, backend, columns
         self._rows = [row for row in rows if row.weight and row.most]
