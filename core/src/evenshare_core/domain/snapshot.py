@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Tenant
@@ -29,8 +29,9 @@ class ChangeKind(StrEnum):
 class Change(Value, frozen=True, array_like=True):
     """One timed change since the last round.
 
-    `gpu_types` and `weight` belong to ACTIVE: the accepted types (the claim goes to the one
-    where the tenant's rho is least) and the job's weight inside its tenant.
+    `gpu_types`: of QUOTA the one type, of ACTIVE the types that the job accepts (none: any); which
+    of them it claims is decided when the change is applied. `weight` is of ACTIVE: the job's
+    inside its tenant.
     """
 
     at_us: int
@@ -42,13 +43,22 @@ class Change(Value, frozen=True, array_like=True):
     weight: int = 1
 
 
+class ServiceMark(NamedTuple):
+    """The sums of a claim at an instant at which a fairness window may begin."""
+
+    at_us: int
+    alloc_gpu_us: int
+    fair_gpu_us: int
+    entitled_gpu_us: int
+
+
 class ClaimService(Value, frozen=True, array_like=True):
     """GPU-time sums of one tenant for one GPU type, exact up to `since_us`.
 
     `alloc_gpu_us`: received, eq. (11). `fair_gpu_us`: deserved, the integral of
     min(demand, quota), eq. (8)(9). `entitled_gpu_us`: the integral of quota, demand or not, for
     variant (16). `held`, `demand`, `quota`, `weights` are the present step values. `marks`:
-    (instant, alloc, fair, entitled) at which a fairness window may begin.
+    where a fairness window may begin.
     """
 
     tenant: int
@@ -61,7 +71,7 @@ class ClaimService(Value, frozen=True, array_like=True):
     alloc_gpu_us: int = 0
     fair_gpu_us: int = 0
     entitled_gpu_us: int = 0
-    marks: tuple[tuple[int, int, int, int], ...] = ()
+    marks: tuple[ServiceMark, ...] = ()
 
 
 class ClassService(Value, frozen=True, array_like=True):
@@ -122,11 +132,13 @@ class PoolPrice(Value, frozen=True, array_like=True):
 
 
 class Snapshot(Value, frozen=True, array_like=True):
-    """The immutable input of one round. Rows are sorted by id (arrival order is in the jobs).
+    """The immutable input of one round.
 
-    `prices` are the ones posted at the end of the last round: valid in this one. `memory` is
-    the policy's private state, dropped when policy or version change. `service` is as of the
-    last round; `changes` happened since, in time order. `profiles` are those of active tenants.
+    Nodes, tenants, jobs, leases and profiles are sorted by id (the order of arrival is in the
+    jobs), entitlements by (tenant, GPU type), `prices` by GPU type. These are the ones posted at
+    the end of the last round: valid in this one. `memory` is the policy's private state, dropped
+    when policy or version change. `service` is as of the last round; `changes` happened since, in
+    time order. `profiles` are those that its jobs name.
     """
 
     schema: int

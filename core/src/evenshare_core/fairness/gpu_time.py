@@ -34,6 +34,7 @@ from evenshare_core.domain.snapshot import (
     ClassService,
     JobService,
     Service,
+    ServiceMark,
 )
 from evenshare_core.fairness.rho import rho_of
 
@@ -75,6 +76,16 @@ def advance(
     return sums.freeze(at_us, window_us)
 
 
+class ClassIntegral:
+    """The active jobs of one (demand, weight), and what one of them deserved so far, eq. (14)."""
+
+    __slots__ = ("fair_gpu_us", "jobs")
+
+    def __init__(self, jobs: int = 0, fair_gpu_us: int = 0) -> None:
+        self.jobs = jobs
+        self.fair_gpu_us = fair_gpu_us
+
+
 class ClaimSums:
     """The step values and sums of a (tenant, GPU type) while they advance, named as in its row."""
 
@@ -92,7 +103,7 @@ class ClaimSums:
         self.fair_gpu_us = row.fair_gpu_us
         self.entitled_gpu_us = row.entitled_gpu_us
         self.marks = row.marks
-        self.classes: dict[tuple[int, int], list[int]] = {}  # (demand, weight): [jobs, integral]
+        self.classes: dict[tuple[int, int], ClassIntegral] = {}  # by (demand, weight)
 
     def advance(self, at_us: int) -> None:
         """Add the interval since the last change at the present step values."""
@@ -106,7 +117,7 @@ class ClaimSums:
         self.entitled_gpu_us += self.quota * span_us  # (16)
         for (demand, weight), row in self.classes.items():
             job_share = share * weight * span_us // self.weights  # (13)
-            row[1] += min(demand * span_us, job_share)  # (14)
+            row.fair_gpu_us += min(demand * span_us, job_share)  # (14)
 
     def rho(self) -> float | None:
         """(12) as far as `since_us`; None while nothing was deserved."""
@@ -123,13 +134,13 @@ class ClaimSums:
             self.marks = ()
             return
         if not self.marks:
-            self.marks = ((at_us, 0, 0, 0),)
+            self.marks = (ServiceMark(at_us, 0, 0, 0),)
             return
         marks = self.marks
-        if at_us - marks[-1][0] >= window_us // MARKS_PER_WINDOW:
-            now = (at_us, self.alloc_gpu_us, self.fair_gpu_us, self.entitled_gpu_us)
+        if at_us - marks[-1].at_us >= window_us // MARKS_PER_WINDOW:
+            now = ServiceMark(at_us, self.alloc_gpu_us, self.fair_gpu_us, self.entitled_gpu_us)
             marks = (*marks, now)
-        while len(marks) > 1 and marks[0][0] < at_us - window_us:
+        while len(marks) > 1 and marks[0].at_us < at_us - window_us:
             marks = marks[1:]
         self.marks = marks
 
@@ -158,7 +169,7 @@ class Sums:
         self.claims = {(row.tenant, row.gpu_type): claim(row) for row in service.claims}
         for row in service.classes:
             classes = self.claims[row.tenant, row.gpu_type].classes
-            classes[row.demand, row.weight] = [row.jobs, row.fair_gpu_us]
+            classes[row.demand, row.weight] = ClassIntegral(row.jobs, row.fair_gpu_us)
         self.jobs = {job.job: job for job in service.jobs}
 
     def apply(self, change: Change, at_us: int) -> None:
@@ -201,10 +212,10 @@ class Sums:
         claim = self._claim(change.tenant, self._claimed_type(change, at_us), at_us)
         claim.demand += change.gpus
         claim.weights += change.weight
-        row = claim.classes.setdefault((change.gpus, change.weight), [0, 0])
-        row[0] += 1
+        row = claim.classes.setdefault((change.gpus, change.weight), ClassIntegral())
+        row.jobs += 1
         self.jobs[change.job] = JobService(
-            change.job, change.tenant, claim.gpu_type, change.gpus, change.weight, row[1]
+            change.job, change.tenant, claim.gpu_type, change.gpus, change.weight, row.fair_gpu_us
         )
 
     def _claimed_type(self, change: Change, at_us: int) -> str:
@@ -269,8 +280,8 @@ class Sums:
         claim.demand -= job.demand
         claim.weights -= job.weight
         row = claim.classes[job.demand, job.weight]
-        row[0] -= 1
-        if not row[0]:  # the next job of this class starts a new integral at 0
+        row.jobs -= 1
+        if not row.jobs:  # the next job of this class starts a new integral at 0
             del claim.classes[job.demand, job.weight]
         del self.jobs[job.job]
 
@@ -284,10 +295,10 @@ class Sums:
             claims=tuple(claim.frozen() for claim in claims),
             classes=tuple(
                 ClassService(
-                    claim.tenant, claim.gpu_type, demand, weight, *claim.classes[demand, weight]
+                    claim.tenant, claim.gpu_type, demand, weight, row.jobs, row.fair_gpu_us
                 )
                 for claim in claims
-                for demand, weight in sorted(claim.classes)
+                for (demand, weight), row in sorted(claim.classes.items())
             ),
             jobs=tuple([self.jobs[job] for job in sorted(self.jobs)]),
         )
@@ -318,8 +329,9 @@ def windowed(
     fair = entitled(claim, at_us) if by_quota else deserved(claim, at_us)
     if not claim.marks:
         return received(claim, at_us), fair
-    _, alloc_base, fair_base, entitled_base = claim.marks[0]
-    return received(claim, at_us) - alloc_base, fair - (entitled_base if by_quota else fair_base)
+    begin = claim.marks[0]
+    base = begin.entitled_gpu_us if by_quota else begin.fair_gpu_us
+    return received(claim, at_us) - begin.alloc_gpu_us, fair - base
 
 
 def claim_rho(claim: ClaimService, at_us: int, *, by_quota: bool = False) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Decision, Grant, Renew
@@ -92,6 +93,22 @@ def overfull_nodes(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
 # ---- the order of long-term fairness ----
 
 
+class PickedTerm(NamedTuple):
+    """A pick of the round, in its order. `judged`: it was made by the plain order."""
+
+    tenant: int
+    gpus: int
+    judged: bool
+
+
+class OrderSums(NamedTuple):
+    """What a tenant received and what was due to it, in GPU-microseconds, and its quota."""
+
+    alloc_gpu_us: int
+    fair_gpu_us: int
+    quota: int
+
+
 def order_broken(snapshot: Snapshot, decision: Decision, *, by_quota: bool) -> RuleCount:
     """Return tenants that were served while one with less GPU-time for its due still waited.
 
@@ -105,29 +122,31 @@ def order_broken(snapshot: Snapshot, decision: Decision, *, by_quota: bool) -> R
     """
     at_us = decision.service.at_us
     sums = {
-        (row.tenant, row.gpu_type): (*windowed(row, at_us, by_quota=by_quota), row.quota)
+        (row.tenant, row.gpu_type): OrderSums(*windowed(row, at_us, by_quota=by_quota), row.quota)
         for row in decision.service.claims
     }
     unclear = {skip.tenant for skip in decision.skips if skip.numbers.get("withdrawn")}
-    picks: dict[str, list[tuple[int, int, bool]]] = {}
+    picks: dict[str, list[PickedTerm]] = {}
     terms: list[Grant | Renew] = [*decision.grants, *decision.renewals]
     for term in sorted(terms, key=lambda term: term.order):
         gpus = sum(g for _, g in term.placement) if isinstance(term, Grant) else term.gpus
         if term.tenant not in unclear:
-            picks.setdefault(term.gpu_type, []).append((term.tenant, gpus, not term.key.note))
+            picks.setdefault(term.gpu_type, []).append(
+                PickedTerm(term.tenant, gpus, not term.key.note)
+            )
     broken: set[int] = set()
     for gpu_type, order in picks.items():
-        due = {tenant: sums.get((tenant, gpu_type), (0, 0, 0)) for tenant, _, _ in order}
-        broken |= _out_of_order(order, due, snapshot.lease_us)
+        of_type = {
+            pick.tenant: sums.get((pick.tenant, gpu_type), OrderSums(0, 0, 0)) for pick in order
+        }
+        broken |= _out_of_order(order, of_type, snapshot.lease_us)
     return RuleCount(sum(len(order) for order in picks.values()), tuple(sorted(broken)))
 
 
-def _out_of_order(
-    order: list[tuple[int, int, bool]], sums: dict[int, tuple[int, int, int]], lease_us: int
-) -> set[int]:
-    alloc = {tenant: row[0] for tenant, row in sums.items()}
-    ranks = {tenant: _rank(*row) for tenant, row in sums.items()}
-    left = Counter(tenant for tenant, _, judged in order if judged)
+def _out_of_order(order: list[PickedTerm], sums: dict[int, OrderSums], lease_us: int) -> set[int]:
+    sums = dict(sums)
+    ranks = {tenant: _rank(row) for tenant, row in sums.items()}
+    left = Counter(pick.tenant for pick in order if pick.judged)
     broken = set()
     for tenant, gpus, judged in order:
         if judged:
@@ -136,15 +155,16 @@ def _out_of_order(
             left[tenant] -= 1
             if not left[tenant]:
                 del left[tenant]
-        alloc[tenant] += gpus * lease_us
-        ranks[tenant] = _rank(alloc[tenant], *sums[tenant][1:])
+        row = sums[tenant]
+        sums[tenant] = OrderSums(row.alloc_gpu_us + gpus * lease_us, row.fair_gpu_us, row.quota)
+        ranks[tenant] = _rank(sums[tenant])
     return broken
 
 
-def _rank(alloc: int, fair: int, quota: int) -> tuple[float, float]:
+def _rank(row: OrderSums) -> tuple[float, float]:
     """Least first; while nothing is due: 0 before any GPU-time, then behind all by quota."""
-    if fair:
-        return alloc / fair, 0.0
-    if not alloc:
+    if row.fair_gpu_us:
+        return row.alloc_gpu_us / row.fair_gpu_us, 0.0
+    if not row.alloc_gpu_us:
         return 0.0, 0.0
-    return float("inf"), alloc / quota if quota else float("inf")
+    return float("inf"), row.alloc_gpu_us / row.quota if row.quota else float("inf")

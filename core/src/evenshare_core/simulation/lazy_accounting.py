@@ -83,6 +83,8 @@ class LazyClaim(ClaimSums):
         for (demand, weight), row in self.classes.items():
             weighted = share * weight
             if weighted >= demand * weights:  # (14): its demand, and nothing is rounded
-                row[1] += demand * total_us
+                row.fair_gpu_us += demand * total_us
             else:  # (13), floored once per span
-                row[1] += sum([count * (weighted * span // weights) for span, count in runs])
+                row.fair_gpu_us += sum(
+                    [count * (weighted * span // weights) for span, count in runs]
+                )

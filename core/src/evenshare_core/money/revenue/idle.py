@@ -32,7 +32,7 @@ from evenshare_core.money.fixed_point import largest_remainder
 # Key of the operator among lenders; tenant ids begin at 1.
 OPERATOR = 0
 # Lendable GPUs of a quota: (gpus, at most lendable or None for all). RESERVE lends (gpus, 0).
-QuotaRow = tuple[int, int | None]
+LendableQuota = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class IdleSums:
     def __init__(self) -> None:
         self.now_us = 0
         self.capacity = 0
-        self.quotas: dict[int, QuotaRow] = {}
+        self.quotas: dict[int, LendableQuota] = {}
         self.own: dict[int, int] = {}
         self._sums: dict[int, int] = {}
         self._since_us: dict[int, int] = {}
         self._rates: dict[int, int] = {}
 
-    def entitle(self, at_us: int, capacity: int, quotas: Mapping[int, QuotaRow]) -> None:
+    def entitle(self, at_us: int, capacity: int, quotas: Mapping[int, LendableQuota]) -> None:
         """Replace capacity and all quotas of the type from `at_us` on."""
         self._advance(at_us)
         former = set(self.quotas)

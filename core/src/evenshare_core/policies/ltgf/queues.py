@@ -5,13 +5,13 @@ Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import ClaimService, JobService, Snapshot
-from evenshare_core.fairness.gpu_time import ClaimSums, job_received, windowed
+from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Snapshot
+from evenshare_core.fairness.gpu_time import ClaimSums, ClassIntegral, job_received, windowed
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.shared.session import KeptRound
@@ -23,7 +23,8 @@ from evenshare_core.units import SECOND_US
 Candidate = tuple[bool, float, float, int, int, Job, JobService, Lease | None]
 
 
-Classes = Mapping[tuple[int, int], Sequence[int]]  # (demand, weight): (jobs, class integral)
+# By (demand, weight).
+Classes = Mapping[tuple[int, int], ClassService] | Mapping[tuple[int, int], ClassIntegral]
 
 
 class Claim:
@@ -65,7 +66,7 @@ class Claim:
         if self._sums is not None:
             self._sums.advance(at_us)
             self.classes, self._sums = self._sums.classes, None
-        fair = self.classes[row.demand, row.weight][1] - row.baseline_gpu_us
+        fair = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
         return rho_of(job_received(row, at_us), fair)
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
@@ -84,10 +85,10 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
         (row.tenant, row.gpu_type): Claim(row, at_us, by_quota=by_quota)
         for row in snapshot.service.claims
     }
-    classes: dict[tuple[int, str], dict[tuple[int, int], tuple[int, int]]] = {}
+    classes: dict[tuple[int, str], dict[tuple[int, int], ClassService]] = {}
     for one in snapshot.service.classes:
         of_claim = classes.setdefault((one.tenant, one.gpu_type), {})
-        of_claim[one.demand, one.weight] = (one.jobs, one.fair_gpu_us)
+        of_claim[one.demand, one.weight] = one
     for key, of_claim in classes.items():
         found[key].classes = of_claim
     queue_up(_candidates(snapshot), found, at_us, options)
