@@ -46,8 +46,8 @@ MUTANTS = (
     pure(
         "received_is_what_was_asked_for",
         GPU_TIME,
-        "self.alloc += self.held * span_us",
-        "self.alloc += self.demand * span_us",
+        "self.alloc_gpu_us += self.held * span_us",
+        "self.alloc_gpu_us += self.demand * span_us",
         f"{LTGF_TESTS}::TestGoldenCase1",
     ),
     pure(
@@ -206,10 +206,10 @@ MUTANTS = (
         f"{FENCE_TESTS}::test_is_held_by_one_until_released",
     ),
     stored(
-        "quotas_are_told_each_round",
+        "quotas_are_recorded_each_round",
         "scheduling/engine/apply.py",
-        "if told != now:",
-        "if not told and not now:",
+        "if before != now:",
+        "if not before and not now:",
         "tests/integration/test_rounds.py::TestARound"
         "::test_tells_of_quotas_once_and_again_when_they_change",
     ),
