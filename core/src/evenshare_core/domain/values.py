@@ -10,7 +10,7 @@ import msgspec
 ValueT = TypeVar("ValueT", bound="Value")
 
 
-class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A frozen record; encoded as an array in field order, so that bytes are canonical."""
 
 

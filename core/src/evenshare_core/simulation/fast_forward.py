@@ -21,7 +21,7 @@ tests/simulation/test_fast_forward.py compares it with `decide_round` round by r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -96,7 +96,7 @@ class _KeptRounds:
         self._instants = RoundInstants(state.service.at_us)
         self._sums: Sums | None = None
         self._limits = Limits((), ())
-        self._limits_of: object = None  # the entitlements that they are of
+        self._limits_of: object = ()  # the entitlements that they are of
         self._posted: tuple[PoolPrice, ...] = ()  # by this object; the state may have others
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
@@ -119,10 +119,11 @@ class _KeptRounds:
         """Decide the round of the state's instant; nothing of the state changes but its sums."""
         state, occupancy = self._state, self._state.occupancy
         self.at_us, self.memory = state.at_us, state.memory
-        self._read_limits()
+        if state.quotas is not self._limits_of or state.prices is not self._prices_of:
+            self._read_limits()
         had_changes = bool(state.changes)
         self._advance()
-        due = self.due = state.due_leases()
+        due = self.due = state.due
         self.is_limited = not self._limits.are_none or bool(state.priced or occupancy.overfull)
         answer = self._session.decide(self)
         unused = occupancy.unused(due) if self._limits.keepers else {}
@@ -238,9 +239,9 @@ class _KeptRounds:
         row = self._limits.by_key.get((tenant, gpu_type))
         return row.gpus if row is not None else 0
 
-    def count_terms(self) -> None:
+    def count_terms(self, job_ids: Iterable[int]) -> None:
         """Let jobs know of their terms."""
-        self._state.count_terms()
+        self._state.count_terms(job_ids)
 
     def admission(self) -> Admission:
         """The limits of this round, nothing taken; leases that are due count as free."""

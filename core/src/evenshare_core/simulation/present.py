@@ -75,7 +75,7 @@ class PresentState(SimulationState):
         self.number = told.number
         self.next_lease = max((lease.id for lease in told.leases), default=0) + 1
         self.entitle()  # tells the books, before any lease does
-        self._quotas = told.entitlements
+        self.quotas = told.entitlements
         same = (rules.policy, self.policy.version) == (told.policy, told.policy_version)
         self.memory = told.memory if same else {}
         self.service, self.prices, self.profiles = told.service, told.prices, told.profiles
@@ -99,6 +99,7 @@ class PresentState(SimulationState):
             )  # fmt: skip
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
+            self.past_terms[job.id] = job.terms - (lease.term if lease else 0)
             self.priced += job.max_price_micro is not None
             self._wait(job.id)
         for lease in start.snapshot.leases:

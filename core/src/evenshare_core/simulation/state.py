@@ -9,7 +9,7 @@ executor would do (tests/simulation/test_live_equals_simulated.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class SimulationState:
     """The state of one pool between rounds.
 
     `queue`: jobs that wait; `joined`: those that began to, until someone clears it. `due`: leases
-    that expired since the last round; some are over.
+    that the round of this instant may take.
     """
 
     def __init__(
@@ -97,17 +97,18 @@ class SimulationState:
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
-        self._terms: dict[int, int] = {}  # terms that `jobs` does not count yet
+        self.past_terms: dict[int, int] = {}  # by job: those of leases that are over
         self.runs: dict[int, Run] = {}
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
         self.queue: set[int] = set()
         self.joined: list[int] = []
-        self.due: list[int] = []
+        self.due: list[Lease] = []
+        self._expired: list[int] = []
         self.priced = 0  # active jobs with a maximum price
         self.tenants: tuple[Tenant, ...] = ()  # those whose credit is limited, if any are told
         self._cancelled: list[int] = []
-        self._quotas: tuple[Entitlement, ...] | None = None
+        self.quotas: tuple[Entitlement, ...] | None = None
         self.told_quotas: dict[tuple[int, str], int] = {}  # those that the sums were told of
         self.has_sums = False  # whether they were told of anything
         self.last_us = start_us  # the last round
@@ -141,16 +142,26 @@ class SimulationState:
                 if lease is not None and self.runs[lease.job].ends_us == instant_us:
                     self._finish(lease, instant_us)
             elif kind is Kind.DUE:
-                self.due.append(key)
+                self._expired.append(key)
             elif kind is Kind.NODE:
                 self._node(key, instant_us)
             elif kind is Kind.CANCEL:
                 self._cancel_ask(key, instant_us)
-        self.due += self.events.take_due(at_us)
         for job_id in self._cancelled:
             if job_id in self.runs:
                 self._cancel(job_id, at_us)
         self._cancelled.clear()
+        self._expire(at_us)
+
+    def _expire(self, at_us: int) -> None:
+        """Find the leases that the round at `at_us` may take; some were renewed or are over."""
+        self._expired += self.events.take_due(at_us)
+        leases = self.leases
+        self.due = [
+            lease
+            for key in self._expired
+            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
+        ]
 
     def _arrive(self, sim: SimJob) -> None:
         self.jobs[sim.id] = Job(
@@ -202,7 +213,7 @@ class SimulationState:
         run = self.runs.pop(job_id)
         job = self.jobs.pop(job_id)
         self.priced -= job.max_price_micro is not None
-        self._terms.pop(job_id, None)
+        self.past_terms.pop(job_id, None)
         self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
         self.books.jobs.append(
@@ -213,7 +224,7 @@ class SimulationState:
         change = self._node_changes[index]
         self.nodes[change.node] = replace(self.nodes[change.node], gpus=change.gpus)
         self.occupancy.resize(change.node, change.gpus)
-        self._quotas = None
+        self.quotas = None
         lost = [
             lease
             for lease in self.leases.values()
@@ -249,6 +260,7 @@ class SimulationState:
             )
         )
         run.lease = run.overhead_us = 0
+        self.past_terms[lease.job] = self.past_terms.get(lease.job, 0) + lease.term
         self.occupancy.give(lease)
         del self.leases[lease.id]
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
@@ -264,18 +276,9 @@ class SimulationState:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
-        if self.changes or self.queue or self._quotas is None:
+        if self.changes or self.queue or self.quotas is None:
             return False
-        return not self.due or not self.due_leases()
-
-    def due_leases(self) -> list[Lease]:
-        """Leases that this round may take."""
-        leases, at_us = self.leases, self.at_us
-        return [
-            lease
-            for key in self.due
-            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
-        ]
+        return not self.due
 
     def changes_in_order(self) -> list[Change]:
         """The changes since the last round as a snapshot tells them."""
@@ -284,7 +287,7 @@ class SimulationState:
     def snapshot(self) -> Snapshot:
         """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
         quotas = self.entitle()
-        self.count_terms()
+        self.count_terms(tuple(self.jobs))
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         return Snapshot(
             schema=SCHEMA_VERSION,
@@ -311,8 +314,8 @@ class SimulationState:
 
     def entitle(self) -> tuple[Entitlement, ...]:
         """Scale quotas to live capacity; told to the sums and the books when they change."""
-        if self._quotas is not None:
-            return self._quotas
+        if self.quotas is not None:
+            return self.quotas
         capacity = self.occupancy.capacity
         quotas: list[Entitlement] = []
         for gpu_type in sorted(capacity):
@@ -330,8 +333,8 @@ class SimulationState:
             quotas += now
         quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
         self._tell_quotas(quotas)
-        self._quotas = tuple(quotas)
-        return self._quotas
+        self.quotas = tuple(quotas)
+        return self.quotas
 
     def _tell_quotas(self, quotas: list[Entitlement]) -> None:
         # The very first quotas count from the start of accounting, later ones from this round.
@@ -358,7 +361,8 @@ class SimulationState:
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
         self.has_sums = self.has_sums or bool(self.changes)
         self.changes.clear()
-        self.due.clear()
+        self._expired.clear()
+        self.due = []
         self.number += 1
         for renewal in terms.renewals:
             lease = self.leases[renewal.lease]
@@ -383,7 +387,6 @@ class SimulationState:
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
             old.term + 1, own, borrowed, price_micro,
         )  # fmt: skip
-        self._one_more_term(old.job)
         self.books.renewed(self.at_us, old, new)
         self.events.push_due(until_us, old.id)
         if self.rules.checkpoint_us:
@@ -400,7 +403,6 @@ class SimulationState:
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
             until_us, 1, grant.own, grant.borrowed, grant.price_micro,
         )  # fmt: skip
-        self._one_more_term(grant.job)
         gpus = grant.own + grant.borrowed
         self.occupancy.take(lease)
         self.queue.discard(grant.job)
@@ -420,12 +422,11 @@ class SimulationState:
         run.ends_us = self.at_us + run.overhead_us - (-left_us * ONE_MILLI // run.speed_milli)
         self.events.push(run.ends_us, Kind.END, lease_id)
 
-    def _one_more_term(self, job_id: int) -> None:
-        self._terms[job_id] = self._terms.get(job_id, 0) + 1
-
-    def count_terms(self) -> None:
+    def count_terms(self, job_ids: Iterable[int]) -> None:
         """Let jobs know of their terms; few rounds ask."""
-        for job_id, more in self._terms.items():
-            job = self.jobs[job_id]
-            self.jobs[job_id] = replace(job, terms=job.terms + more)
-        self._terms.clear()
+        for job_id in job_ids:
+            job, lease_id = self.jobs[job_id], self.runs[job_id].lease
+            terms = self.past_terms.get(job_id, 0)
+            terms += self.leases[lease_id].term if lease_id else 0
+            if job.terms != terms:
+                self.jobs[job_id] = replace(job, terms=terms)

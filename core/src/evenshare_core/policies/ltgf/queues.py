@@ -98,7 +98,7 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[Claim]:
 def kept_claims(view: KeptRound, options: LtgfOptions) -> list[Claim]:
     """Return the claims that have candidates, from sums that still move."""
     if options.new_jobs_first or options.hooked:
-        view.count_terms()
+        view.count_terms([*view.waiting, *(lease.job for lease in view.due)])
     jobs, rows = view.jobs, view.sums.jobs
     found = _KeptClaims(view, by_quota=options.tenant_share == "quota")
     candidates: list[tuple[Job, JobService, Lease | None]] = [

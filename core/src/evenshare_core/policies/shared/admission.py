@@ -71,6 +71,12 @@ class _Account:
         self.left = self.quota - own if own < self.quota else 0  # that no term uses yet
         self.kept = 0  # idle quota that others may not use
 
+    def release(self, own: int, borrowed: int) -> None:
+        """A lease ends."""
+        self.own -= own
+        self.borrowed -= borrowed
+        self.left = self.quota - self.own if self.own < self.quota else 0
+
     def keep(self) -> int:
         """Recompute `kept`; return how much it grew."""
         before = self.kept
@@ -104,6 +110,8 @@ class Admission:
         self._own, self._borrowed = own, borrowed
         self._accounts: dict[Claim, _Account] = {}
         self._round = 0
+        self._spendable: dict[int, int] = {}
+        self._kept: dict[str, int] = {}
         self.begin({}, {}, ())
 
     @classmethod
@@ -133,11 +141,11 @@ class Admission:
         self._round += 1
         self._prices, self._unused = prices, unused
         for lease in due:
-            account = self._account(lease.tenant, lease.gpu_type)
-            account.begin(account.own - lease.own, account.borrowed - lease.borrowed)
+            self._account(lease.tenant, lease.gpu_type).release(lease.own, lease.borrowed)
         limits = self._limits
-        self._spendable = dict(limits.spendable_micro) if limits.spendable_micro else {}
-        self._kept: dict[str, int] = {}
+        if limits.are_none:
+            return
+        self._spendable, self._kept = dict(limits.spendable_micro), {}
         for key in limits.keepers:
             self._kept[key[1]] = self._kept.get(key[1], 0) + self._account(*key).keep()
 
@@ -160,10 +168,14 @@ class Admission:
 
     def check(self, job: Job, gpu_type: str) -> Refusal | None:
         """Return why the job may not take its gang of this type now; None if it may."""
+        if self._limits.are_none and job.max_price_micro is None:
+            return None
         account = self._account(job.tenant, gpu_type)
         borrowed = job.gpus - account.left
-        if borrowed <= 0:
-            return None
+        return None if borrowed <= 0 else self._limit(job, gpu_type, account, borrowed)
+
+    def _limit(self, job: Job, gpu_type: str, account: _Account, borrowed: int) -> Refusal | None:
+        """Which limit so many borrowed GPUs exceed, if one does."""
         may_borrow = account.may_borrow
         if may_borrow is not None and account.borrowed + borrowed > may_borrow:
             return Refusal(
@@ -195,6 +207,8 @@ class Admission:
         account.left -= own
         account.own += own
         account.borrowed += borrowed
+        if self._limits.are_none:
+            return own, borrowed
         if self._limits.keepers:
             self._unused[gpu_type] = self._unused.get(gpu_type, 0) - gpus
         if not account.lends_all:

@@ -8,7 +8,7 @@ the policy that picks, so that there is one algorithm with two doors (0110).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from evenshare_core.domain.cluster import Node
@@ -65,8 +65,8 @@ class KeptRound(Protocol):
         """Its effective quota."""
         ...
 
-    def count_terms(self) -> None:
-        """Bring the terms of all jobs up to date."""
+    def count_terms(self, job_ids: Iterable[int]) -> None:
+        """Bring the terms of jobs up to date."""
         ...
 
     def admission(self) -> Admission:

@@ -11,6 +11,7 @@ Source: architecture, "Own and borrowed", "Credit loop".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from evenshare_core.domain.decision import End, Grant, Renew, Skip
@@ -94,24 +95,34 @@ def settle(
     """
     withdrawn: list[tuple[Job, str, Refusal]] = []
     ends, renewals, grants = list(answer.ends), [], []
-    for renewal in sorted(answer.renewals, key=lambda r: (leases[r.lease].started_us, r.lease)):
-        refusal = admission.check(jobs[renewal.job], renewal.gpu_type)
+    by_start = answer.renewals
+    if len(by_start) > 1:
+        by_start = sorted(by_start, key=lambda r: (leases[r.lease].started_us, r.lease))
+    for renewal in by_start:
+        job = jobs[renewal.job]
+        refusal = admission.check(job, renewal.gpu_type)
         if refusal is None:
             renewals.append(_priced_renewal(renewal, admission))
             continue
-        withdrawn.append((jobs[renewal.job], renewal.gpu_type, refusal))
+        withdrawn.append((job, renewal.gpu_type, refusal))
         reason = end_reason(refusal.reason)
         ends.append(End(renewal.lease, renewal.job, renewal.tenant, reason))
-    for grant in sorted(answer.grants, key=lambda g: g.order):
-        refusal = admission.check(jobs[grant.job], grant.gpu_type)
+    for grant in sorted(answer.grants, key=_by_order) if answer.grants else ():
+        job = jobs[grant.job]
+        refusal = admission.check(job, grant.gpu_type)
         if refusal is None:
-            grants.append(_priced_grant(grant, jobs[grant.job], admission))
+            grants.append(_priced_grant(grant, job, admission))
         else:
-            withdrawn.append((jobs[grant.job], grant.gpu_type, refusal))
-    renewals.sort(key=lambda renewal: renewal.order)
-    ends.sort(key=lambda end: end.lease)
-    skips = (*answer.skips, *_skips(withdrawn)) if withdrawn else tuple(answer.skips)
-    return Terms(tuple(grants), tuple(renewals), tuple(ends), skips)
+            withdrawn.append((job, grant.gpu_type, refusal))
+    if len(renewals) > 1:
+        renewals.sort(key=_by_order)
+    if len(ends) > 1:
+        ends.sort(key=_by_lease)
+    skips = (*answer.skips, *_skips(withdrawn)) if withdrawn else answer.skips
+    return Terms(tuple(grants), tuple(renewals), tuple(ends), tuple(skips))
+
+
+_by_order, _by_lease = attrgetter("order"), attrgetter("lease")
 
 
 def _priced_renewal(renewal: Renew, admission: Admission) -> Renew:
