@@ -8,7 +8,7 @@ import pytest
 
 from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
-from tests.tools import require_tool
+from tests.tools import PATIENCE_S, require_tool
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -40,5 +40,6 @@ def browser() -> "Iterator[Browser]":
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program, args=sandbox)
+        running.on("context", lambda opened: opened.set_default_timeout(PATIENCE_S * 1000))
         yield running
         running.close()

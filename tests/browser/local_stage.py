@@ -21,7 +21,7 @@ from scheduling.models import Job
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import processes_below
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -87,11 +87,11 @@ def local_stage(root: Path) -> Iterator[LocalStage]:
             yield LocalStage(lab, root)
         finally:
             over.set()
-            beat.join(20)
+            beat.join(PATIENCE_S)
             for pid in processes_below(root):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            eventually(lambda: not processes_below(root), within_s=10)
+            eventually(lambda: not processes_below(root))
 
 
 def _beat(pool_id: int, over: threading.Event) -> None:

@@ -51,10 +51,10 @@ class TestEveryPage:
         page = context.new_page()
         found = findings(page, "/") + findings(page, "/login/")
         done = stage.submit("sh", "-c", "seq 500; exit 3")
-        runs = stage.submit("sleep", "60", gpus=3)
-        waits = stage.submit("sleep", "60", gpus=4)
-        eventually(lambda: Job.objects.filter(pk=done.pk, state="failed").exists(), within_s=20)
-        eventually(lambda: Job.objects.filter(pk=runs.pk, state="running").exists(), within_s=20)
+        runs = stage.submit("sleep", "6000", gpus=3)
+        waits = stage.submit("sleep", "6000", gpus=4)
+        eventually(lambda: Job.objects.filter(pk=done.pk, state="failed").exists())
+        eventually(lambda: Job.objects.filter(pk=runs.pk, state="running").exists())
         last = Round.objects.order_by("-number").values_list("number", flat=True)[0]
         stage.sign_in(page)
         pool = f"/pools/{stage.pool}/"

@@ -27,7 +27,7 @@ REPORTS = (
     "import json, os, time\n"
     "json.dump({'step': 3, 'total': 4, 'metrics': {'loss': 0.125}},"
     " open(os.environ['EVENSHARE_PROGRESS'], 'w'))\n"
-    "print('begun', flush=True)\ntime.sleep(60)\n"
+    "print('begun', flush=True)\ntime.sleep(6000)\n"
 )
 HOSTILE = (
     "import sys, time\n"
@@ -35,7 +35,7 @@ HOSTILE = (
     "w(b'<script>window.hit = 1</script><img src=x onerror=\"window.hit = 1\">\\n')\n"
     "w(b'\\x1b[31mred\\x1b[0m \\xff\\xfe\\n')\n"
     "w(b'x' * 20_000_000 + b'\\nthe end\\n')\n"
-    "sys.stdout.flush(); time.sleep(60)\n"
+    "sys.stdout.flush(); time.sleep(6000)\n"
 )
 
 
@@ -62,11 +62,11 @@ def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 def answer(page: Page, words: str) -> None:
-    page.locator("#answer-says", has_text=words).wait_for(timeout=10_000)
+    page.locator("#answer-says", has_text=words).wait_for()
 
 
 def headline(page: Page, words: str) -> None:
-    page.locator("h1", has_text=words).wait_for(timeout=15_000)
+    page.locator("h1", has_text=words).wait_for()
 
 
 def yaml_says(page: Page, words: str) -> None:
@@ -88,7 +88,7 @@ class TestTheForm:
         page.evaluate("window.sameDocument = true")
         headline(page, "Running on n0000")
         lines = page.locator("#log-lines")
-        lines.locator("text=line 5").wait_for(timeout=15_000)
+        lines.locator("text=line 5").wait_for()
         page.click("#cancel-ask")
         page.click("#cancel-yes")
         page.locator(".toast").wait_for()
@@ -99,7 +99,7 @@ class TestTheForm:
         job = stage.submit(stage.python, "-c", REPORTS)
         page.goto(f"/jobs/{job.uid}/")
         page.evaluate("window.sameDocument = true")
-        page.locator("#job-log h2", has_text="Step 3 of 4").wait_for(timeout=15_000)
+        page.locator("#job-log h2", has_text="Step 3 of 4").wait_for()
         assert "75%" in page.inner_text("#job-log header")
         assert page.inner_text("#job-log .metrics").split() == ["loss", "0.125"]
         assert page.evaluate("window.sameDocument") is True
@@ -122,7 +122,7 @@ class TestBothSides:
 
     def test_submit_from_the_yaml(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
-        page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 60]\n")
+        page.fill("#yaml", f"pool: {stage.pool}\ngpus: 1\nname: by-yaml\ncommand: [sleep, 6000]\n")
         answer(page, "It fits now")
         page.click("#submit")
         page.wait_for_url("**/jobs/*-*/")
@@ -158,7 +158,7 @@ class TestTheLog:
     def test_of_a_hostile_job_is_inert_and_bounded(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit(stage.python, "-c", HOSTILE)
         page.goto(f"/jobs/{job.uid}/")
-        page.locator("#log-lines", has_text="the end").wait_for(timeout=20_000)
+        page.locator("#log-lines", has_text="the end").wait_for()
         assert page.evaluate("document.querySelector('#log-lines pre').children.length") == 0
         assert len(page.inner_text("#log-lines")) < 300_000
         page.click("text=Full log")
@@ -174,12 +174,12 @@ class TestTheLog:
         job = stage.submit(stage.python, "-c", COUNTS.replace("0.1", "0.02"))
         page.goto(f"/jobs/{job.uid}/")
         lines = page.locator("#log-lines")
-        lines.locator("text=line 120").wait_for(timeout=20_000)
+        lines.locator("text=line 120").wait_for()
         gap = "e => e.scrollHeight - e.scrollTop - e.clientHeight"
         eventually(lambda: lines.evaluate(gap) < 30)
         lines.evaluate("e => { e.scrollTop = 40 }")
         before = lines.inner_text()
-        page.locator("#log-held").wait_for(timeout=10_000)
+        page.locator("#log-held").wait_for()
         assert (lines.inner_text(), lines.evaluate("e => e.scrollTop")) == (before, 40)
         lines.evaluate("e => { e.scrollTop = e.scrollHeight }")
         eventually(lambda: lines.inner_text() != before)
@@ -192,7 +192,7 @@ class TestByKeyboard:
         page.keyboard.press("Control+a")
         page.keyboard.type("1")
         self._tab_to(page, "f-command")
-        page.keyboard.type("sleep 60")
+        page.keyboard.type("sleep 6000")
         answer(page, "It fits now")
         self._tab_to(page, "submit")
         page.keyboard.press("Enter")
@@ -236,7 +236,7 @@ class TestWithoutAScript:
         page = context.new_page()
         stage.sign_in(page)
         page.goto(NEW)
-        page.fill("#f-command", "sleep 60")
+        page.fill("#f-command", "sleep 6000")
         page.click("button.ask")
         assert "It fits now" in page.inner_text("#answer-says")
         text = page.input_value("#yaml")
@@ -246,7 +246,7 @@ class TestWithoutAScript:
         page.click("#submit")
         page.wait_for_url("**/jobs/*-*/")
         job = Job.objects.get()
-        assert (job.gpus, job.command) == (2, ["sleep", "60"])
+        assert (job.gpus, job.command) == (2, ["sleep", "6000"])
         page.click("#cancel-ask")
         page.click("#cancel-yes")
         job.refresh_from_db()

@@ -16,6 +16,7 @@ from scheduling.services.simulations import claim_simulations
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
+from tests.tools import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -39,12 +40,12 @@ class Runner:
     def end(self) -> str:
         """Let it go on and wait for its end."""
         self.go.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         return self.state
 
     def _hold(self) -> bool:
         if Simulation.objects.filter(progress_milli__gte=20).exists():
-            self.go.wait(60)
+            self.go.wait(PATIENCE_S)
         return False
 
     def _run(self) -> None:

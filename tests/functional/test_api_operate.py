@@ -15,6 +15,7 @@ import pytest
 from tenants.models import AuditRecord
 from tests.functional.api_stage import PASSWORD, ApiStage
 from tests.functional.operate_stage import QUOTA, edit, edits, operate_stage, tag
+from tests.tools import PATIENCE_S
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ class TestARace:
         etag, where, barrier = tag(stage, seen), urlsplit(site), Barrier(6)
 
         def one(n: int) -> int:
-            client = HTTPConnection(str(where.hostname), where.port, timeout=30)
+            client = HTTPConnection(str(where.hostname), where.port, timeout=PATIENCE_S)
             headers = {
                 "Authorization": f"Bearer {stage.secrets['otto']}",
                 "Content-Type": "application/json",

@@ -20,7 +20,7 @@ from scheduling.models import Job
 from tenants import idempotency
 from tenants.idempotency import Request, begin_reply
 from tests.functional.api_stage import ApiStage, api_stage
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Wire:
 
     def post(self, key: str, name: str = "ada", path: str = "jobs", **more: Any) -> Any:
         """Submit over a connection of its own; return (status, body)."""
-        client = HTTPConnection(self.host, self.port, timeout=30)
+        client = HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         body: Any = self.stage.spec(**more)
         if path == "jobs/bulk":
             body = {"jobs": [body] * 20}

@@ -26,7 +26,7 @@ from tenants.models import Membership, Tenant, User
 from tests.architecture.sources import ROOT
 from tests.factories import cluster
 from tests.integration.local_world import processes_below
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
 
@@ -65,7 +65,7 @@ class Person:
         return process
 
     def does(self, *words: str, code: int = 0, given: str = "") -> str:
-        out, err = self.start(*words, given=given).communicate(timeout=60)
+        out, err = self.start(*words, given=given).communicate(timeout=PATIENCE_S)
         process = self.running.pop()
         assert process.returncode == code, (words, out, err)
         return out if code == 0 else err
@@ -96,16 +96,25 @@ class Scene:
             self.round()
             return Job.objects.filter(uid=job, state__in=states).exists()
 
-        eventually(there, within_s=90, every_s=0.2)
+        eventually(there, every_s=0.2)
         shown: dict[str, Any] = self.ada.json("job", "show", job)
         return shown
+
+    def until_it_reports(self, job: str) -> None:
+        """Run rounds until it has something to keep: another's claim may not come before."""
+
+        def reported() -> bool:
+            self.round()
+            return Job.objects.get(uid=job).progress is not None
+
+        eventually(reported, every_s=0.2)
 
 
 @pytest.fixture
 def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
     lab = cluster(
         {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2,
-        executor="local", lease_s=2, round_s=1, grace_s=5, source_dir=str(ROOT),
+        executor="local", lease_s=2, round_s=1, grace_s=600, source_dir=str(ROOT),
     )  # fmt: skip
     lab.gpu_type.name = "cpu"
     lab.gpu_type.save()
@@ -152,6 +161,7 @@ class TestTheFirstSubmission:
         job = ada.does(*submit, "--name", "first", "--", *TRAIN).strip()
         assert job in ada.does("queue", "--pool", scene.pool.name)
         scene.until(job, "running")
+        scene.until_it_reports(job)
         follower = ada.start("job", "logs", job[:8], "--follow")
 
         claim = bob.does(*submit, "--", "python", "-c", "print('claimed \\x1b[31m')").strip()
@@ -159,7 +169,7 @@ class TestTheFirstSubmission:
         assert "404" in bob.does("job", "show", job, code=3)
         shown = scene.until(job, "succeeded", "failed")
 
-        out, err = follower.communicate(timeout=30)
+        out, err = follower.communicate(timeout=PATIENCE_S)
         assert (shown["state"], shown["exit_code"]) == ("succeeded", 0), out
         assert Lease.objects.filter(job__uid=job).count() >= 2
         assert "resumed at step" in out

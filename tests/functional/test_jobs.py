@@ -11,7 +11,7 @@ import pytest
 from billing.selectors import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
-from scheduling.models import Job, Lease
+from scheduling.models import Job, Lease, PoolClock
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.visitors import Town, reads, town
@@ -31,6 +31,8 @@ class TestWhoMaySeeThem:
     def test_is_nobody_else_and_nobody_learns_that_it_exists(self) -> None:
         place = town()
         job = f"/jobs/{place.submit().uid}/"
+        # The seconds that the frame counts stand still between two pages.
+        PoolClock.objects.update(paused=True)
         for client in (place.neighbour, place.outsider):
             assert client.get(LIST).status_code == 404
             theirs, nothing = client.get(job), client.get(f"/jobs/{uuid.uuid4()}/")

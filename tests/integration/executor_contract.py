@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import Executor, Extension, Launch, Report, ReportState, Stop
 from scheduling.models import Pool
+from tests.tools import PATIENCE_S
 
 RUNNING, FINISHED, STOPPED = ReportState.RUNNING, ReportState.FINISHED, ReportState.STOPPED
 GRACE_US = 5 * SECOND_US
@@ -56,7 +57,7 @@ class Stage(ABC):
     def ended(self, token: str, *already: Report) -> Report:
         """Wait until a token is reported to have ended."""
         found = {report.token: report for report in already}
-        for _ in range(200):
+        for _ in range(int(10 * PATIENCE_S)):
             report = found.get(token)
             if report is not None and report.state is not RUNNING:
                 return report

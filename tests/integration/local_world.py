@@ -29,7 +29,7 @@ PYTHON = sys.executable
 
 
 def _lab() -> Cluster:
-    lab = cluster({"a": 8}, nodes=1, gpus=8, executor="local", lease_s=20, round_s=2, grace_s=5)
+    lab = cluster({"a": 8}, nodes=1, gpus=8, executor="local", lease_s=20, round_s=2, grace_s=600)
     lab.gpu_type.name = "cpu"
     lab.gpu_type.save()
     return lab
@@ -100,7 +100,7 @@ class LocalWorld:
             )
         return reports
 
-    def stop(self, token: str, grace_s: float = 5.0) -> list[Report]:
+    def stop(self, token: str, grace_s: float = 600.0) -> list[Report]:
         """Ask one process to stop."""
         grace_us = int(grace_s * SECOND_US)
         return self.executor.stop([Stop(token, self.job(token), self.now_us(), grace_us)])
@@ -110,14 +110,14 @@ class LocalWorld:
         reports = self.executor.list(self.lab.pool.pk, self.now_us())
         return {report.token: report for report in reports}
 
-    def ended(self, token: str, within_s: float = 15.0) -> Report:
+    def ended(self, token: str) -> Report:
         """Wait for a process's end and return its report."""
 
         def over() -> Report | None:
             report = self.listed().get(token)
             return report if report and report.state is not ReportState.RUNNING else None
 
-        report = eventually(over, within_s=within_s)
+        report = eventually(over)
         assert report is not None
         return report
 
@@ -154,7 +154,7 @@ class LocalWorld:
             if record and is_alive(record):
                 with suppress(ProcessLookupError):
                     os.kill(record["pid"], signal.SIGQUIT)
-        eventually(lambda: not self.processes(), within_s=20)
+        eventually(lambda: not self.processes())
 
 
 def processes_below(root: Path) -> list[int]:

@@ -23,6 +23,7 @@ from scheduling.engine.rounds import execute_round
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
+from tests.tools import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -143,7 +144,7 @@ def test_kill_9_is_healed(point: str) -> None:
         text=True,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
     )
-    printed, _ = victim.communicate(timeout=60)
+    printed, _ = victim.communicate(timeout=PATIENCE_S)
     assert victim.returncode == -signal.SIGKILL
     assert printed.splitlines()[-1] == point
     assert_heals(lab)

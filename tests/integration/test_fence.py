@@ -24,7 +24,7 @@ from scheduling.models import Intent, Lease, LeaseEvent, LeaseSlot, PoolFence, R
 from tenants import scopes
 from tenants.scopes import engine_scope
 from tests.factories import BEGIN, Cluster, cluster
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -90,12 +90,12 @@ class TestTheFence:
             with engine_scope(lab.pool.pk):
                 lock_fence(lab.pool.pk, 0)
                 frozen.set()
-                go_on.wait(20)
+                go_on.wait(PATIENCE_S)
             connection.close()
 
         thread = threading.Thread(target=freeze)
         thread.start()
-        assert frozen.wait(10)
+        assert frozen.wait(PATIENCE_S)
         # At once, not after the frozen session is cut off.
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
@@ -115,7 +115,7 @@ class TestTheFence:
                 with engine_scope(lab.pool.pk):
                     lock_fence(lab.pool.pk, 0)
                     locked.set()
-                    seen.wait(20)
+                    seen.wait(PATIENCE_S)
                     PoolFence.objects.update(holder="me")
             except DatabaseError as error:
                 cut.append(type(error))
@@ -123,7 +123,8 @@ class TestTheFence:
 
         thread = threading.Thread(target=freeze)
         thread.start()
-        assert locked.wait(10)
+        assert locked.wait(PATIENCE_S)
+        monkeypatch.undo()
         eventually(lambda: execute_round(lab.pool.pk, now=lab.now()).round is not None)
         seen.set()
         thread.join()
@@ -141,7 +142,7 @@ class TestTwoRoundsAtOnce:
 
         def slowly(snapshot: Snapshot) -> Decision:
             deciding.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
             return decide(snapshot)
 
         monkeypatch.setattr(engine, "decide_round", slowly)
@@ -153,7 +154,7 @@ class TestTwoRoundsAtOnce:
 
         thread = threading.Thread(target=first)
         thread.start()
-        assert deciding.wait(10)
+        assert deciding.wait(PATIENCE_S)
         assert execute_round(lab.pool.pk, now=lab.now()).outcome is RoundOutcome.FENCED
         go_on.set()
         thread.join()
@@ -200,7 +201,7 @@ class TestAStaleHolder:
             before = _written()
             os.kill(sleeper.pid, signal.SIGCONT)
             assert sleeper.stdout.read() == "fenced\n"
-            assert sleeper.wait(10) == 0
+            assert sleeper.wait(PATIENCE_S) == 0
             assert _written() == before
         finally:
             sleeper.kill()

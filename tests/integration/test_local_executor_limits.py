@@ -19,7 +19,7 @@ from scheduling.engine.executors.local import SHIM
 from scheduling.engine.executors.local_files import WINDOW_BYTES, read_log
 from tests.integration.local_world import LocalWorld, local_world
 from tests.integration.test_local_executor import CHECKPOINTS, STUBBORN
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 pytestmark = [
     pytest.mark.usefixtures("committed_db"),
@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 class TestTheDeadMansLimit:
     def test_follows_the_leases_expiry_and_the_outage_grace(self, world: LocalWorld) -> None:
-        token = world.shell("sleep 60")
+        token = world.shell("sleep 6000")
         told = float((world.folder(token) / "until").read_text())
         until_us = world.now_us() + 500 * SECOND_US
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), until_us)])
@@ -80,7 +80,7 @@ class TestAMachineInTrouble:
     def test_is_not_taken_for_the_loss_of_its_jobs(
         self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        token = world.shell("sleep 60")
+        token = world.shell("sleep 6000")
 
         def refuse(*_: object, **__: object) -> int:
             raise OSError(errno.EMFILE, "too many open files")
@@ -109,14 +109,14 @@ class TestTheEndOfAllShims:
     def test_gives_each_program_its_grace(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))
         world.says(token, "ready")
-        assert ending(world.root).wait(15) == 0
+        assert ending(world.root).wait(PATIENCE_S) == 0
         assert world.processes() == []
         assert (world.job_folder(token) / "saved").exists()
 
     def test_gives_none_in_a_hurry(self, world: LocalWorld) -> None:
         token = world.python(STUBBORN)
         world.says(token, "ready")
-        assert ending(world.root, "--now").wait(4) == 0
+        assert ending(world.root, "--now").wait(PATIENCE_S) == 0
         assert world.processes() == []
 
     def test_hurries_when_it_is_told_to(self, world: LocalWorld) -> None:
@@ -125,7 +125,7 @@ class TestTheEndOfAllShims:
         program = ending(world.root)
         eventually(lambda: "asked to stop" in world.log(token))
         program.terminate()
-        assert program.wait(4) == 0
+        assert program.wait(PATIENCE_S) == 0
         assert world.processes() == []
         assert world.ended(token).state is ReportState.STOPPED
 
@@ -139,10 +139,10 @@ class TestAHostileOutput:
         token = world.python(
             "import sys, time\n"
             "for n in range(200): sys.stdout.buffer.write(bytes([97 + n % 26]) * 2**20)\n"
-            "sys.stdout.buffer.write(b'the end')\nsys.stdout.flush()\ntime.sleep(60)"
+            "sys.stdout.buffer.write(b'the end')\nsys.stdout.flush()\ntime.sleep(6000)"
         )
         job, total = world.job(token), 200 * MIB + len(b"the end")
-        eventually(lambda: read_log(job, 1).total == total, within_s=60)
+        eventually(lambda: read_log(job, 1).total == total)
         status = Path(f"/proc/{world.shim(token)['pid']}/status").read_text()
         peak_kb = int(next(line for line in status.splitlines() if "VmHWM" in line).split()[1])
         assert peak_kb < 40 * 1024
@@ -164,7 +164,7 @@ class TestAHostileOutput:
 class TestALogWindow:
     def test_pages_through_everything_that_is_kept(self, world: LocalWorld) -> None:
         token = world.python("for n in range(300_000): print(f'{n:09d}')")
-        world.ended(token, within_s=60)
+        world.ended(token)
         whole, offset, total = b"", 0, 1
         while offset < total:
             data, offset, total = read_log(world.job(token), 1, offset, 10**9)

@@ -11,6 +11,7 @@ import pytest
 
 from portal.embedded import folders
 from portal.embedded.postgres import APP_ROLE, Postgres, wait_until
+from tests.tools import PATIENCE_S
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
@@ -35,6 +36,6 @@ class TestNobody:
                 assert row == (APP_ROLE,)
             finally:
                 server.send_signal(signal.SIGQUIT)
-                server.wait(10)
+                server.wait(PATIENCE_S)
         finally:
             shutil.rmtree(postgres.identity.home.parent, ignore_errors=True)

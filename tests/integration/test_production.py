@@ -33,7 +33,7 @@ from portal.embedded.valkey import find_program
 from tests.architecture.sources import ROOT, files, name_of
 from tests.plugin import Services
 from tests.ports import free_port
-from tests.tools import eventually, require_tool
+from tests.tools import PATIENCE_S, eventually, require_tool
 
 DATABASE = "evenshare_production"
 HOST = "gpu.invalid"
@@ -63,14 +63,14 @@ class Production:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
 
     def well(self, role: str) -> bool:
         return self.run(sys.executable, "-m", "deploy.healthcheck", role).returncode == 0
 
     def get(self, path: str, **headers: str) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", path, headers={"Host": HOST, **headers})
         return connection.getresponse()
 
@@ -152,7 +152,7 @@ class TestProduction:
 
     @pytest.mark.parametrize("role", [*ROLES, "ready"])
     def test_is_well_by_its_own_health_checks(self, production: Production, role: str) -> None:
-        eventually(lambda: production.well(role), within_s=60, every_s=0.5)
+        eventually(lambda: production.well(role), every_s=0.5)
 
     def test_serves_pages_with_collected_files_over_tls_only(self, production: Production) -> None:
         plain = production.get("/")
@@ -199,8 +199,8 @@ class TestProduction:
                 row = superuser.execute(f"{query} - interval '30 s'").fetchone()
             return row == (1,)
 
-        eventually(looked, within_s=60, every_s=0.5)
-        eventually(lambda: production.well("ready"), within_s=30, every_s=0.5)
+        eventually(looked, every_s=0.5)
+        eventually(lambda: production.well("ready"), every_s=0.5)
 
     def test_is_reached_through_the_proxy(self, production: Production, tmp_path: Path) -> None:
         program = require_tool("caddy")
@@ -226,16 +226,16 @@ class TestProduction:
         ):
             try:
                 root = tmp_path / "caddy/pki/authorities/local/root.crt"
-                eventually(lambda: listens(https_port) and root.exists(), within_s=20)
-                eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200, within_s=20)
+                eventually(lambda: listens(https_port) and root.exists())
+                eventually(lambda: over_tls(https_port, root, "/login/")[0] == 200)
                 assert over_tls(https_port, root, "/metrics")[0] == 404
                 # What a stranger says of itself counts for nothing: it is one redirect otherwise.
                 lie = {"X-Forwarded-Proto": "http"}
                 assert over_tls(https_port, root, "/login/", **lie)[0] == 200
-                probe = http.client.HTTPConnection("127.0.0.1", probe_port, timeout=20)
+                probe = http.client.HTTPConnection("127.0.0.1", probe_port, timeout=PATIENCE_S)
                 probe.request("GET", "/readyz")
                 assert probe.getresponse().status == 200
-                plain = http.client.HTTPConnection("127.0.0.1", http_port, timeout=20)
+                plain = http.client.HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE_S)
                 plain.request("GET", "/", headers={"Host": HOST})
                 assert plain.getresponse().status == 308
             finally:
@@ -246,7 +246,7 @@ class TestProduction:
             process.send_signal(signal.SIGTERM)
         for name, process in production.processes.items():
             log = (production.folder / f"{name}.log").read_text
-            assert process.wait(30) in (0, -signal.SIGTERM), log()
+            assert process.wait(PATIENCE_S) in (0, -signal.SIGTERM), log()
             # Django tells at length of whoever asks for a foreign host; the proxy lets none in.
             loud = [line for line in log().splitlines() if "Traceback" in line]
             assert [line for line in loud if "DisallowedHost" not in line] == []
@@ -257,7 +257,7 @@ def over_tls(port: int, root: Path, path: str, **headers: str) -> tuple[int, str
     context = ssl.create_default_context(cafile=str(root))
     with (
         contextlib.suppress(ssl.SSLError),
-        socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain,
         context.wrap_socket(plain, server_hostname=HOST) as secure,
     ):
         told = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -297,7 +297,7 @@ class TestAnUnsafeProcess:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 1
         told = [line.split()[1] for line in done.stderr.splitlines()]

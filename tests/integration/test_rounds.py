@@ -23,6 +23,7 @@ from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, Pool
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
 from tests.factories import BEGIN, cluster
+from tests.tools import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -197,12 +198,12 @@ class TestARound:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM scheduling_job WHERE id = %s FOR KEY SHARE", [job.pk])
                 holds.set()
-                done.wait(20)
+                done.wait(PATIENCE_S)
             connection.close()
 
         thread = threading.Thread(target=refer)
         thread.start()
-        assert holds.wait(10)
+        assert holds.wait(PATIENCE_S)
         assert lab.round().outcome is RoundOutcome.COMMITTED
         done.set()
         thread.join()

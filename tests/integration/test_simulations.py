@@ -312,11 +312,11 @@ class TestItsProcess:
             states = Simulation.objects.filter(pk__in=[first.pk, second.pk]).order_by("pk")
             return list(states.values_list("state", flat=True)) == ["done", "done"]
 
-        eventually(turned, within_s=60)
+        eventually(turned)
         first.refresh_from_db()
         second.refresh_from_db()
         assert first.ended_at < second.started_at
-        eventually(lambda: tasks.simulations() == 0 and not tasks._simulations, within_s=20)
+        eventually(lambda: tasks.simulations() == 0 and not tasks._simulations)
 
     def test_killed_it_is_told_at_the_next_look(self, lab: Cluster, operator: Actor) -> None:
         row = ask(lab, operator)

@@ -13,7 +13,7 @@ from redis import Redis
 
 from tests.integration.tree import RunningTree
 from tests.ports import free_port
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
 
@@ -42,7 +42,7 @@ class TestARunningTree:
 
     def test_consumes_both_queues(self, running: RunningTree) -> None:
         for queue in QUEUES:
-            eventually((running.data / "run" / f"pulse-{queue}").exists, within_s=30)
+            eventually((running.data / "run" / f"pulse-{queue}").exists)
 
     def test_keeps_its_folders_private(self, running: RunningTree) -> None:
         for path in (running.data, (running.data / "run").resolve()):
@@ -51,7 +51,7 @@ class TestARunningTree:
 
     def test_refuses_a_second_run_of_the_same_data_in_one_line(self, running: RunningTree) -> None:
         second = RunningTree(running.data, free_port())
-        assert second.process.wait(20) == 1
+        assert second.process.wait(PATIENCE_S) == 1
         (line,) = second.text().splitlines()
         assert f"running already (process {running.process.pid}" in line
 
@@ -65,9 +65,9 @@ class TestARunningTree:
         ],
     )
     def test_starts_a_killed_child_again(self, running: RunningTree, words: str) -> None:
-        killed = eventually(lambda: running.find(words), within_s=30)
+        killed = eventually(lambda: running.find(words))
         os.kill(killed, signal.SIGKILL)
-        eventually(lambda: running.find(words) not in (0, killed), within_s=30)
+        eventually(lambda: running.find(words) not in (0, killed))
 
     def test_answers_through_a_crash_of_the_web_process(self, running: RunningTree) -> None:
         os.kill(eventually(lambda: running.find("portal.site.web")), signal.SIGKILL)
@@ -84,8 +84,8 @@ class TestARunningTree:
     def test_heals_after_the_database_was_killed(self, running: RunningTree) -> None:
         postmaster = int((running.data / "postgres/cluster/postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGKILL)
-        eventually(lambda: query(running, "SELECT 1") == 1, within_s=30)
-        eventually(lambda: running.front_page() in (200, 302), within_s=30)
+        eventually(lambda: query(running, "SELECT 1") == 1)
+        eventually(lambda: running.front_page() in (200, 302))
 
 
 class TestStopping:
@@ -111,7 +111,7 @@ class TestStopping:
         try:
             first.wait_until_ready()
             first.process.kill()
-            first.process.wait(5)
+            first.process.wait(PATIENCE_S)
             # At once, while the watchdog is still at work: the second start waits for it.
             second = RunningTree(tmp_path / "data", first.port)
             try:
@@ -125,7 +125,7 @@ class TestStopping:
     def test_during_the_start_leaves_no_process(self, tmp_path: Path) -> None:
         tree = RunningTree(tmp_path / "data", free_port())
         try:
-            eventually(lambda: tree.find("portal.site.prepare") or tree.ended(), within_s=30)
+            eventually(lambda: tree.find("portal.site.prepare") or tree.ended())
             assert tree.interrupt() == 0
             assert tree.processes() == {}
         finally:
@@ -167,7 +167,7 @@ def wait_for_pulses(tree: RunningTree) -> None:
         stamp = tree.data / "run" / f"pulse-{queue}"
         for _ in range(2):
             before = stamp.stat().st_mtime_ns
-            eventually(partial(newer, stamp, before), within_s=60)
+            eventually(partial(newer, stamp, before))
 
 
 def newer(path: Path, stamp_ns: int) -> bool:
@@ -178,7 +178,7 @@ def refusal(data: Path, **environment: str) -> str:
     """The one line of a start that must fail."""
     tree = RunningTree(data, free_port(), **environment)
     try:
-        assert tree.process.wait(30) == 1
+        assert tree.process.wait(PATIENCE_S) == 1
         (line,) = tree.text().splitlines()
         return line
     finally:

@@ -12,10 +12,9 @@ import urllib.request
 from pathlib import Path
 
 from portal.embedded.watchdog import alive
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S, STOP_S = 60.0, 30.0
 _numbers = itertools.count(1)
 
 
@@ -47,7 +46,7 @@ class RunningTree:
             )
 
     def wait_until_ready(self) -> None:
-        eventually(lambda: "ready in" in self.text() or self.ended(), within_s=START_S)
+        eventually(lambda: "ready in" in self.text() or self.ended())
         assert not self.ended(), self.text()
 
     def text(self) -> str:
@@ -59,7 +58,9 @@ class RunningTree:
     def front_page(self) -> int:
         """The status of the front page; 0 while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as reply:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/", timeout=PATIENCE_S
+            ) as reply:
                 return int(reply.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -76,14 +77,14 @@ class RunningTree:
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(STOP_S)
+        return self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
         """Leave nothing behind, whatever the test did."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(STOP_S)
-        eventually(lambda: not self.processes(), within_s=STOP_S)
+        self.process.wait(PATIENCE_S)
+        eventually(lambda: not self.processes())
         if (self.data / "run").is_symlink():
             shutil.rmtree((self.data / "run").readlink(), ignore_errors=True)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.mutants.mutants import FOLDER, MUTANTS, Mutant
 from tests.plugin import Services
+from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 TREE = ("billing", "core", "portal", "scheduling", "tenants", "templates", "static", "tests")
@@ -52,7 +53,7 @@ class Laboratory:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=5 * PATIENCE_S,
             check=False,
         )
         return done.returncode, (done.stdout + done.stderr)[-3000:]

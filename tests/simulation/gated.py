@@ -22,6 +22,7 @@ from scheduling.engine.executors import (
 )
 from scheduling.engine.executors.virtual import VirtualExecutor
 from tenants.faults import POINTS
+from tests.tools import PATIENCE_S
 
 
 class CrashError(Exception):
@@ -42,7 +43,7 @@ class Worker:
         """Let it run to its next point or its end; `crash`: let it fail where it stands."""
         self.crash_next = crash
         self._go.release()
-        assert self._stopped.acquire(timeout=60), "a worker hangs inside a transaction"
+        assert self._stopped.acquire(timeout=PATIENCE_S), "a worker hangs inside a transaction"
 
     @property
     def is_over(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.architecture.sources import ROOT
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 SOURCE = ROOT / "client" / "src"
 
@@ -71,8 +71,8 @@ class Job:
                 command, env=self.environment(), stdout=log, stderr=log, start_new_session=True
             )
 
-    def says(self, text: str, *, within_s: float = 30.0) -> None:
-        eventually(lambda: text in self.text or None, within_s=within_s)
+    def says(self, text: str) -> None:
+        eventually(lambda: text in self.text or None)
 
     def reaches(self, step: int) -> None:
         """Wait until the present lease is so far; an earlier one may have been further."""
@@ -81,14 +81,14 @@ class Job:
             told = self.progress
             return bool(told.get("lease") == self.lease and told.get("step", 0) >= step)
 
-        eventually(is_there, within_s=60.0)
+        eventually(is_there)
 
     @property
     def text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
-def preempt(process: subprocess.Popen[bytes], *, within_s: float = 30.0) -> int:
+def preempt(process: subprocess.Popen[bytes]) -> int:
     """The end of a lease: the signal, and the code the program answers with."""
     process.send_signal(signal.SIGUSR1)
-    return process.wait(within_s)
+    return process.wait(PATIENCE_S)

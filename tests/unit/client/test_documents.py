@@ -12,6 +12,7 @@ import pytest
 from evenshare.cli.parser import parser
 from evenshare.runtime import contract
 from tests.architecture.sources import ROOT
+from tests.tools import PATIENCE_S
 
 from .job import SOURCE, Job
 
@@ -45,7 +46,7 @@ class TestTheGuideForJobs:
     @pytest.mark.parametrize("source", EXAMPLES)
     def test_has_examples_that_run_inside(self, source: str, tmp_path: Path) -> None:
         job = Job(tmp_path)
-        assert job.start(source).wait(30) == 0, job.text
+        assert job.start(source).wait(PATIENCE_S) == 0, job.text
 
     def test_names_every_exit_code_and_variable(self) -> None:
         for code in (contract.CHECKPOINTED, contract.FENCED, contract.NOT_WRITTEN):

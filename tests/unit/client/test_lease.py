@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 from .job import SOURCE, Job, preempt
 
@@ -58,7 +58,7 @@ class TestAJobThatIsPreempted:
         assert json.loads(body) == {"step": reached, "sum": sum(range(reached))}
 
         second = job.start(COUNT, str(reached + 5), "0")
-        assert second.wait(30) == 0
+        assert second.wait(PATIENCE_S) == 0
         assert f"from {reached}\ndone {sum(range(reached + 5))}\n" in job.text
 
     def test_loses_nothing_in_two_preemptions_of_the_example(
@@ -77,7 +77,7 @@ class TestAJobThatIsPreempted:
             process = job.start(TRAIN, *steps, "--out", str(tmp_path / "cut"))
             job.reaches(at_least)
             assert preempt(process) == 99, job.text
-        assert job.start(TRAIN, *steps, "--out", str(tmp_path / "cut")).wait(120) == 0
+        assert job.start(TRAIN, *steps, "--out", str(tmp_path / "cut")).wait(PATIENCE_S) == 0
         assert job.text.count("resumed at step") == 2
         assert whole.stdout.splitlines()[-1] == job.text.splitlines()[-1]
         assert (tmp_path / "whole").read_bytes() == (tmp_path / "cut").read_bytes()
@@ -106,7 +106,7 @@ print("never reached", flush=True)
         eventually(lambda: [p.name for p in job.checkpoints] == ["000001-00000001.ckpt"])
         assert process.poll() is None
         go.touch()
-        assert process.wait(20) == 99
+        assert process.wait(PATIENCE_S) == 99
         assert job.checkpoints[-1].read_bytes().endswith(b'{"step":2}')
         assert "never reached" not in job.text
 
@@ -145,7 +145,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
         job.reaches(10)
         for _ in range(100):
             process.send_signal(signal.SIGUSR1)
-        assert process.wait(30) == 99
+        assert process.wait(PATIENCE_S) == 99
         assert "Traceback" not in job.text
 
     def test_ends_whole_when_another_thread_stores(self, job: Job) -> None:
@@ -185,7 +185,7 @@ print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 lease.flush()
 """
         )
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert "child 5" in job.text
         assert [p.read_bytes()[-17:] for p in job.checkpoints] == [b'{"from":"parent"}']
 
@@ -203,7 +203,7 @@ class TestAStaleProcess:
         process = job.start(COUNT, "1000000", "0.005")
         job.reaches(3)
         job.grant()
-        assert process.wait(20) == 97
+        assert process.wait(PATIENCE_S) == 97
 
     def test_does_not_even_start(self, job: Job) -> None:
         job.grant()
@@ -323,7 +323,7 @@ for step in range(1000):
     lease.report(step=step)
 """
         )
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
         report = job.progress
         assert (report["step"], report["total"], report["lease"]) == (999, 10, 1)
         assert report["metrics"]["good"] == 2

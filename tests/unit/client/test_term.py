@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evenshare import term
+from tests.tools import PATIENCE_S
 
 from .job import Job, preempt
 
@@ -53,7 +54,7 @@ class TestTheCheckpointSignal:
         job.says("up")
         for _ in range(20):
             process.send_signal(signal.SIGUSR1)
-        assert process.wait(20) == 99
+        assert process.wait(PATIENCE_S) == 99
         assert job.text.count("told") == 1
 
     def test_does_not_reach_the_program_through_its_group(self, job: Job) -> None:
@@ -63,24 +64,24 @@ class TestTheCheckpointSignal:
         import os
 
         os.killpg(process.pid, signal.SIGUSR1)
-        assert process.wait(20) == 99
+        assert process.wait(PATIENCE_S) == 99
         assert "term" in job.text
 
 
 class TestAProgramThatEndsByItself:
     @pytest.mark.parametrize("code", [0, 1, 99])
     def test_passes_its_code_on(self, code: int, job: Job) -> None:
-        assert job.run(python(f"raise SystemExit({code})")).wait(20) == code
+        assert job.run(python(f"raise SystemExit({code})")).wait(PATIENCE_S) == code
 
     @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
     def test_passes_its_signal_on(self, name: str, job: Job) -> None:
         kill = f"import os, signal; os.kill(os.getpid(), signal.{name})"
-        assert job.run(python(kill)).wait(20) == -signal.Signals[name]
+        assert job.run(python(kill)).wait(PATIENCE_S) == -signal.Signals[name]
 
     def test_gets_its_arguments_as_they_are(self, job: Job) -> None:
         show = "import sys; print(sys.argv[1:])"
         words = ["--", "$HOME", "a b", "; true", "--help"]
-        assert job.run([*WRAPPER, sys.executable, "-c", show, *words]).wait(20) == 0
+        assert job.run([*WRAPPER, sys.executable, "-c", show, *words]).wait(PATIENCE_S) == 0
         assert job.text == f"{words}\n"
 
 
@@ -91,5 +92,5 @@ class TestTheWrapper:
         assert "evenshare-term -- program" in capsys.readouterr().err
 
     def test_tells_of_a_program_that_is_not_there(self, job: Job) -> None:
-        assert job.run([*WRAPPER, "/no/such/program"]).wait(20) == 127
+        assert job.run([*WRAPPER, "/no/such/program"]).wait(PATIENCE_S) == 127
         assert "could not be started" in job.text

@@ -28,6 +28,7 @@ from tenants.models import User
 from tenants.services.tenants import DEMO_PASSWORD
 from tests.factories import cluster
 from tests.plugin import Services
+from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(48))'`"
@@ -236,7 +237,7 @@ class TestEveryProcess:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 1
         wanted = [f"refused: {UNSAFE[key][1]}" for key in ("debug pages", "no TLS in front")]
@@ -250,7 +251,7 @@ class TestEveryProcess:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert (done.returncode, done.stderr) == (
             1,

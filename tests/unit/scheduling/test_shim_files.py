@@ -95,7 +95,7 @@ class TestTokens:
 
 class TestProcesses:
     def test_are_found_below_their_root(self) -> None:
-        child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], start_new_session=True)
+        child = subprocess.Popen(["/bin/sh", "-c", "sleep 6000 & wait"], start_new_session=True)
         try:
             assert child.pid in descendants(os.getpid())
             assert start_of_process(child.pid) > 0
