@@ -48,6 +48,8 @@ TEST_SETTINGS = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "autovacuum": "off",
+    "min_wal_size": "32MB",
+    "max_wal_size": "128MB",
 }
 
 
@@ -207,7 +209,8 @@ def create_database(
         sql.Identifier(name), sql.Identifier(OWNER_ROLE)
     )
     if template:
-        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        # Its files are copied as they are: the other strategy writes each page to the log too.
+        statement += sql.SQL(" TEMPLATE {} STRATEGY FILE_COPY").format(sql.Identifier(template))
     connection.execute(statement)
     database, app = sql.Identifier(name), sql.Identifier(APP_ROLE)
     connection.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(database))
