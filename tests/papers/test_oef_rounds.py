@@ -20,9 +20,9 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.sharing.base import SharingOptions
+from evenshare_core.policies.sharing.job_types import JobType, read_job_types
 from evenshare_core.policies.sharing.oef import OefOptions
-from evenshare_core.policies.sharing.picks import Picks, _choose, _offer_rest
-from evenshare_core.policies.sharing.rows import Row, table
+from evenshare_core.policies.sharing.picks import SharingPicks, _choose, _offer_rest
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -290,15 +290,15 @@ class TestOrders:
     """Steps 3 and 5 alone, with deviations by hand: tenant 1 has no quota, 3 is behind."""
 
     @staticmethod
-    def picks(gpus: int) -> tuple[list[Row], Picks]:
+    def picks(gpus: int) -> tuple[list[JobType], SharingPicks]:
         pool = cluster([[gpus]], {2: 2, 3: 2})
         jobs = [job for tenant in (1, 2, 3) for job in queue(tenant, 3, first=10 * tenant)]
         state = SimulationState(pool, tuple(jobs), Rules("oef", lease_us=MINUTE_US))
         state.advance(0)
         snapshot = state.snapshot()
-        columns, rows = table(snapshot, by_starvation=True)
+        columns, rows = read_job_types(snapshot, by_starvation=True)
         rows[1].deviation, rows[2].deviation = [-5], [7]
-        return rows, Picks(snapshot, columns, spread=False)
+        return rows, SharingPicks(snapshot, columns, spread=False)
 
     def test_of_leftovers_are_by_deviation_and_without_quota_last(self) -> None:
         rows, picks = self.picks(4)

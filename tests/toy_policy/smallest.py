@@ -15,9 +15,9 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival, decide_in_order
 
 
 class SmallestOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,18 +50,20 @@ class Smallest(Policy):
         options = parse_options(SmallestOptions, snapshot.options)
         sign = 1 if options.order == "smallest" else -1
 
-        def size(one: Candidate) -> tuple[Any, ...]:
+        def size(one: QueuedJob) -> tuple[Any, ...]:
             steps = int(one.job.gpus * options.scale) // options.step_gpus
             return (sign * steps, *by_arrival(one))
 
-        rule = Rule(order=size, queue=lambda one: (0, one.gpu_type), strict=not options.backfill)
+        rule = QueueRule(
+            order=size, queue=lambda one: (0, one.gpu_type), strict=not options.backfill
+        )
         return decide_in_order(snapshot, rule)
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return what it promises: with backfill, that no GPU idles which somebody could use."""
-        found = super().promises(options, measured)
+        promised = super().promises(options, measured)
         assert isinstance(options, SmallestOptions)
-        return found | {Property.PARETO} if options.backfill else found
+        return promised | {Property.PARETO} if options.backfill else promised
 
 
 POLICY = Smallest()

@@ -74,9 +74,9 @@ def decide_round(snapshot: Snapshot) -> Decision:
     decision = msgspec.structs.replace(
         decision, shares=_shares(ready, decision), prices=_prices(ready, decision)
     )
-    found = violations(ready, decision)
-    if found:
-        raise InvariantViolation(found)
+    broken = violations(ready, decision)
+    if broken:
+        raise InvariantViolation(broken)
     return decision
 
 

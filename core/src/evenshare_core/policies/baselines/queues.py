@@ -27,10 +27,10 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
-from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
-from evenshare_core.policies.baselines.ordered_session import OrderedSession
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival, decide_in_order
+from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
 LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
@@ -78,10 +78,10 @@ class Fifo(Policy):
         chosen = parse_options(QueueOptions, options)
         return None if chosen.backfill else StaticQueue(self.order, chosen.whole_nodes)
 
-    def _rule(self, options: dict[str, Any]) -> Rule:
+    def _rule(self, options: dict[str, Any]) -> QueueRule:
         chosen = parse_options(QueueOptions, options)
         by_tenant = chosen.scope == "tenant"
-        return Rule(
+        return QueueRule(
             order=lambda one: self.order(one.job),
             queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
             strict=not chosen.backfill,
@@ -129,8 +129,8 @@ class Srtf(Policy):
         return OrderedSession(lambda view: _preemptive(view.at_us))
 
 
-def _preemptive(at_us: int) -> Rule:
-    def remaining(one: Candidate) -> tuple[Any, ...]:
+def _preemptive(at_us: int) -> QueueRule:
+    def remaining(one: QueuedJob) -> tuple[Any, ...]:
         estimate = one.job.estimate_us
         left = inf
         if estimate is not None:
@@ -138,7 +138,7 @@ def _preemptive(at_us: int) -> Rule:
             left = max(estimate - ran_us, LEAST * estimate)
         return (left, *by_arrival(one))
 
-    return Rule(
+    return QueueRule(
         order=remaining,
         queue=lambda one: (one.job.id, one.gpu_type),
         strict=False,

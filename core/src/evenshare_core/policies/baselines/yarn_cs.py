@@ -18,11 +18,11 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.baselines.ordered import Candidate, Rule, by_arrival, decide_in_order
-from evenshare_core.policies.baselines.ordered_session import OrderedSession
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.shared.admission import Refusal
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival, decide_in_order
+from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Session
 
 
@@ -89,9 +89,9 @@ class _Use:
         return self._quotas.get((tenant, gpu_type), 0)
 
 
-def _rule(options: YarnCsOptions, use: Use) -> Rule:
+def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
     held = _Held(use, oversized=options.oversized)
-    return Rule(
+    return QueueRule(
         order=by_arrival,
         queue=lambda one: (one.job.tenant, one.gpu_type),
         whole_nodes=options.whole_nodes,
@@ -108,14 +108,14 @@ class _Held:
         self._oversized, self._use = oversized, use
         self._given: dict[tuple[int, str], int] = {}
 
-    def limit(self, one: Candidate) -> Refusal | None:
+    def limit(self, one: QueuedJob) -> Refusal | None:
         """A gang above the whole quota may never run, unless it may run alone."""
         quota = self._use.quota(one.job.tenant, one.gpu_type)
         if one.lease is not None or one.job.gpus <= quota or self._oversized:
             return None
         return Refusal(Reason.QUOTA_LIMIT, quota=quota, needed=one.job.gpus)
 
-    def admits(self, one: Candidate) -> bool:
+    def admits(self, one: QueuedJob) -> bool:
         """Whether it stays within the quota, or would run alone; what runs goes on."""
         key = (one.job.tenant, one.gpu_type)
         held = self._use.held(*key) + self._given.get(key, 0)
@@ -125,7 +125,7 @@ class _Held:
             or (self._oversized and not held)
         )
 
-    def give(self, one: Candidate) -> None:
+    def give(self, one: QueuedJob) -> None:
         """A job starts."""
         key = (one.job.tenant, one.gpu_type)
         self._given[key] = self._given.get(key, 0) + one.job.gpus

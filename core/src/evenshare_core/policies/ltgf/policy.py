@@ -8,9 +8,9 @@ IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
 | T, tenants | claims: one per (tenant, GPU type) | |
 | N, pending jobs | candidates: pending jobs and jobs whose lease ended | |
 | M, free GPUs | `placement.consolidated.FreeCapacity.available` | GPUs |
-| rho_j (12) | `Claim.rho()`: AllocTime / FairTime | ratio |
-| rho_ij (15) | `Claim.job_rho()` | ratio |
-| reward_i | minus the score of a `Candidate` | ratio |
+| rho_j (12) | `TenantClaim.rho()`: AllocTime / FairTime | ratio |
+| rho_ij (15) | `TenantClaim.job_rho()` | ratio |
+| reward_i | minus its score, `TenantClaim.score()` | ratio |
 | r_i | `Job.gpus` | GPUs |
 | t_lease | `snapshot.lease_us` | micro-seconds |
 
@@ -49,14 +49,20 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
-from evenshare_core.policies.ltgf.queues import Candidate, Claim, claims, kept_claims
+from evenshare_core.policies.ltgf.queues import LtgfCandidate, TenantClaim, claims, kept_claims
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, RESERVED_TEXTS, Reservations
-from evenshare_core.policies.shared.session import NO_KEY, Answer, KeptRound, Session, uncontested
-from evenshare_core.policies.shared.terms import ends_of, lapsed
+from evenshare_core.policies.shared.session import (
+    NO_KEY,
+    KeptRound,
+    Session,
+    SessionDecision,
+    uncontested,
+)
+from evenshare_core.policies.shared.terms import ends_of, expired_ends
 
 
 class Ltgf(Policy):
@@ -81,7 +87,7 @@ class Ltgf(Policy):
             at_us=snapshot.at_us,
             grants=tuple(grants),
             renewals=tuple(renewals),
-            ends=lapsed(snapshot, renewed, pick.refused),
+            ends=expired_ends(snapshot, renewed, pick.refused),
             skips=_skips(tenants, pick),
             memory=reservations.memory(pick.picked),
         )
@@ -90,11 +96,11 @@ class Ltgf(Policy):
         """Return queues that go on from round to round."""
         return IncrementalLtgf(parse_options(LtgfOptions, options))
 
-    def picks(self, snapshot: Snapshot) -> tuple[list[Claim], Picks, Reservations]:
+    def picks(self, snapshot: Snapshot) -> tuple[list[TenantClaim], LtgfPicks, Reservations]:
         """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
-        pick = Picks.begin(snapshot, options)
+        pick = LtgfPicks.begin(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
         select(tenants, pick, reservations, options)
         return tenants, pick, reservations
@@ -109,7 +115,7 @@ class IncrementalLtgf:
     def __init__(self, options: LtgfOptions) -> None:
         self._options = options
 
-    def decide(self, view: KeptRound) -> Answer:
+    def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `Ltgf.decide` answers its snapshot."""
         options = self._options
         if not view.memory or not view.waiting:
@@ -121,12 +127,12 @@ class IncrementalLtgf:
         for claim in tenants:  # a type whose nodes are all gone
             if claim.gpu_type not in free_by_type:
                 free_by_type[claim.gpu_type] = FreeCapacity({}, {}, {})
-        pick = Picks(view.at_us, view.lease_us, free_by_type, view.admission(), explains=False)
+        pick = LtgfPicks(view.at_us, view.lease_us, free_by_type, view.admission(), explains=False)
         reservations = Reservations.load(view, options.reserve_after_leases)
         select(tenants, pick, reservations, options)
         grants, renewals = keep_placements(pick.grants, pick.renewals, view.due)
         renewed = {renewal.lease for renewal in renewals}
-        return Answer(
+        return SessionDecision(
             grants,
             renewals,
             ends_of(view.due, view.gpus, renewed, pick.refused),
@@ -144,22 +150,25 @@ class IncrementalLtgf:
 
 
 def select(
-    tenants: list[Claim], pick: Picks, reservations: Reservations, options: LtgfOptions
+    tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
 ) -> None:
     """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2."""
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
 
 
-def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservations) -> None:
+def _serve_reserved(
+    tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations
+) -> None:
     """A gang that waited too long goes first; if it does not fit, nodes are held back for it."""
     if not reservations:
         return
     pending = {
-        candidate[4]: (claim, candidate)
+        candidate.job.id: (claim, candidate)
         for claim in tenants
         for candidate in claim.queue
-        if candidate[7] is None and candidate[5].gpus <= pick.free_by_type[claim.gpu_type].capacity
+        if candidate.lease is None
+        and candidate.job.gpus <= pick.free_by_type[claim.gpu_type].capacity
     }
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
     for gpu_type, job_id in reservations.due():
@@ -167,10 +176,10 @@ def _serve_reserved(tenants: list[Claim], pick: Picks, reservations: Reservation
         if pick.try_job(claim, candidate, note=RESERVED):
             reservations.served(gpu_type, job_id)
         elif job_id not in pick.refused:
-            reservations.hold(gpu_type, candidate[5].gpus, pick.free_by_type[gpu_type])
+            reservations.hold(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
 
 
-class Picks:
+class LtgfPicks:
     """What the round has given so far."""
 
     def __init__(
@@ -192,7 +201,7 @@ class Picks:
         self.served_rho: dict[str, float] = {}  # highest tenant rho served, per type
 
     @classmethod
-    def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> Picks:
+    def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
         """The free GPUs and the limits of a snapshot."""
         free_by_type = free_capacity_by_type(
             snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread
@@ -201,9 +210,9 @@ class Picks:
             free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
-    def try_job(self, claim: Claim, candidate: Candidate, note: str = "") -> bool:
+    def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
-        job, sums, lease = candidate[5:]
+        job, sums, lease = candidate.job, candidate.sums, candidate.lease
         gpu_type = claim.gpu_type
         free_capacity = self.free_by_type[gpu_type]
         refusal = self.admission.check(job, gpu_type)
@@ -228,7 +237,7 @@ class Picks:
         return True
 
     def _give(
-        self, claim: Claim, job: Job, lease: Lease | None, placement: Placement, key: Key
+        self, claim: TenantClaim, job: Job, lease: Lease | None, placement: Placement, key: Key
     ) -> None:
         gpu_type, order = claim.gpu_type, len(self.picked) + 1
         if lease is None:
@@ -244,14 +253,18 @@ class Picks:
             served = self.served_rho.get(gpu_type, key.tenant_rho)
             self.served_rho[gpu_type] = max(served, key.tenant_rho)
 
-    def leave_out(self, claim: Claim, job_id: int) -> None:
+    def leave_out(self, claim: TenantClaim, job_id: int) -> None:
         """Line 17; where nothing is free at all, that is the reason and not this rule."""
         if self.free_by_type[claim.gpu_type].available.total:
             self.passed_over[claim.tenant, claim.gpu_type] = job_id
 
 
 def _allocate(
-    tenants: list[Claim], pick: Picks, reservations: Reservations, *, work_conserving: bool
+    tenants: list[TenantClaim],
+    pick: LtgfPicks,
+    reservations: Reservations,
+    *,
+    work_conserving: bool,
 ) -> None:
     """Algorithm 1, lines 4-17, with the tenants in a heap by (rho, arrival of the next job)."""
     picked, free_by_type = pick.picked, pick.free_by_type
@@ -265,13 +278,13 @@ def _allocate(
         if not free_capacity.available.total and claim.gpu_type not in untried:
             heappop(heap)  # line 4: nothing of this type is left
             continue
-        job_id = candidate[4]
+        job_id = candidate.job.id
         if job_id in picked:
             pass  # the gang that nodes were held back for
         elif pick.try_job(claim, candidate):
             untried.discard(claim.gpu_type)
         elif job_id not in pick.refused:
-            if claim.gpu_type in untried and candidate[7] is None:
+            if claim.gpu_type in untried and candidate.lease is None:
                 reservations.passed_over(job_id)
             untried.discard(claim.gpu_type)
             if not work_conserving:
@@ -287,24 +300,24 @@ def _allocate(
             heappop(heap)
 
 
-def _skip_hopeless(claim: Claim, free_capacity: FreeCapacity) -> None:
+def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
     """Step over pending jobs that cannot fit; exact, since what is free only shrinks in a round."""
     queue, available = claim.queue, free_capacity.available
     largest, total, size = available.largest_free(), available.total, available.size
     index, end = claim.next, len(queue)
-    while index < end and queue[index][7] is None:
-        gpus = queue[index][5].gpus
+    while index < end and queue[index].lease is None:
+        gpus = queue[index].job.gpus
         if gpus <= largest or (gpus <= total and (gpus > size or free_capacity.spread)):
             break
         index += 1
     claim.next = index
 
 
-def _skips(tenants: list[Claim], pick: Picks) -> tuple[Skip, ...]:
+def _skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
     """Every candidate that was not picked, with its reason."""
     queues = []
     for claim in tenants:
-        jobs = [candidate[5] for candidate in claim.queue if candidate[4] not in pick.picked]
+        jobs = [candidate.job for candidate in claim.queue if candidate.job.id not in pick.picked]
         if jobs:
             served = pick.served_rho.get(claim.gpu_type)
             out = pick.passed_over.get((claim.tenant, claim.gpu_type))

@@ -78,7 +78,7 @@ class KeptRound(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class SessionDecision(NamedTuple):
     """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait."""
 
     grants: Sequence[Grant]
@@ -91,7 +91,7 @@ class Answer(NamedTuple):
 class Session(Protocol):
     """The queues of one pool under one policy and its options."""
 
-    def decide(self, view: KeptRound) -> Answer:
+    def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as the policy would answer its snapshot."""
         ...
 
@@ -126,7 +126,7 @@ class StaticQueue(NamedTuple):
 
 def uncontested(
     view: KeptRound, memory: dict[str, Any], *, whole_nodes: bool = False, spread: bool = False
-) -> Answer | None:
+) -> SessionDecision | None:
     """Renew whatever is due, and start the one job that waits if it fits where nobody is.
 
     None where there is something to choose: two jobs wait, or one that must take GPUs of a lease
@@ -156,4 +156,4 @@ def uncontested(
         )
         for order, lease in enumerate(due, start=1)
     ]  # fmt: skip
-    return Answer(grants, renewals, (), memory)
+    return SessionDecision(grants, renewals, (), memory)

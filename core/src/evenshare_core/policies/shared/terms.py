@@ -32,7 +32,7 @@ def end_reason(reason: Reason) -> EndReason:
     return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
 
 
-def lapsed(
+def expired_ends(
     snapshot: Snapshot, renewed: Collection[int], refused: Mapping[int, Refusal]
 ) -> tuple[End, ...]:
     """The leases that end by this round and are not in `renewed`, with the reason.

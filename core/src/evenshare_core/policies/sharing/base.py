@@ -2,20 +2,20 @@
 
 Not a policy: `oef` and its baselines name the rule, and the rest is the same.
 
-1. Rows and columns of the program (`sharing_rows`); solve it, or use the last answer again.
-2. Whole GPUs per row and type, with the deviations of the past (`placement.rounding`).
-3. Inside a row, the job that has starved longest first, as far as its whole GPUs go beyond what it
-   holds: it takes the fastest type that has room for it. A job whose lease ends stays on its type
-   while its row has GPUs there. Rows that are behind most choose first.
+1. Job types and GPU types (`sharing.job_types`); solve their program, or use the last answer again.
+2. Whole GPUs per job type and GPU type, with the deviations of the past (`placement.rounding`).
+3. Inside a job type, the job that has starved longest first, as far as its whole GPUs go beyond
+   what it holds: it takes the fastest GPU type that has room for it. A job whose lease ends stays
+   on its GPU type while its job type has GPUs there. Job types that are behind most choose first.
 4. The chosen jobs are placed, larger gangs first, each on one node where it fits one.
-5. What is left, a row's own remainder included, is offered row by row, a job each, the row of
-   largest deviation first; rows without quota come last.
+5. What is left, a job type's own remainder included, is offered to job types in turn, a job each,
+   the largest deviation first; those without quota come last.
 
 So starvation decides who runs, and size who is placed first. Leases that are not due keep their
-GPUs and count as held. What a row received is what its jobs hold, except for leases from step 5
-beyond its whole GPUs; whole GPUs that none of its jobs fits count as received by it.
+GPUs and count as held. What a job type received is what its jobs hold, except for leases from step
+5 beyond its whole GPUs; whole GPUs that none of its jobs fits count as received by it.
 
-All orders end in (tenant, profile) for rows and (submitted, id) for jobs.
+All orders end in (tenant, profile) for job types and (submitted, id) for jobs.
 
 Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 """
@@ -46,17 +46,17 @@ from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
-from evenshare_core.policies.shared.terms import lapsed
-from evenshare_core.policies.sharing.memory import read_deviations, shares_known, write_memory
-from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, Picks, pick_all
-from evenshare_core.policies.sharing.rows import (
-    Candidate,
-    Column,
-    Program,
-    Row,
-    Shares,
-    table,
+from evenshare_core.policies.shared.terms import expired_ends
+from evenshare_core.policies.sharing.job_types import (
+    GpuTypeCapacity,
+    JobType,
+    RoundProgram,
+    SolvedShares,
+    WaitingJob,
+    read_job_types,
 )
+from evenshare_core.policies.sharing.memory import read_deviations, stored_shares, write_memory
+from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, SharingPicks, pick_all
 from evenshare_core.units import GPU_MICRO
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
@@ -142,127 +142,143 @@ class SharingPolicy(Policy):
 
 def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) -> Decision:
     """Answer one round by the rule."""
-    columns, rows = table(snapshot, by_starvation=options.job_order == "starvation")
-    program = Program(rows, columns, rule, options.backend)
-    shares = shares_known(snapshot.memory, program.key) or program.solve()
-    for row in rows:
-        row.ideal = shares.micro.get(row.key, row.ideal)
-    read_deviations(snapshot, rows)
-    _round(rows, columns, snapshot.lease_us)
-    picks = Picks(snapshot, columns, spread=options.spread)
+    types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
+    program = RoundProgram(job_types, types, rule, options.backend)
+    shares = stored_shares(snapshot.memory, program.key) or program.solve()
+    for job_type in job_types:
+        job_type.ideal = shares.micro.get(job_type.key, job_type.ideal)
+    read_deviations(snapshot, job_types)
+    _round(job_types, types, snapshot.lease_us)
+    picks = SharingPicks(snapshot, types, spread=options.spread)
     reservations = Reservations.load(snapshot, options.reserve_after_leases)
-    extra = _held(snapshot, rows, columns)
-    pick_all(rows, picks, reservations, snapshot.lease_us)
+    extra = _held(snapshot, job_types, types)
+    pick_all(job_types, picks, reservations, snapshot.lease_us)
     grants, renewals = keep_placements(picks.grants, picks.renewals, snapshot.leases)
     memory = write_memory(
-        snapshot, shares, rows, [_rates(row, picks) for row in rows], extra | picks.extra
+        snapshot,
+        shares,
+        job_types,
+        [_rates(job_type, picks) for job_type in job_types],
+        extra | picks.extra,
     )
     return Decision(
         at_us=snapshot.at_us,
         grants=tuple(grants),
         renewals=tuple(renewals),
-        ends=lapsed(snapshot, {renewal.lease for renewal in renewals}, picks.refused),
-        skips=_skips(rows, columns, picks),
+        ends=expired_ends(snapshot, {renewal.lease for renewal in renewals}, picks.refused),
+        skips=_skips(job_types, types, picks),
         memory=memory | reservations.memory(picks.picked),
-        ideals=_ideals(rows, columns, shares),
+        ideals=_ideals(job_types, types, shares),
         solve=shares.solve,
     )
 
 
-def _round(rows: list[Row], columns: list[Column], lease_us: int) -> None:
+def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int) -> None:
     """4.3: real = round(ideal + dev); a unit is one GPU for one lease."""
     wants = [
         ShareRequest(
             tuple(
-                ideal * lease_us + dev for ideal, dev in zip(row.ideal, row.deviation, strict=True)
+                ideal * lease_us + dev
+                for ideal, dev in zip(job_type.ideal, job_type.deviation, strict=True)
             ),
-            row.gangs,
-            row.most,
+            job_type.gangs,
+            job_type.most,
         )
-        if row.weight
-        else ShareRequest((0,) * len(columns), row.gangs, 0)
-        for row in rows
+        if job_type.weight
+        else ShareRequest((0,) * len(types), job_type.gangs, 0)
+        for job_type in job_types
     ]
-    real = round_shares(wants, [column.gpus for column in columns], GPU_MICRO * lease_us)
-    for row, gpus in zip(rows, real, strict=True):
-        row.real = gpus
+    real = round_shares(wants, [capacity.gpus for capacity in types], GPU_MICRO * lease_us)
+    for job_type, gpus in zip(job_types, real, strict=True):
+        job_type.real = gpus
 
 
-def _held(snapshot: Snapshot, rows: list[Row], columns: list[Column]) -> set[int]:
-    """Count the GPUs of leases that go on for their rows; return the jobs that hold extra ones."""
-    kinds = {column.name: kind for kind, column in enumerate(columns)}
-    by_key = {row.key: row for row in rows}
+def _held(snapshot: Snapshot, job_types: list[JobType], types: list[GpuTypeCapacity]) -> set[int]:
+    """Count the GPUs of leases that go on for their job types; return who holds extra ones."""
+    type_indexes = {capacity.name: type_index for type_index, capacity in enumerate(types)}
+    by_key = {job_type.key: job_type for job_type in job_types}
     profiles = {profile.id for profile in snapshot.profiles}
     jobs = {job.id: job for job in snapshot.jobs}
-    told = set(snapshot.memory.get("extra", ()))
+    extra_before = set(snapshot.memory.get("extra", ()))
     extra = set()
     for lease in snapshot.leases:
         job = jobs.get(lease.job)
         if job is None or lease.ends_by(snapshot.at_us):
             continue
-        if job.id in told:
+        if job.id in extra_before:
             extra.add(job.id)
-        elif lease.gpu_type in kinds:
+        elif lease.gpu_type in type_indexes:
             profile = job.profile if job.profile in profiles else 0
-            by_key[job.tenant, profile].held[kinds[lease.gpu_type]] += lease.gpus
+            by_key[job.tenant, profile].held[type_indexes[lease.gpu_type]] += lease.gpus
     return extra
 
 
-def _rates(row: Row, picks: Picks) -> list[int]:
+def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
     """How fast each deviation grows until the next round: ideal - held, in micro-GPUs.
 
-    It does not grow where nobody waits, or where what is left of the row's whole GPUs is too few
-    for each of its jobs that wait: then the row was offered what it is due.
+    It does not grow where nobody waits, or where what is left of the job type's whole GPUs is too
+    few for each of its jobs that wait: then it was offered what it is due.
     """
-    waiting = [one.job for one in row.queue if picks.waits(one.id)]
+    waiting = [one.job for one in job_type.queue if picks.waits(one.id)]
     rates = []
-    for kind, ideal in enumerate(row.ideal):
-        gang = min((job.gpus for job in waiting if kind in row.kinds(job)), default=None)
-        left = row.real[kind] - row.held[kind]
-        rate = ideal - row.held[kind] * GPU_MICRO
+    for type_index, ideal in enumerate(job_type.ideal):
+        gang = min(
+            (job.gpus for job in waiting if type_index in job_type.usable_types(job)), default=None
+        )
+        left = job_type.real[type_index] - job_type.held[type_index]
+        rate = ideal - job_type.held[type_index] * GPU_MICRO
         rates.append(min(0, rate) if gang is None or 0 < left < gang else rate)
     return rates
 
 
-def _ideals(rows: list[Row], columns: list[Column], shares: Shares) -> tuple[Ideal, ...]:
-    """The shares that are not 0, as GPUs; a row that has none is there with one 0."""
-    told = []
-    for row in rows:
-        if row.key not in shares.micro:
+def _ideals(
+    job_types: list[JobType], types: list[GpuTypeCapacity], shares: SolvedShares
+) -> tuple[Ideal, ...]:
+    """The shares that are not 0, as GPUs; a job type that has none is there with one 0."""
+    ideals = []
+    for job_type in job_types:
+        if job_type.key not in shares.micro:
             continue
-        some = [kind for kind, micro in enumerate(row.ideal) if micro] or [0]
-        told += [
-            Ideal(row.tenant, row.profile, columns[kind].name, row.ideal[kind] / GPU_MICRO)
-            for kind in some
+        some = [type_index for type_index, micro in enumerate(job_type.ideal) if micro] or [0]
+        ideals += [
+            Ideal(
+                job_type.tenant,
+                job_type.profile,
+                types[type_index].name,
+                job_type.ideal[type_index] / GPU_MICRO,
+            )
+            for type_index in some
         ]
-    return tuple(told)
+    return tuple(ideals)
 
 
-def _skips(rows: list[Row], columns: list[Column], picks: Picks) -> tuple[Skip, ...]:
-    """Why each job waits, told of the fastest type on which no limit of its own is in its way."""
+def _skips(
+    job_types: list[JobType], types: list[GpuTypeCapacity], picks: SharingPicks
+) -> tuple[Skip, ...]:
+    """Why each job waits, of the fastest type on which no limit of its own is in its way."""
     queues: dict[tuple[int, str], explain.Queue] = {}
-    nowhere: dict[int, list[Candidate]] = {}
-    for row in rows:
-        for one in row.queue:
+    nowhere: dict[int, list[WaitingJob]] = {}
+    for job_type in job_types:
+        for one in job_type.queue:
             if one.id in picks.picked:
                 continue
-            kinds = row.kinds(one.job)
-            if not kinds:
-                nowhere.setdefault(row.tenant, []).append(one)
+            type_indexes = job_type.usable_types(one.job)
+            if not type_indexes:
+                nowhere.setdefault(job_type.tenant, []).append(one)
                 continue
-            open_ = [kind for kind in kinds if picks.admits(one.job, kind)]
-            gpu_type = columns[(open_ or kinds)[0]].name
-            empty = explain.Queue(row.tenant, gpu_type, [], None, None, None)
-            queues.setdefault((row.tenant, gpu_type), empty).jobs.append(one.job)
-    told = explain.skips(
+            open_ = [type_index for type_index in type_indexes if picks.admits(one.job, type_index)]
+            gpu_type = types[(open_ or type_indexes)[0]].name
+            empty = explain.Queue(job_type.tenant, gpu_type, [], None, None, None)
+            queues.setdefault((job_type.tenant, gpu_type), empty).jobs.append(one.job)
+    skips = explain.skips(
         [queues[key] for key in sorted(queues)], picks.free_by_type, picks.admission
     )
-    return (*told, *(_nowhere(tenant, found) for tenant, found in sorted(nowhere.items())))
+    return (*skips, *(_nowhere(tenant, jobs) for tenant, jobs in sorted(nowhere.items())))
 
 
-def _nowhere(tenant: int, found: list[Candidate]) -> Skip:
+def _nowhere(tenant: int, waiting: list[WaitingJob]) -> Skip:
     """Jobs that no GPU type of the pool can run: by profile, by what they accept, or by size."""
-    found.sort(key=lambda one: (one.submitted_us, one.id))
-    numbers: dict[str, Any] = {"needed": min(one.job.gpus for one in found), "capacity": 0}
-    gpus = sum(one.job.gpus for one in found)
-    return Skip(Reason.TOO_LARGE, tenant, tuple(one.id for one in found), gpus, numbers)
+    waiting.sort(key=lambda one: (one.submitted_us, one.id))
+    numbers: dict[str, Any] = {"needed": min(one.job.gpus for one in waiting), "capacity": 0}
+    gpus = sum(one.job.gpus for one in waiting)
+    return Skip(Reason.TOO_LARGE, tenant, tuple(one.id for one in waiting), gpus, numbers)

@@ -2,8 +2,8 @@
 
 - `key`, `shares`, `solve`: the last program and its answer in micro-GPUs, used again while the
   program is the same.
-- `at_us`, `rows`, `bound`: per row and GPU type the deviation at that instant and the rate at which
-  it has been growing since (ideal - what stood), kept within +-bound.
+- `at_us`, `rows`, `bound`: per job type and GPU type the deviation at that instant and the rate at
+  which it has been growing since (ideal - what stood), kept within +-bound.
 - `extra`: jobs whose present lease came from what others could not use; it is on nobody's account.
 - what `evenshare_core.policies.shared.reservation` remembers.
 
@@ -21,59 +21,59 @@ from typing import Any
 from evenshare_core.domain.decision import Solve
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.rounding import deviation
-from evenshare_core.policies.sharing.rows import Row, Shares
+from evenshare_core.policies.sharing.job_types import JobType, SolvedShares
 from evenshare_core.units import GPU_MICRO
 
 
-def shares_known(memory: dict[str, Any], key: str) -> Shares | None:
+def stored_shares(memory: dict[str, Any], key: str) -> SolvedShares | None:
     """Return the shares of the same program, None where it is another."""
     if memory.get("key") != key:
         return None
     solve = memory["solve"]
-    return Shares(
+    return SolvedShares(
         key,
         {(tenant, profile): tuple(micro) for tenant, profile, micro in memory["shares"]},
         None if solve is None else Solve(*solve),
     )
 
 
-def read_deviations(snapshot: Snapshot, rows: Iterable[Row]) -> None:
-    """Bring the deviations of rows that are still there to the round's instant."""
+def read_deviations(snapshot: Snapshot, job_types: Iterable[JobType]) -> None:
+    """Bring the deviations of job types that are still there to the round's instant."""
     memory = snapshot.memory
     elapsed_us = max(0, snapshot.at_us - memory.get("at_us", snapshot.at_us))
     bound = memory.get("bound", 0)
-    known = {(tenant, profile): told for tenant, profile, told in memory.get("rows", ())}
-    for row in rows:
-        told = known.get(row.key, {})
-        for kind, column in enumerate(row.columns):
-            before, rate = told.get(column.name, (0, 0))
-            row.deviation[kind] = deviation(before, rate * elapsed_us, 0, bound)
+    known = {(tenant, profile): of_type for tenant, profile, of_type in memory.get("rows", ())}
+    for job_type in job_types:
+        by_gpu_type = known.get(job_type.key, {})
+        for type_index, capacity in enumerate(job_type.types):
+            before, rate = by_gpu_type.get(capacity.name, (0, 0))
+            job_type.deviation[type_index] = deviation(before, rate * elapsed_us, 0, bound)
 
 
 def write_memory(
     snapshot: Snapshot,
-    shares: Shares,
-    rows: Sequence[Row],
+    shares: SolvedShares,
+    job_types: Sequence[JobType],
     rates: Sequence[Sequence[int]],
     extra: Iterable[int],
 ) -> dict[str, Any]:
     """Return the memory of the next round, without reservations."""
-    told = []
-    for row, of_row in zip(rows, rates, strict=True):
+    deviations = []
+    for job_type, rate_of in zip(job_types, rates, strict=True):
         parts = {
-            column.name: [row.deviation[kind], of_row[kind]]
-            for kind, column in enumerate(row.columns)
-            if row.deviation[kind] or of_row[kind]
+            capacity.name: [job_type.deviation[type_index], rate_of[type_index]]
+            for type_index, capacity in enumerate(job_type.types)
+            if job_type.deviation[type_index] or rate_of[type_index]
         }
         if parts:
-            told.append([row.tenant, row.profile, parts])
+            deviations.append([job_type.tenant, job_type.profile, parts])
     solve = shares.solve
     return {
         "at_us": snapshot.at_us,
-        "bound": bound_of(rows, snapshot.lease_us),
+        "bound": bound_of(job_types, snapshot.lease_us),
         "extra": sorted(extra),
         "key": shares.key,
-        "rows": told,
+        "rows": deviations,
         "shares": [[*key, list(micro)] for key, micro in shares.micro.items()],
         "solve": None
         if solve is None
@@ -81,6 +81,6 @@ def write_memory(
     }
 
 
-def bound_of(rows: Iterable[Row], lease_us: int) -> int:
-    """The largest gang of any row for one lease: who makes room for it is owed as much."""
-    return max((row.largest for row in rows), default=0) * GPU_MICRO * lease_us
+def bound_of(job_types: Iterable[JobType], lease_us: int) -> int:
+    """The largest gang of any job type for one lease: who makes room for it is owed as much."""
+    return max((job_type.largest for job_type in job_types), default=0) * GPU_MICRO * lease_us

@@ -6,13 +6,13 @@ from fractions to leases, in `evenshare_core.policies.sharing.base`.
 
 | paper | here | unit |
 |---|---|---|
-| l, virtual tenants | `sharing_rows.Row`: (tenant, profile) | |
-| j, GPU types, slowest first | `sharing_rows.Column` | |
+| l, virtual tenants | `sharing.job_types.JobType`: (tenant, profile) | |
+| j, GPU types, slowest first | `sharing.job_types.GpuTypeCapacity` | |
 | w_lj | `Profile.speedups` relative to the slowest type | ratio |
 | pi_l | quotas over all types, divided by priorities | GPUs |
-| x_lj, ideal_lj | `Row.ideal`, `Decision.ideals` | micro-GPUs, GPUs |
-| real_lj | `Row.real` | GPUs |
-| dev_lj | `Row.deviation` | micro-GPU-microseconds |
+| x_lj, ideal_lj | `JobType.ideal`, `Decision.ideals` | micro-GPUs, GPUs |
+| real_lj | `JobType.real` | GPUs |
+| dev_lj | `JobType.deviation` | micro-GPU-microseconds |
 
 Departures, each with its test:
 - Leases outlast rounds, so deviations go on with time, not with rounds
@@ -79,13 +79,13 @@ class Oef(SharingPolicy):
         That overstating does not pay is promised where every tenant has one job type and nobody
         has all that it can use; with several job types, or with caps, it is not true (4.2.4).
         """
-        found = super().promises(options, measured)
+        promised = super().promises(options, measured)
         if _environment(options) == ShareRule.COOPERATIVE.value:
-            return found | COOPERATIVE
-        found |= NONCOOPERATIVE
+            return promised | COOPERATIVE
+        promised |= NONCOOPERATIVE
         if measured is not None and _limits_truth(measured):
-            found -= {Property.OVERSTATING}
-        return found
+            promised -= {Property.OVERSTATING}
+        return promised
 
 
 def _environment(options: Options) -> str:

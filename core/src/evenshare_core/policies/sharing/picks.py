@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Grant, Key, Renew
@@ -14,17 +14,33 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, Reservations
-from evenshare_core.policies.sharing.rows import Candidate, Column, Row
+from evenshare_core.policies.sharing.job_types import GpuTypeCapacity, JobType, WaitingJob
 
 SHARE = "share"
 LEFTOVER = "leftover"
 
 
-class Picks:
+class Choice(NamedTuple):
+    """A job with the GPU type that its job type has GPUs of, by index."""
+
+    job_type: JobType
+    waiting: WaitingJob
+    type_index: int
+
+    @property
+    def size_order(self) -> tuple[int, int, int, int]:
+        """Larger gangs first, then who has starved longest."""
+        one = self.waiting
+        return (-one.job.gpus, one.since_us, one.submitted_us, one.id)
+
+
+class SharingPicks:
     """What the round has given so far."""
 
-    def __init__(self, snapshot: Snapshot, columns: Sequence[Column], *, spread: bool) -> None:
-        self.columns = columns
+    def __init__(
+        self, snapshot: Snapshot, types: Sequence[GpuTypeCapacity], *, spread: bool
+    ) -> None:
+        self.types = types
         self.free_by_type = free_capacity_by_type(
             snapshot.nodes, snapshot.leases, snapshot.at_us, spread=spread
         )
@@ -46,24 +62,26 @@ class Picks:
         if refusal is not None:
             self.refused[job_id] = refusal
 
-    def admits(self, job: Job, kind: int) -> bool:
+    def admits(self, job: Job, type_index: int) -> bool:
         """Whether no limit of its tenant or of the job keeps it from a type."""
-        return self.admission.check(job, self.columns[kind].name) is None
+        return self.admission.check(job, self.types[type_index].name) is None
 
-    def available(self, kind: int) -> int:
+    def available(self, type_index: int) -> int:
         """GPUs of a type that may still be given in this round."""
-        return self.free_by_type[self.columns[kind].name].available.total
+        return self.free_by_type[self.types[type_index].name].available.total
 
-    def choices(self, row: Row, one: Candidate) -> list[int]:
+    def choices(self, job_type: JobType, one: WaitingJob) -> list[int]:
         """Where a job may run: its present type first, then the fastest."""
         here = one.lease.gpu_type if one.lease is not None else None
-        return sorted(row.kinds(one.job), key=lambda kind: self.columns[kind].name != here)
+        return sorted(
+            job_type.usable_types(one.job), key=lambda index: self.types[index].name != here
+        )
 
-    def place(self, one: Candidate, kind: int, note: str = SHARE) -> bool:
+    def place(self, one: WaitingJob, type_index: int, note: str = SHARE) -> bool:
         """Give a job its gang on a type, if it may have it and it fits."""
-        if not self.admits(one.job, kind):
+        if not self.admits(one.job, type_index):
             return False
-        gpu_type, lease = self.columns[kind].name, one.lease
+        gpu_type, lease = self.types[type_index].name, one.lease
         free_capacity = self.free_by_type[gpu_type]
         renewed = lease is not None and lease.gpu_type == gpu_type and self._renew(lease)
         placement = None if renewed else free_capacity.place(one.job.gpus)
@@ -87,7 +105,7 @@ class Picks:
         if lease.gpu_type in self.free_by_type:
             self.free_by_type[lease.gpu_type].drop(lease.placement)
 
-    def _give(self, one: Candidate, gpu_type: str, placement: Placement | None, note: str) -> None:
+    def _give(self, one: WaitingJob, gpu_type: str, placement: Placement | None, note: str) -> None:
         job, lease, order = one.job, one.lease, len(self.picked) + 1
         key = Key(None, None, note)
         if placement is not None:
@@ -101,122 +119,136 @@ class Picks:
         self.admission.take(job.tenant, gpu_type, job.gpus)
 
 
-def pick_all(rows: Sequence[Row], picks: Picks, reservations: Reservations, lease_us: int) -> None:
-    """Serve gangs that waited too long, then rows up to their whole GPUs, then what is left."""
-    _serve_reserved(rows, picks, reservations)
-    chosen = _choose(rows, picks, lease_us)
-    for row, one, kind in sorted(chosen, key=_larger_first):
-        if not picks.place(one, kind):
-            row.held[kind] -= one.job.gpus
-    _offer_rest(rows, picks)
-    for row in rows:
-        head = next((one for one in row.queue if row.kinds(one.job)), None)
-        if head is not None and picks.waits(head.id) and _is_covered(row, head):
+def pick_all(
+    job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations, lease_us: int
+) -> None:
+    """Serve gangs that waited too long, job types up to their whole GPUs, then what is left."""
+    _serve_reserved(job_types, picks, reservations)
+    chosen = _choose(job_types, picks, lease_us)
+    for job_type, waiting, type_index in sorted(chosen, key=lambda choice: choice.size_order):
+        if not picks.place(waiting, type_index):
+            job_type.held[type_index] -= waiting.job.gpus
+    _offer_rest(job_types, picks)
+    for job_type in job_types:
+        head = next((one for one in job_type.queue if job_type.usable_types(one.job)), None)
+        if head is not None and picks.waits(head.id) and _is_covered(job_type, head):
             reservations.passed_over(head.id)
 
 
-def _larger_first(chosen: tuple[Row, Candidate, int]) -> tuple[int, ...]:
-    _, one, _ = chosen
-    return (-one.job.gpus, *one[:3])
+def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
+    """Whether the job type's whole GPUs of some type have room for the gang."""
+    return any(
+        job_type.real[type_index] >= one.job.gpus for type_index in job_type.usable_types(one.job)
+    )
 
 
-def _is_covered(row: Row, one: Candidate) -> bool:
-    """Whether the row's whole GPUs of some type have room for the gang."""
-    return any(row.real[kind] >= one.job.gpus for kind in row.kinds(one.job))
-
-
-def _serve_reserved(rows: Sequence[Row], picks: Picks, reservations: Reservations) -> None:
+def _serve_reserved(
+    job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations
+) -> None:
     """A gang that waited too long goes first; where it does not fit, nodes are held back."""
     if not reservations:
         return
     held = {job_id: gpu_type for gpu_type, job_id in reservations.due()}
-    kinds = {column.name: kind for kind, column in enumerate(picks.columns)}
-    pending: dict[int, tuple[Row, Candidate, int]] = {}
-    for row in rows:
-        for one in row.queue:
-            choices = row.kinds(one.job)
+    type_indexes = {capacity.name: type_index for type_index, capacity in enumerate(picks.types)}
+    pending: dict[int, Choice] = {}
+    for job_type in job_types:
+        for one in job_type.queue:
+            choices = job_type.usable_types(one.job)
             if one.lease is not None or not choices:
                 continue
-            covered = [kind for kind in choices if row.real[kind] >= one.job.gpus]
-            kind = kinds.get(held.get(one.id, ""), -1)
-            pending[one.id] = (row, one, kind if kind in choices else (covered or choices)[0])
-    reservations.keep({job: picks.columns[kind].name for job, (_, _, kind) in pending.items()})
+            covered = [
+                type_index for type_index in choices if job_type.real[type_index] >= one.job.gpus
+            ]
+            reserved = type_indexes.get(held.get(one.id, ""), -1)
+            type_index = reserved if reserved in choices else (covered or choices)[0]
+            pending[one.id] = Choice(job_type, one, type_index)
+    reservations.keep({job: picks.types[choice.type_index].name for job, choice in pending.items()})
     for gpu_type, job_id in reservations.due():
-        row, one, kind = pending[job_id]
-        if picks.columns[kind].name != gpu_type:
+        job_type, one, type_index = pending[job_id]
+        if picks.types[type_index].name != gpu_type:
             reservations.served(gpu_type, job_id)  # it can no longer run there
             continue
-        if picks.place(one, kind, RESERVED):
-            row.held[kind] += one.job.gpus
+        if picks.place(one, type_index, RESERVED):
+            job_type.held[type_index] += one.job.gpus
             reservations.served(gpu_type, job_id)
-        elif picks.admits(one.job, kind):
+        elif picks.admits(one.job, type_index):
             reservations.hold(gpu_type, one.job.gpus, picks.free_by_type[gpu_type])
 
 
-def _choose(rows: Sequence[Row], picks: Picks, lease_us: int) -> list[tuple[Row, Candidate, int]]:
-    """Step 3: jobs and types up to each row's whole GPUs; the row that is behind most first."""
+def _choose(job_types: Sequence[JobType], picks: SharingPicks, lease_us: int) -> list[Choice]:
+    """Step 3: jobs up to each job type's whole GPUs; who is behind most chooses first."""
     chosen = []
-    free = [picks.available(kind) for kind in range(len(picks.columns))]
-    places = [0] * len(rows)
+    free = [picks.available(type_index) for type_index in range(len(picks.types))]
+    places = [0] * len(job_types)
     heap = [
-        (-row.deficit(lease_us), index)
-        for index, row in enumerate(rows)
-        if row.queue and any(row.real)
+        (-job_type.deficit(lease_us), index)
+        for index, job_type in enumerate(job_types)
+        if job_type.queue and any(job_type.real)
     ]
     heapify(heap)
     while heap:
         _, index = heappop(heap)
-        row = rows[index]
-        one = row.queue[places[index]]
+        job_type = job_types[index]
+        one = job_type.queue[places[index]]
         places[index] += 1
-        kind = None if one.id in picks.picked else _choice(row, one, picks, free)
-        if kind is not None:
-            chosen.append((row, one, kind))
-            row.held[kind] += one.job.gpus
-            free[kind] -= one.job.gpus
-        if places[index] < len(row.queue):
-            heappush(heap, (-row.deficit(lease_us), index))
+        type_index = None if one.id in picks.picked else _choice(job_type, one, picks, free)
+        if type_index is not None:
+            chosen.append(Choice(job_type, one, type_index))
+            job_type.held[type_index] += one.job.gpus
+            free[type_index] -= one.job.gpus
+        if places[index] < len(job_type.queue):
+            heappush(heap, (-job_type.deficit(lease_us), index))
     return chosen
 
 
-def _choice(row: Row, one: Candidate, picks: Picks, free: Sequence[int]) -> int | None:
+def _choice(
+    job_type: JobType, one: WaitingJob, picks: SharingPicks, free: Sequence[int]
+) -> int | None:
     gpus = one.job.gpus
-    for kind in picks.choices(row, one):
-        room = min(free[kind], row.real[kind] - row.held[kind])
-        if gpus <= room and picks.admits(one.job, kind):
-            return kind
+    for type_index in picks.choices(job_type, one):
+        available = min(free[type_index], job_type.real[type_index] - job_type.held[type_index])
+        if gpus <= available and picks.admits(one.job, type_index):
+            return type_index
     return None
 
 
-def _offer_rest(rows: Sequence[Row], picks: Picks) -> None:
-    """Step 5: a job of each row in turn while anything fits: a round never frees any."""
-    order = sorted(rows, key=lambda row: (not row.weight, -sum(row.deviation), *row.key))
-    turns = [(row, iter([one for one in row.queue if one.id not in picks.picked])) for row in order]
+def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
+    """Step 5: a job of each job type in turn while anything fits: a round never frees any."""
+    order = sorted(
+        job_types,
+        key=lambda job_type: (not job_type.weight, -sum(job_type.deviation), *job_type.key),
+    )
+    turns = [
+        (job_type, iter([one for one in job_type.queue if one.id not in picks.picked]))
+        for job_type in order
+    ]
     while turns:
         turns = [turn for turn in turns if _offer_one(*turn, picks)]
 
 
-def _offer_one(row: Row, queue: Iterator[Candidate], picks: Picks) -> bool:
-    """Place the next job of a row that fits anywhere; False when it has none."""
-    return any(_offer(row, one, picks) for one in queue)
+def _offer_one(job_type: JobType, queue: Iterator[WaitingJob], picks: SharingPicks) -> bool:
+    """Place the next job of a job type that fits anywhere; False when it has none."""
+    return any(_offer(job_type, one, picks) for one in queue)
 
 
-def _offer(row: Row, one: Candidate, picks: Picks) -> bool:
-    kind_of_job = (row.key, one.job.gpus, one.job.gpu_types, one.job.max_price_micro)
-    if one.lease is None and kind_of_job in picks.hopeless:
-        picks.refuse(one.id, picks.hopeless[kind_of_job])
+def _offer(job_type: JobType, one: WaitingJob, picks: SharingPicks) -> bool:
+    alike = (job_type.key, one.job.gpus, one.job.gpu_types, one.job.max_price_micro)
+    if one.lease is None and alike in picks.hopeless:
+        picks.refuse(one.id, picks.hopeless[alike])
         return False
-    choices = picks.choices(row, one)
-    for kind in choices:
-        own = row.real[kind] - row.held[kind] >= one.job.gpus
-        if picks.place(one, kind, SHARE if own else LEFTOVER):
+    choices = picks.choices(job_type, one)
+    for type_index in choices:
+        own = job_type.real[type_index] - job_type.held[type_index] >= one.job.gpus
+        if picks.place(one, type_index, SHARE if own else LEFTOVER):
             if own:
-                row.held[kind] += one.job.gpus
+                job_type.held[type_index] += one.job.gpus
             else:
                 picks.extra.add(one.id)
             return True
     picks.drop(one.lease)
-    refusals = [picks.admission.check(one.job, picks.columns[kind].name) for kind in choices]
-    picks.hopeless[kind_of_job] = refusals[0] if refusals and all(refusals) else None
-    picks.refuse(one.id, picks.hopeless[kind_of_job])
+    refusals = [
+        picks.admission.check(one.job, picks.types[type_index].name) for type_index in choices
+    ]
+    picks.hopeless[alike] = refusals[0] if refusals and all(refusals) else None
+    picks.refuse(one.id, picks.hopeless[alike])
     return False

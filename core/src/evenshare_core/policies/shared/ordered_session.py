@@ -14,8 +14,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.baselines.ordered import Candidate, Picks, Rule
-from evenshare_core.policies.shared.session import Answer, KeptRound, uncontested
+from evenshare_core.policies.shared.ordered import OrderedPicks, QueuedJob, QueueRule
+from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
 Kind = tuple[int, str, int, int | None]
@@ -25,14 +25,14 @@ Entry = tuple[tuple[Any, ...], int]  # order, job
 class OrderedSession:
     """Rounds of the policy that `rule` makes of what tenants hold."""
 
-    def __init__(self, rule: Callable[[KeptRound], Rule], *, borrows: bool = True) -> None:
+    def __init__(self, rule: Callable[[KeptRound], QueueRule], *, borrows: bool = True) -> None:
         """`borrows`: a job that fits starts, whatever its tenant holds."""
         self._rule, self._borrows = rule, borrows
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
         self._given: list[int] = []
 
-    def decide(self, view: KeptRound) -> Answer:
+    def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `decide_in_order` answers its snapshot."""
         rule = self._rule(view)
         if self._borrows or not view.waiting:
@@ -42,13 +42,13 @@ class OrderedSession:
         self._listen(view, rule)
         free_by_type = view.free_capacity()
         ended = [
-            Candidate(view.jobs[lease.job], view.sums.jobs[lease.job], lease) for lease in view.due
+            QueuedJob(view.jobs[lease.job], view.sums.jobs[lease.job], lease) for lease in view.due
         ]
         for gpu_type in {one.gpu_type for one in ended} | {kind[1] for kind in self._waiting}:
             free_by_type.setdefault(
                 gpu_type, FreeCapacity({}, {}, {})
             )  # a type whose nodes are all gone
-        picks = Picks(rule, free_by_type, view.admission())
+        picks = OrderedPicks(rule, free_by_type, view.admission())
         if not rule.preempts:
             picks.renew_all(ended)
             ended = []
@@ -56,13 +56,13 @@ class OrderedSession:
         self._given = [grant.job for grant in picks.grants]
         renewed = {row.lease for row in picks.renewals}
         ends = ends_of(view.due, view.gpus, renewed, picks.refused)
-        return Answer(picks.grants, picks.renewals, ends, view.memory)
+        return SessionDecision(picks.grants, picks.renewals, ends, view.memory)
 
     def quiet_until(self, at_us: int) -> int | None:  # noqa: ARG002 - the protocol's
         """Time alone changes nothing: neither order nor free GPUs."""
         return None
 
-    def _listen(self, view: KeptRound, rule: Rule) -> None:
+    def _listen(self, view: KeptRound, rule: QueueRule) -> None:
         """Put jobs that began to wait into their list, and take out those that were given GPUs."""
         for job_id in (*self._given, *view.joined):
             if job_id in self._entries:
@@ -71,7 +71,7 @@ class OrderedSession:
                 del entries[bisect_left(entries, entry)]
             if job_id not in view.waiting:
                 continue
-            one = Candidate(view.jobs[job_id], view.sums.jobs[job_id], None)
+            one = QueuedJob(view.jobs[job_id], view.sums.jobs[job_id], None)
             kind = (one.job.tenant, one.gpu_type, one.job.gpus, one.job.max_price_micro)
             entry = (rule.order(one), job_id)
             insort(self._waiting.setdefault(kind, []), entry)
@@ -79,7 +79,9 @@ class OrderedSession:
         view.joined.clear()
         self._given = []
 
-    def _take(self, view: KeptRound, rule: Rule, picks: Picks, ended: list[Candidate]) -> None:
+    def _take(
+        self, view: KeptRound, rule: QueueRule, picks: OrderedPicks, ended: list[QueuedJob]
+    ) -> None:
         """Try the first of all kinds, and of `ended` leases, until nothing is left to try."""
         jobs, sums = view.jobs, view.sums.jobs
         heap: list[tuple[tuple[Any, ...], int, list[Entry], int]] = []
@@ -90,7 +92,7 @@ class OrderedSession:
         heapify(heap)
         while heap:
             _, job_id, entries, index = heappop(heap)
-            one = by_job.get(job_id) or Candidate(jobs[job_id], sums[job_id], None)
+            one = by_job.get(job_id) or QueuedJob(jobs[job_id], sums[job_id], None)
             queue = rule.queue(one)
             if queue in picks.blocked:
                 continue

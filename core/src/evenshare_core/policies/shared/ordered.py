@@ -24,10 +24,10 @@ from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.placement.consolidated import FreeCapacity, find_place, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
-from evenshare_core.policies.shared.terms import lapsed
+from evenshare_core.policies.shared.terms import expired_ends
 
 
-class Candidate(NamedTuple):
+class QueuedJob(NamedTuple):
     """A job that waits or whose lease ended, with its GPU-time sums."""
 
     job: Job
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
         return self.sums.gpu_type
 
 
-class Rule(NamedTuple):
+class QueueRule(NamedTuple):
     """What a baseline is: an order, and how strictly it is kept.
 
     `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
@@ -48,22 +48,22 @@ class Rule(NamedTuple):
     not fit. `given` is told of every new lease.
     """
 
-    order: Callable[[Candidate], tuple[Any, ...]]
-    queue: Callable[[Candidate], tuple[int, str]]
+    order: Callable[[QueuedJob], tuple[Any, ...]]
+    queue: Callable[[QueuedJob], tuple[int, str]]
     strict: bool = True
     preempts: bool = False
     whole_nodes: bool = False
-    limit: Callable[[Candidate], Refusal | None] = lambda _: None
-    admits: Callable[[Candidate], bool] = lambda _: True
-    given: Callable[[Candidate], None] = lambda _: None
+    limit: Callable[[QueuedJob], Refusal | None] = lambda _: None
+    admits: Callable[[QueuedJob], bool] = lambda _: True
+    given: Callable[[QueuedJob], None] = lambda _: None
 
 
-def by_arrival(candidate: Candidate) -> tuple[int, int]:
+def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
     """Whoever was submitted first: what every order ends in."""
     return (candidate.job.submitted_us, candidate.job.id)
 
 
-def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
+def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
     """Answer one round by the rule; `memory` goes on as it is.
 
     Raises:
@@ -72,7 +72,7 @@ def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
     free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
     for row in snapshot.service.claims:  # a type whose nodes are all gone
         free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-    picks = Picks(rule, free_by_type, Admission.of(snapshot))
+    picks = OrderedPicks(rule, free_by_type, Admission.of(snapshot))
     candidates = _candidates(snapshot)
     if not rule.preempts:
         picks.renew_all([one for one in candidates if one.lease is not None])
@@ -83,18 +83,18 @@ def decide_in_order(snapshot: Snapshot, rule: Rule) -> Decision:
         at_us=snapshot.at_us,
         grants=tuple(picks.grants),
         renewals=tuple(picks.renewals),
-        ends=lapsed(snapshot, {row.lease for row in picks.renewals}, picks.refused),
+        ends=expired_ends(snapshot, {row.lease for row in picks.renewals}, picks.refused),
         skips=tuple(explain.skips(picks.queues(), picks.free_by_type, picks.admission)),
         memory=snapshot.memory,
     )
 
 
-def _since(candidate: Candidate) -> tuple[int, int]:
+def _since(candidate: QueuedJob) -> tuple[int, int]:
     lease = candidate.lease
     return (0, 0) if lease is None else (lease.started_us, lease.id)
 
 
-def _candidates(snapshot: Snapshot) -> list[Candidate]:
+def _candidates(snapshot: Snapshot) -> list[QueuedJob]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     sums = {row.job: row for row in snapshot.service.jobs}
@@ -104,31 +104,31 @@ def _candidates(snapshot: Snapshot) -> list[Candidate]:
             continue
         if job.id not in sums:
             raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
-        rows.append(Candidate(job, sums[job.id], ended.get(job.id)))
+        rows.append(QueuedJob(job, sums[job.id], ended.get(job.id)))
     return rows
 
 
-class Picks:
+class OrderedPicks:
     """What the round has given so far. `refused`: jobs that a limit keeps out, `blocked`: queues
     by the job that blocks them."""
 
     def __init__(
-        self, rule: Rule, free_by_type: dict[str, FreeCapacity], admission: Admission
+        self, rule: QueueRule, free_by_type: dict[str, FreeCapacity], admission: Admission
     ) -> None:
         self._rule = rule
         self.free_by_type, self.admission = free_by_type, admission
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.refused: dict[int, Refusal] = {}
-        self._waits: dict[tuple[int, str], list[Candidate]] = {}
+        self._waits: dict[tuple[int, str], list[QueuedJob]] = {}
         self.blocked: dict[tuple[int, str], int] = {}
 
-    def renew_all(self, ended: Iterable[Candidate]) -> None:
+    def renew_all(self, ended: Iterable[QueuedJob]) -> None:
         """Renew leases that ended, in the order of their starts, before anything is placed."""
         for candidate in sorted(ended, key=_since):
             self.try_job(candidate)
 
-    def consider(self, candidate: Candidate) -> None:
+    def consider(self, candidate: QueuedJob) -> None:
         """Place a candidate, unless its queue is blocked."""
         queue = self._rule.queue(candidate)
         blocked = queue in self.blocked
@@ -139,7 +139,7 @@ class Picks:
         elif self._rule.strict and candidate.job.id not in self.refused:
             self.blocked[queue] = candidate.job.id
 
-    def try_job(self, candidate: Candidate) -> bool:
+    def try_job(self, candidate: QueuedJob) -> bool:
         """Give a candidate its gang, if it may have it and it fits; else let it wait."""
         job, sums, lease = candidate
         free_capacity = self.free_by_type[sums.gpu_type]
@@ -184,7 +184,7 @@ class Picks:
         )
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
-    def _wait(self, candidate: Candidate, *, dropped: bool = False) -> None:
+    def _wait(self, candidate: QueuedJob, *, dropped: bool = False) -> None:
         key = (candidate.job.tenant, candidate.gpu_type)
         self._waits.setdefault(key, []).append(candidate)
         if candidate.lease is not None and not dropped:
