@@ -19,6 +19,8 @@ test-fast: dev
 lint: dev
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@.venv/bin/djangofmt --quiet --check templates
+	@.venv/bin/djangofmt --quiet check templates
 	@$(RUN) -m mypy
 	@$(RUN) -m pytest -q tests/architecture
 

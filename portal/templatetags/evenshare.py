@@ -7,7 +7,7 @@ builders of portal.charts, which escape every text they are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2s
@@ -98,6 +98,12 @@ def plural(count: int, words: str) -> str:
     """`{{ 12|plural:"job" }}` 12 jobs; an irregular plural after a comma: "entry,entries"."""
     one, _, many = words.partition(",")
     return figures.plural(count, one, many or None)
+
+
+@register.filter
+def at(values: Sequence[Any], place: int) -> Any:
+    """`{{ names|at:forloop.counter0 }}`: what stands at a place of a list."""
+    return values[place]
 
 
 @register.filter
@@ -278,12 +284,6 @@ def command(words: str) -> dict[str, Any]:
     """`{% command "evenshare round verify 4211" %}`: to copy, with a button."""
     digest = blake2s(words.encode(), digest_size=5).hexdigest()
     return {"words": words, "id": f"c-{digest}"}
-
-
-@register.inclusion_tag("components/empty.html")
-def empty(sentence: str, command: str = "", more: str = "") -> dict[str, Any]:
-    """`{% empty "No job waits." command="evenshare job submit job.yaml" %}`."""
-    return {"sentence": sentence, "command": command, "more": more}
 
 
 @register.simple_block_tag

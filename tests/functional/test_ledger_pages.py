@@ -81,7 +81,7 @@ class TestTheLedger:
 
     def test_hours_say_both_clocks(self, there: Stage) -> None:
         page = there.page("owner", "/t/alpha/ledger/")
-        hours = re.findall(r"<th scope=\"row\">.*?</th>", page)
+        hours = re.findall(r"<th scope=\"row\">.*?</th>", page, re.DOTALL)
         assert hours
         assert all(hour.count("wall time") == 2 for hour in hours)
 
@@ -123,7 +123,7 @@ class TestATransfer:
         row = ledger_row(transfer.pk, tenant_id=there.tenant("alpha").pk)
         assert row is not None
         assert "What was borrowed" in page
-        charged = re.search(r"Charged</th>.*?credits\">([\d.]+)<", page)
+        charged = re.search(r"Charged</th>.*?credits\">([\d.]+)<", page, re.DOTALL)
         assert charged is not None
         assert Decimal(charged[1]) == row.paid
         assert "alpha-" in page

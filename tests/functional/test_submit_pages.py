@@ -234,7 +234,7 @@ class TestASubmission:
         answer = place.owner.post(NEW, sent)
         page = answer.content.decode()
         assert answer.status_code == 422
-        wrong = set(re.findall(r'id="err-(\w+)"[^>]*><p', page))
+        wrong = set(re.findall(r'id="err-(\w+)"[^>]*>\s*<p', page))
         assert wrong == {"gpus", "name", "max_price", "environment", "command", "duration_s"}
         assert "LD_PRELOAD may not be set by a job." in page
         for name in ("gpus", "name", "max_price", "environment", "command", "duration_s"):
@@ -281,7 +281,7 @@ class TestTheAnswer:
     def test_follows_the_form_with_the_yaml(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="3", changed="gpus")).content.decode()
         assert "gpus: 3\n" in field(page, "yaml")
-        assert re.search(r'<span class="hot">3</span>', page)
+        assert re.search(r'<span\s+class="hot"\s*>3</span>', page)
         assert "Line 3 follows" in page
         assert 'id="form-side"' not in page  # nobody's typing is replaced
         assert "It fits now, on 3 own GPUs." in says(page)

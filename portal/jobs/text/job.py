@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from billing.selectors.prices import PostedPricePoint
 from billing.selectors.usage import TermCharge
@@ -55,7 +55,7 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint])
     said = headline(story, held, spent, now)
     return {
         "headline": said,
-        "until": clocks.instant(held.lease.expires_at) if held and said[2] == " until" else None,
+        "until": clocks.instant(held.lease.expires_at) if held and said.end == " until" else None,
         "nodes_note": nodes_note(held) if held else None,
         "state_mark": STATE_MARKS[story.job.state],
         "spent": spent,
@@ -109,22 +109,32 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
     return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves))
 
 
-Headline = tuple[str, str, str]
+class Headline(NamedTuple):
+    """The sentence in three parts; `place` opens to where the job is."""
+
+    start: str
+    place: str = ""
+    end: str = ""
+
+    @property
+    def rest(self) -> str:
+        """The end without its first character, which stays beside the place."""
+        return self.end[1:]
 
 
 def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetime) -> Headline:
-    """The sentence in three parts; the middle one opens to where the job is."""
+    """What the job does now, and since or until when."""
     job = story.job
     if job.ended_at is not None:
-        return (_ended_words(job) + f" after {duration(spent.ran_s)} of running.", "", "")
+        return Headline(_ended_words(job) + f" after {duration(spent.ran_s)} of running.")
     if job.state == State.STOPPING:
-        return ("Giving its GPUs back, then waiting for its next turn.", "", "")
+        return Headline("Giving its GPUs back, then waiting for its next turn.")
     if held is not None:
         return _held_words(held, now)
     last = story.holds[-1].lease.ended_at if story.holds else None
     waited = duration((now - (last or job.submitted_at)).total_seconds())
     words = f": {story.waits_for[1].words}" if story.waits_for else ""
-    return (f"{'Waiting again' if last else 'Waiting'} for {waited}{words}.", "", "")
+    return Headline(f"{'Waiting again' if last else 'Waiting'} for {waited}{words}.")
 
 
 def _ended_words(job: Job) -> str:
@@ -135,11 +145,11 @@ def _ended_words(job: Job) -> str:
 
 def _held_words(held: LeaseView, now: datetime) -> Headline:
     if held.lease.state == Lease.State.WAITING:
-        return ("Granted ", where(held), ", and waiting until they are released.")
+        return Headline("Granted ", where(held), ", and waiting until they are released.")
     until = held.lease.expires_at
     if until <= now:
-        return ("Running on ", where(held), ", its lease up for renewal.")
-    return ("Running on ", where(held), " until")  # the page goes on with the instant
+        return Headline("Running on ", where(held), ", its lease up for renewal.")
+    return Headline("Running on ", where(held), " until")  # the page goes on with the instant
 
 
 def where(hold: LeaseView) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
+from django.urls import reverse
 
 from portal.charts.figures import thousands
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
@@ -182,12 +184,15 @@ def output_context(job: Job, lease: int | None) -> dict[str, Any]:
     if not writes_output(job):
         return {}
     output = output_tail(job, lease)
+    digest, state = output_digest(job, output), state_digest(job)
+    asked = {"lease": lease} if lease and lease == output.lease else {}
+    query = urlencode({**asked, "seen": digest, "state": state})
     return {
         "output": output,
-        "lease_asked": lease if lease == output.lease else None,
+        "follow_url": f"{reverse('job-log', args=[job.uid])}?{query}",
         "reported": reported(job),
         "kept_mb": kept_bytes() // 2**20,
-        "digest": output_digest(job, output),
-        "state_digest": state_digest(job),
+        "digest": digest,
+        "state_digest": state,
         "poll_s": 1 if job.pool.on_demand else 2,
     }

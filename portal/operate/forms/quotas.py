@@ -23,6 +23,14 @@ MODES = (
 )
 COLUMNS = 4
 NAMES = ("gpus", "mode", "borrow", "lend", "until")
+LABELS = {
+    "gpus": "GPUs",
+    "mode": "Mode",
+    "borrow": "Borrow limit",
+    "lend": "Lend limit",
+    "until": "End of the period",
+}
+BLANKS = {"borrow": "no limit", "lend": "all", "until": "open"}
 # What the service calls them, where that differs.
 INPUTS = {"borrow_limit": "borrow", "lend_limit": "lend"}
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
@@ -40,12 +48,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One field of a drafted row: what is typed, what it was, what is wrong."""
+    """One field of a drafted row: what is typed, what it was, what is wrong.
+
+    `label` is for who hears the page; `blank` is what an empty field says.
+    """
 
     name: str
     value: str
     was: str
     error: str = ""
+    label: str = ""
+    blank: str = ""
+    numeric: bool = True
 
     @property
     def changed(self) -> bool:
@@ -212,6 +226,9 @@ def _row(
             text(posted, input_id(key, name)) if input_id(key, name) in posted else was[name],
             was[name],
             errors.get(input_id(key, name), ""),
+            label=f"{LABELS[name]} of {mark.name}",
+            blank=BLANKS.get(name, ""),
+            numeric=name != "until",
         )
         for name in NAMES
     }

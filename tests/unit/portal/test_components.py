@@ -67,7 +67,6 @@ class TestTags:
             "{% tenant mark %}",
             "{% tenant mark href=h %}",
             "{% command h %}",
-            "{% empty h command=h more=h %}",
             "{% section h sub=h href=h link=h id=h live_url=h %}x{% endsection %}",
             "{% banner 'warn' h href=h %}{{ h }}{% endbanner %}",
             "{% live h h %}{{ h }}{% endlive %}",

@@ -1,0 +1,37 @@
+"""How templates are read: laid out for people, without layout for pages."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.utils.html import strip_tags
+
+from portal.charts.notes import Note
+
+from .test_components import shown
+
+
+class TestAPage:
+    def test_carries_no_indentation(self) -> None:
+        html = render_to_string("errors/404.html", {})
+        assert "    " not in html
+        assert html.startswith("<!DOCTYPE html>")
+
+    def test_keeps_words_apart(self) -> None:
+        source = (settings.BASE_DIR / "templates" / "errors" / "404.html").read_text(
+            encoding="utf-8"
+        )
+        assert "\n    " in source  # laid out
+        words = strip_tags(render_to_string("errors/404.html", {})).split()
+        assert "nothing" in words
+
+
+class TestAComponentInASentence:
+    def test_ends_where_it_ends(self) -> None:
+        html = shown("{% note '61' about %}.", about=Note("Use"))
+        assert html.endswith(">.")
+
+    def test_leaves_the_text_of_a_job_as_it_is(self) -> None:
+        text = "  a\n\n    b\n"
+        html = render_to_string("jobs/_job_spec.html", {"spec_yaml": text})
+        assert text in html
