@@ -55,7 +55,6 @@ NOT_YET = {
     "desk": ("portal/",),
     "found": ("portal/", "core/", "scheduling/api/", "scheduling/services/"),
     "hole": ("portal/",),
-    "lapsed": ("core/",),
     "sheet": ("portal/",),
     "told": ("portal/", "core/", "scheduling/api/", "scheduling/services/"),
     "worth": ("portal/",),

@@ -90,7 +90,7 @@ class _Use:
 
 
 def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
-    held = _Held(use, oversized=options.oversized)
+    held = _TenantGpus(use, oversized=options.oversized)
     return QueueRule(
         order=by_arrival,
         queue=lambda one: (one.job.tenant, one.gpu_type),
@@ -101,7 +101,7 @@ def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
     )
 
 
-class _Held:
+class _TenantGpus:
     """GPUs per tenant and type: what it holds in this round, and its quota."""
 
     def __init__(self, use: Use, *, oversized: bool) -> None:

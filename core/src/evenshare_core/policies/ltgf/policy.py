@@ -171,12 +171,12 @@ def _serve_reserved(
         and candidate.job.gpus <= pick.free_by_type[claim.gpu_type].capacity
     }
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
-    for gpu_type, job_id in reservations.due():
+    for gpu_type, job_id in reservations.gangs():
         claim, candidate = pending[job_id]
         if pick.try_job(claim, candidate, note=RESERVED):
             reservations.served(gpu_type, job_id)
         elif job_id not in pick.refused:
-            reservations.hold(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
+            reservations.hold_back(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
 
 
 class LtgfPicks:

@@ -79,7 +79,7 @@ class Reservations:
             if since_us < late_us:
                 self._reserved.setdefault(pending[job], (job, ()))
 
-    def due(self) -> list[tuple[str, int]]:
+    def gangs(self) -> list[tuple[str, int]]:
         """(GPU type, job) of every reservation, by type."""
         return [(gpu_type, row[0]) for gpu_type, row in sorted(self._reserved.items())]
 
@@ -88,7 +88,7 @@ class Reservations:
         self._reserved.pop(gpu_type, None)
         self._passed.pop(job, None)
 
-    def hold(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
+    def hold_back(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
         """Keep the nodes of the reservation from everyone; choose them anew if they are gone."""
         job, holds = self._reserved[gpu_type]
         installed = {node.id: node.gpus for node in self._snapshot.nodes}

@@ -148,7 +148,7 @@ def _serve_reserved(
     """A gang that waited too long goes first; where it does not fit, nodes are held back."""
     if not reservations:
         return
-    held = {job_id: gpu_type for gpu_type, job_id in reservations.due()}
+    held = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
     type_indexes = {capacity.name: type_index for type_index, capacity in enumerate(picks.types)}
     pending: dict[int, Choice] = {}
     for job_type in job_types:
@@ -163,7 +163,7 @@ def _serve_reserved(
             type_index = reserved if reserved in choices else (covered or choices)[0]
             pending[one.id] = Choice(job_type, one, type_index)
     reservations.keep({job: picks.types[choice.type_index].name for job, choice in pending.items()})
-    for gpu_type, job_id in reservations.due():
+    for gpu_type, job_id in reservations.gangs():
         job_type, one, type_index = pending[job_id]
         if picks.types[type_index].name != gpu_type:
             reservations.served(gpu_type, job_id)  # it can no longer run there
@@ -172,7 +172,7 @@ def _serve_reserved(
             job_type.held[type_index] += one.job.gpus
             reservations.served(gpu_type, job_id)
         elif picks.admits(one.job, type_index):
-            reservations.hold(gpu_type, one.job.gpus, picks.free_by_type[gpu_type])
+            reservations.hold_back(gpu_type, one.job.gpus, picks.free_by_type[gpu_type])
 
 
 def _choose(job_types: Sequence[JobType], picks: SharingPicks, lease_us: int) -> list[Choice]:
