@@ -1,1 +1,1 @@
-"""What the papers compare with, as policies that an operator may choose; one file each."""
+"""What the papers compare with, as policies that an operator may choose in one order each."""
