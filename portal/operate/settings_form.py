@@ -9,31 +9,23 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from portal.site.forms import Field, text, whole
 from scheduling.models import Pool
-from scheduling.services.pools import LENGTHS
+from scheduling.requests.pools import LENGTHS, PoolChangeRequest
+from tenants.input.requests import request_fields
 
 OPTION = "option-"
-LABELS = {
-    "round_s": ("Round every", "s of the wall", "How often a decision is made."),
-    "lease_s": ("Lease length", "s of the pool", "New terms; those that run keep theirs."),
-    "grace_s": ("Grace", "s of the pool", "For a checkpoint, before a process is killed."),
-    "outage_grace_s": (
-        "Outage grace",
-        "s of the pool",
-        "How long jobs run on past their lease while no round is decided.",
-    ),
-}
 
 
 def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, str]) -> list[Field]:
     """Lengths and visibility."""
+    asked = {name: field.input for name, field in request_fields(PoolChangeRequest).items()}
     fields = [
         Field(
             name,
-            LABELS[name][0],
+            asked[name].label,
             posted.get(name, str(getattr(pool, name))),
             "number",
-            f"{LABELS[name][2]} {least:,} to {most:,}.",
-            LABELS[name][1],
+            f"{asked[name].hint} {least:,} to {most:,}.",
+            asked[name].unit,
             errors.get(name, ""),
         )
         for name, (least, most) in LENGTHS.items()
@@ -42,10 +34,10 @@ def setting_fields(pool: Pool, posted: Mapping[str, str], errors: Mapping[str, s
     fields.append(
         Field(
             "visibility",
-            "Tenants see of others",
+            asked["visibility"].label,
             posted.get("visibility", pool.visibility),
             "select",
-            "In rounds and on the node map.",
+            asked["visibility"].hint,
             error=errors.get("visibility", ""),
             choices=choices,
         )

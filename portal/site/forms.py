@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from typing import TypeVar
+
+from django.http import QueryDict
+
+from tenants.input.requests import Request, RequestField, Shape, read_request, request_fields
 
 MOST_DIGITS = 18
+R = TypeVar("R", bound=Request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +80,60 @@ def day_text(at: datetime) -> str:
 def text(posted: Mapping[str, str], name: str) -> str:
     """What was typed into a field, trimmed."""
     return str(posted.get(name, "")).strip()
+
+
+def typed_request(request: type[R], posted: QueryDict, **more: object) -> R:
+    """Return the request that a form says; `more` are fields that it does not ask for.
+
+    Raises:
+        InvalidInputError: with all errors, by the request's fields.
+    """
+    return read_request(request, {**typed_fields(request, posted), **more})
+
+
+def typed_fields(request: type[Request], posted: QueryDict) -> dict[str, object]:
+    """Return what was typed into a form, to be read as the request."""
+    return {
+        name: value
+        for name, field in request_fields(request).items()
+        if (value := _value(field, posted)) not in ("", [])
+    }
+
+
+def _value(field: RequestField, posted: QueryDict) -> object:
+    """What was typed into a field, by its shape; what cannot be read stays text."""
+    typed = text(posted, field.name)
+    if field.shape == Shape.TEXTS:
+        return posted.getlist(field.name)
+    if field.shape == Shape.WHOLE:
+        number = whole(typed)
+        return typed if number is None else number
+    if field.shape == Shape.INSTANT:
+        at = instant(typed)
+        return typed if at is None else at.isoformat()
+    return typed
+
+
+def request_inputs(
+    request: type[Request],
+    names: Iterable[str],
+    typed: Mapping[str, str],
+    errors: Mapping[str, str],
+    *,
+    defaults: Mapping[str, str] | None = None,
+) -> list[Field]:
+    """Return the inputs of some of a request's fields, as typed."""
+    fields = request_fields(request)
+    return [
+        Field(
+            name,
+            fields[name].input.label,
+            text(typed, name) or (defaults or {}).get(name, ""),
+            "number" if fields[name].shape == Shape.WHOLE else "text",
+            fields[name].input.hint,
+            fields[name].input.unit,
+            errors.get(name, ""),
+            required=fields[name].is_required,
+        )
+        for name in names
+    ]

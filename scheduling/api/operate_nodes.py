@@ -14,12 +14,11 @@ from rest_framework.response import Response
 
 from scheduling.api.operate_base import PoolView
 from scheduling.api.operate_pools import OperateReason
-from scheduling.api.operate_read import body_of
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
+from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
 from scheduling.services.nodes import (
-    GPUS_MAX,
     add_node,
     add_window,
     drain_node,
@@ -27,10 +26,11 @@ from scheduling.services.nodes import (
     remove_node,
     resume_node,
 )
-from tenants.api.operate import IF_MATCH, answer, etag_of, page
+from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field, not_there
+from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
-from tenants.input.readers import instant, slug, texts, whole, words
+from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
 POOL = OpenApiParameter(
@@ -39,7 +39,6 @@ POOL = OpenApiParameter(
     OpenApiParameter.QUERY,
     description="A pool's name. The ETag, for edits of that pool, comes with it alone.",
 )
-NODES_MAX = 1024
 
 
 class OperateNodeRow(s.Serializer[object]):
@@ -62,15 +61,6 @@ class OperateNodePage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
-class NodeWanted(s.Serializer[object]):
-    """A node to add; a GPU type that is new to the pool gets the default price."""
-
-    pool = s.CharField()
-    name = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    gpu_type = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$")
-    gpus = s.IntegerField(min_value=1, max_value=GPUS_MAX)
-
-
 class WindowRow(s.Serializer[object]):
     """Maintenance of one node; instants are pool time."""
 
@@ -87,16 +77,6 @@ class WindowPage(s.Serializer[object]):
 
     results = WindowRow(many=True)
     next = s.CharField(allow_null=True)
-
-
-class WindowWanted(s.Serializer[object]):
-    """Maintenance of some nodes of a pool."""
-
-    pool = s.CharField()
-    nodes = s.ListField(child=s.CharField(), min_length=1, max_length=NODES_MAX)
-    starts_at = s.DateTimeField()
-    ends_at = s.DateTimeField()
-    reason = s.CharField(required=False, allow_blank=True)
 
 
 class NodeList(PoolView):
@@ -120,22 +100,18 @@ class NodeList(PoolView):
 
     @extend_schema(
         operation_id="operate_node_add",
-        request=NodeWanted,
+        request=request_serializer(NodeRequest),
         responses={201: OperateNodeRow},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
         """Add a node; the next round counts it. If-Match is of the pool's list."""
-        body, errors = body_of(request.data, ("pool", "name", "gpu_type", "gpus"))
-        pool_name, name = slug(body, "pool", errors), slug(body, "name", errors)
-        gpu_type = slug(body, "gpu_type", errors)
-        gpus = whole(body, "gpus", errors, least=1, most=GPUS_MAX, required=True)
-        errors.raise_any()
-        _pool_there(pool_name)
-        with self.edited(pool_name) as (pool, now):
+        wanted = request_of(NodeRequest, request.data)
+        _pool_there(wanted.pool)
+        with self.edited(wanted.pool) as (pool, now):
             self.require_match(_nodes_tag(node_statuses(pool.pk, now)))
-            add_node(actor=self.actor, pool=pool, name=name, gpu_type=gpu_type, gpus=gpus)
-            return _one(pool, name, now, status=201)
+            add_node(actor=self.actor, pool=pool, request=wanted)
+            return _one(pool, wanted.name, now, status=201)
 
 
 class NodeEdit(PoolView):
@@ -175,9 +151,7 @@ class NodeSwitch(NodeEdit):
         self, request: Request, name: str, node: str, change: Callable[..., object]
     ) -> Response:
         """Make the change, with the reason that is given for it."""
-        body, errors = body_of(request.data, ("reason",))
-        reason = words(body, "reason", errors)
-        errors.raise_any()
+        reason = request_of(ReasonRequest, request.data).reason
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             change(actor=self.actor, pool=pool, name=node, reason=reason)
@@ -223,30 +197,17 @@ class WindowList(PoolView):
 
     @extend_schema(
         operation_id="operate_maintenance_plan",
-        request=WindowWanted,
+        request=request_serializer(WindowRequest),
         responses={201: WindowPage},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
         """Plan maintenance: no lease that could overlap it begins there."""
-        body, errors = body_of(request.data, ("pool", "nodes", "starts_at", "ends_at", "reason"))
-        pool_name = slug(body, "pool", errors)
-        nodes = texts(body, "nodes", errors, most=NODES_MAX)
-        starts_at, ends_at = (instant(body, name, errors) for name in ("starts_at", "ends_at"))
-        reason = words(body, "reason", errors)
-        errors.raise_any()
-        _pool_there(pool_name)
-        with self.edited(pool_name) as (pool, now):
+        wanted = request_of(WindowRequest, request.data)
+        _pool_there(wanted.pool)
+        with self.edited(wanted.pool) as (pool, now):
             self.require_match(_windows_tag(pool, windows_ahead(pool.pk, now)))
-            made = add_window(
-                actor=self.actor,
-                pool=pool,
-                nodes=nodes,
-                starts_at=starts_at,
-                ends_at=ends_at,
-                now=now,
-                reason=reason,
-            )
+            made = add_window(actor=self.actor, pool=pool, request=wanted, now=now)
             tag = _windows_tag(pool, windows_ahead(pool.pk, now))
             return answer(page(_window(pool, row) for row in made), tag, 201)
 

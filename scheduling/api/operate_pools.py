@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -11,24 +10,22 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api.operate_base import PoolView
-from scheduling.api.operate_read import body_of, options
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
+from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
-from scheduling.services.pools import LENGTHS, SCALE_MAX, PoolPatch, patch_pool, set_pool_clock
-from tenants.api.operate import IF_MATCH, answer, etag_of
+from scheduling.services.pools import patch_pool, set_pool_clock
+from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
+from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
-from tenants.input import readers
-from tenants.input.errors import FieldErrors
-from tenants.input.readers import SLUG, slug, whole, words
+from tenants.input.errors import invalid
+from tenants.input.requests import request_fields
+from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
-
-FIELDS = ("policy", "options", "visibility", *LENGTHS, "prices", "reason")
-TYPES_MAX = 64
 
 
 class PriceTerms(s.Serializer[object]):
@@ -64,30 +61,14 @@ class PoolSet(s.Serializer[object]):
     now = s.DateTimeField()
 
 
-class PoolWanted(s.Serializer[object]):
-    """What shall differ; the rest stays."""
-
-    policy = s.CharField(required=False)
-    options = PolicyOptions(required=False)
-    visibility = s.ChoiceField(list(Pool.Visibility.values), required=False)
-    round_s = s.IntegerField(required=False, min_value=1)
-    lease_s = s.IntegerField(required=False, min_value=1)
-    grace_s = s.IntegerField(required=False, min_value=0)
-    outage_grace_s = s.IntegerField(required=False, min_value=0)
-    prices = s.DictField(child=PriceTermsWanted(), required=False)
-    reason = s.CharField(required=False, allow_blank=True)
+PoolChange = request_serializer(
+    PoolChangeRequest,
+    options=PolicyOptions(required=False),
+    prices=s.DictField(child=PriceTermsWanted(), required=False),
+)
 
 
-class OperateReason(s.Serializer[object]):
-    """A reason for the audit log."""
-
-    reason = s.CharField(required=False, allow_blank=True)
-
-
-class ScaleWanted(OperateReason):
-    """Seconds of pool time per second of the wall."""
-
-    scale = s.IntegerField(min_value=1, max_value=SCALE_MAX)
+OperateReason = request_serializer(ReasonRequest)
 
 
 class PoolOne(PoolView):
@@ -101,17 +82,17 @@ class PoolOne(PoolView):
 
     @extend_schema(
         operation_id="operate_pool_change",
-        request=PoolWanted,
+        request=PoolChange,
         responses={200: PoolSet},
         parameters=[IF_MATCH],
     )
     def patch(self, request: Request, name: str) -> Response:
         """Change some settings, all or none; the next round uses them."""
-        wanted = _patch(request.data)
+        wanted = _pool_change(request.data)
         with site_scope():
             present = _found(name, lock=True)
             self.require_match(etag_of(_state(present)))
-            patch_pool(actor=self.actor, settings=present, patch=wanted)
+            patch_pool(actor=self.actor, settings=present, request=wanted)
             return _told(_found(name))
 
 
@@ -119,16 +100,12 @@ class PoolClockView(PoolView):
     """A change of a pool's clock; pool time never jumps."""
 
     paused: ClassVar[bool | None] = None
-    known: ClassVar[tuple[str, ...]] = ("reason",)
+    body: ClassVar[type[ReasonRequest]] = ReasonRequest
 
     def change(self, request: Request, name: str) -> Response:
         """Set the clock as the address and the body say."""
-        body, errors = body_of(request.data, self.known)
-        reason = words(body, "reason", errors)
-        scale = None
-        if "scale" in self.known:
-            scale = whole(body, "scale", errors, least=1, most=SCALE_MAX, required=True)
-        errors.raise_any()
+        wanted = request_of(self.body, request.data)
+        scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():
             present = _found(name, lock=True)
             self.require_match(etag_of(_state(present)))
@@ -137,7 +114,7 @@ class PoolClockView(PoolView):
                 pool_id=present.pool.pk,
                 paused=self.paused,
                 scale=scale,
-                reason=reason,
+                reason=wanted.reason,
             )
             return _told(_found(name))
 
@@ -177,11 +154,11 @@ class PoolResume(PoolClockView):
 class PoolScale(PoolClockView):
     """The clock's speed."""
 
-    known: ClassVar[tuple[str, ...]] = ("scale", "reason")
+    body: ClassVar[type[ReasonRequest]] = ScaleRequest
 
     @extend_schema(
         operation_id="operate_pool_scale",
-        request=ScaleWanted,
+        request=request_serializer(ScaleRequest),
         responses={200: PoolSet},
         parameters=[IF_MATCH],
     )
@@ -223,46 +200,9 @@ def _told(found: PoolSettings) -> Response:
     return answer({**state, "now": now}, etag_of(state))
 
 
-def _patch(data: Any) -> PoolPatch:
-    body, errors = body_of(data, FIELDS)
-    if not set(body) - {"reason"}:
-        errors.add("", "names nothing to change", f"Fields: {', '.join(FIELDS)}.")
-    lengths = {
-        name: whole(body, name, errors, least=least, most=most)
-        for name, (least, most) in LENGTHS.items()
-        if name in body
-    }
-    wanted = PoolPatch(
-        policy=slug(body, "policy", errors) if "policy" in body else None,
-        options=options(body, errors),
-        lengths={name: value for name, value in lengths.items() if value is not None},
-        visibility=slug(body, "visibility", errors) if "visibility" in body else None,
-        prices=_prices(body, errors),
-        reason=words(body, "reason", errors),
-    )
-    errors.raise_any()
+def _pool_change(data: Any) -> PoolChangeRequest:
+    wanted = request_of(PoolChangeRequest, data)
+    if not set(data) - {"reason"}:
+        fields = ", ".join(request_fields(PoolChangeRequest))
+        raise invalid("", "names nothing to change", f"Fields: {fields}.")
     return wanted
-
-
-def _prices(
-    body: dict[str, Any], errors: FieldErrors
-) -> dict[str, tuple[Decimal | None, Decimal | None]]:
-    value = body.get("prices", {})
-    if not isinstance(value, dict) or len(value) > TYPES_MAX:
-        hint = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
-        errors.add("prices", "must be an object of GPU types", hint)
-        return {}
-    read = {}
-    for name, terms in value.items():
-        place = f"prices.{ascii(name)[1:-1][:60]}"
-        if not SLUG.fullmatch(name) or not isinstance(terms, dict):
-            errors.add(place, "must be an object with base and theta")
-            continue
-        for extra in sorted(set(terms) - {"base", "theta"})[:10]:
-            errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
-        given = {f"{place}.{key}": item for key, item in terms.items()}
-        base, theta = (
-            readers.credits(given, f"{place}.{key}", errors) for key in ("base", "theta")
-        )
-        read[name] = (base, theta)
-    return read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,23 +15,27 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.entitlements import Mode
 from scheduling.api.operate_base import PoolView
-from scheduling.api.operate_read import body_of
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.services.quota_impact import Impact, Standing, quota_impact
-from tenants.api.operate import IF_MATCH, OperateView, answer, page
+from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
+from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
-from tenants.input.readers import instant, number, slug, words
 from tenants.models import Tenant
-from tenants.periods import Period, QuotaTerms
+from tenants.periods import Period
+from tenants.requests import (
+    DRAFTS_MAX,
+    MODES,
+    QuotaDraft,
+    QuotaPreviewRequest,
+    QuotaRequest,
+)
 from tenants.scopes import site_scope
 from tenants.services.quotas import (
-    GPUS_MAX,
     Key,
     QuotaEdit,
     basis_of,
@@ -39,9 +43,6 @@ from tenants.services.quotas import (
     save_quotas,
 )
 
-TERMS = ("gpus", "mode", "borrow_limit", "lend_limit", "until")
-EDITS_MAX = 1000
-MODES = [mode.value for mode in Mode]
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
 POOL = OpenApiParameter(
@@ -49,29 +50,7 @@ POOL = OpenApiParameter(
 )
 
 
-def _count(least: int = 0) -> s.IntegerField:
-    return s.IntegerField(required=False, allow_null=True, min_value=least, max_value=GPUS_MAX)
-
-
-def _at(**more: Any) -> s.DateTimeField:
-    return s.DateTimeField(required=False, allow_null=True, **more)
-
-
-def _terms() -> dict[str, s.Field[Any, Any, Any, Any]]:
-    return {
-        "gpus": s.IntegerField(allow_null=True, min_value=0, max_value=GPUS_MAX),
-        "mode": s.ChoiceField(MODES, required=False),
-        "borrow_limit": _count(),
-        "lend_limit": _count(),
-        "until": _at(),
-    }
-
-
 # Not classes, for `from` is no name of Python's.
-QuotaWanted = inline_serializer(
-    "OperateQuotaWanted",
-    fields={**_terms(), "from": _at(), "reason": s.CharField(required=False, allow_blank=True)},
-)
 QuotaSet = inline_serializer(
     "OperateQuota",
     fields={
@@ -79,7 +58,7 @@ QuotaSet = inline_serializer(
         "tenant": s.CharField(),
         "gpu_type": s.CharField(),
         "gpus": s.IntegerField(),
-        "mode": s.ChoiceField(MODES),
+        "mode": s.ChoiceField(list(MODES)),
         "borrow_limit": s.IntegerField(allow_null=True),
         "lend_limit": s.IntegerField(allow_null=True),
         "from": s.DateTimeField(),
@@ -93,17 +72,9 @@ QuotasSet = inline_serializer(
         "next": s.CharField(allow_null=True),
     },
 )
-Draft = inline_serializer(
-    "OperateQuotaDraft",
-    fields={"tenant": s.CharField(), "gpu_type": s.CharField(), **_terms()},
-)
-Drafts = inline_serializer(
-    "OperateQuotaDrafts",
-    fields={
-        "pool": s.CharField(),
-        "from": _at(),
-        "quotas": s.ListField(child=Draft, min_length=1, max_length=EDITS_MAX),
-    },
+Drafts = request_serializer(
+    QuotaPreviewRequest,
+    quotas=s.ListField(child=request_serializer(QuotaDraft)(), min_length=1, max_length=DRAFTS_MAX),
 )
 
 
@@ -180,16 +151,13 @@ class QuotaOne(PoolView):
 
     @extend_schema(
         operation_id="operate_quota_set",
-        request=QuotaWanted,
+        request=request_serializer(QuotaRequest),
         responses={200: QuotasSet},
         parameters=[IF_MATCH],
     )
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
-        body, errors = body_of(request.data, (*TERMS, "from", "reason"))
-        terms, until = _terms_read(body, errors), instant(body, "until", errors)
-        since, reason = instant(body, "from", errors), words(body, "reason", errors)
-        errors.raise_any()
+        wanted = request_of(QuotaRequest, request.data)
         with self.edited(name) as (pool, now):
             key = _key(pool, slug, gpu_type)
             basis = basis_of(pool.pk, now)
@@ -200,12 +168,12 @@ class QuotaOne(PoolView):
                     pool_id=pool.pk,
                     pool_name=pool.name,
                     book=pool.book,
-                    edits=[QuotaEdit(*key, terms, until)],
-                    since=since or now,
+                    edits=[QuotaEdit(*key, wanted.terms, wanted.until)],
+                    since=wanted.since or now,
                     now=now,
                     basis=basis,
                     next_round=next_number(pool.pk),
-                    reason=reason,
+                    reason=wanted.reason,
                 )
             return _told(pool, now, key)
 
@@ -220,18 +188,16 @@ class QuotaPreview(OperateView):
     )
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
-        body, errors = body_of(request.data, ("pool", "from", "quotas"))
-        name, since = slug(body, "pool", errors), instant(body, "from", errors)
-        drafts = _drafts(body.get("quotas"), errors)
-        errors.raise_any()
+        wanted = request_of(QuotaPreviewRequest, request.data)
         with site_scope():
-            pool = Pool.objects.filter(name=name).first()
+            pool = Pool.objects.filter(name=wanted.pool).first()
             if pool is None:
                 raise bad_field("pool", "is not a pool")
             names, now = Names.read(), read_clock(pool.pk)
-            edits = _edits(drafts, names)
-        with _named(lambda index: f"quotas.{drafts[index][0]}.{drafts[index][1]}."):
-            impact = quota_impact(pool_id=pool.pk, edits=edits, since=since or now.pool_at, now=now)
+            edits = _edits(wanted.quotas, names)
+        drafts, since = wanted.quotas, wanted.since or now.pool_at
+        with _named(lambda index: f"quotas.{drafts[index].tenant}.{drafts[index].gpu_type}."):
+            impact = quota_impact(pool_id=pool.pk, edits=edits, since=since, now=now)
         return Response(_impact(impact, pool, names))
 
 
@@ -261,61 +227,18 @@ def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
     return tenant.pk, kind.pk
 
 
-def _terms_read(body: Mapping[str, Any], errors: FieldErrors, place: str = "") -> QuotaTerms | None:
-    """What shall hold; None where `gpus` is null, which ends the quota."""
-    if "gpus" not in body:
-        errors.add(f"{place}gpus", "is required", "Write null to end the quota.")
-    counts = {
-        name: number(body, name, errors, most=GPUS_MAX, place=place)
-        for name in ("gpus", "borrow_limit", "lend_limit")
-    }
-    mode = body.get("mode", Mode.LEND_AND_BORROW.value)
-    if not isinstance(mode, str) or mode not in MODES:
-        errors.add(f"{place}mode", "is not a mode", f"One of {', '.join(MODES)}.")
-        return None
-    gpus = counts["gpus"]
-    return (
-        None
-        if gpus is None
-        else QuotaTerms(gpus, mode, counts["borrow_limit"], counts["lend_limit"])
-    )
-
-
-# (tenant, GPU type, terms, until)
-_Draft = tuple[str, str, QuotaTerms | None, datetime | None]
-
-
-def _drafts(value: Any, errors: FieldErrors) -> list[_Draft]:
-    if not isinstance(value, list) or not 1 <= len(value) <= EDITS_MAX:
-        errors.add("quotas", f"must be a list of 1 to {EDITS_MAX:,} quotas")
-        return []
-    read: list[_Draft] = []
-    for index, row in enumerate(value):
-        place = f"quotas[{index}]."
-        if not isinstance(row, dict):
-            errors.add(place[:-1], "must be an object")
-            continue
-        for extra in sorted(set(row) - {"tenant", "gpu_type", *TERMS})[:10]:
-            errors.add(f"{place}{ascii(extra)[1:-1][:60]}", "is not a field of a quota")
-        tenant, kind = slug(row, "tenant", errors, place), slug(row, "gpu_type", errors, place)
-        terms, until = _terms_read(row, errors, place), instant(row, "until", errors, place)
-        if any((tenant, kind) == earlier[:2] for earlier in read):
-            errors.add(f"{place}tenant", "is there twice with this GPU type")
-        read.append((tenant, kind, terms, until))
-    return read
-
-
-def _edits(drafts: list[_Draft], names: Names) -> list[QuotaEdit]:
+def _edits(drafts: Sequence[QuotaDraft], names: Names) -> list[QuotaEdit]:
     tenants = {slug: key for key, slug in names.tenants.items()}
     types = {name: key for key, name in names.types.items()}
     errors, edits = FieldErrors(), []
-    for index, (tenant, kind, terms, until) in enumerate(drafts):
-        if tenant not in tenants:
+    for index, draft in enumerate(drafts):
+        if draft.tenant not in tenants:
             errors.add(f"quotas[{index}].tenant", "is not a tenant")
-        elif kind not in types:
+        elif draft.gpu_type not in types:
             errors.add(f"quotas[{index}].gpu_type", "is not a GPU type")
         else:
-            edits.append(QuotaEdit(tenants[tenant], types[kind], terms, until))
+            key = tenants[draft.tenant], types[draft.gpu_type]
+            edits.append(QuotaEdit(*key, draft.terms, draft.until))
     errors.raise_any()
     return edits
 

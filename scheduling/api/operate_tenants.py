@@ -11,23 +11,15 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api.operate_read import body_of
 from scheduling.models import Pool
-from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page
+from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field
+from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
-from tenants.input.readers import NAME_BYTES, slug, words
 from tenants.models import Membership, Tenant
+from tenants.requests import TenantRequest
 from tenants.scopes import site_scope
 from tenants.services.people import open_tenant
-
-
-class TenantWanted(s.Serializer[object]):
-    """A tenant to open; its slug never changes."""
-
-    slug = s.RegexField(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    name = s.CharField(max_length=120)
-    initials = s.CharField(max_length=2)
 
 
 class TenantRow(s.Serializer[object]):
@@ -60,17 +52,13 @@ class TenantList(OperateView):
 
     @extend_schema(
         operation_id="operate_tenant_open",
-        request=TenantWanted,
+        request=request_serializer(TenantRequest),
         responses={201: TenantRow},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
         """Open a tenant with an empty budget in each book; people and quota come next."""
-        body, errors = body_of(request.data, ("slug", "name", "initials"))
-        wanted = slug(body, "slug", errors)
-        name = words(body, "name", errors, most_bytes=NAME_BYTES)
-        initials = words(body, "initials", errors, most_bytes=16).upper()
-        errors.raise_any()
+        wanted = request_of(TenantRequest, request.data)
         try:
             with site_scope():
                 # Whoever opens another one at this moment waits here, and is stale then.
@@ -78,15 +66,13 @@ class TenantList(OperateView):
                 self.require_match(_tag(_tenants()))
                 open_tenant(
                     actor=self.actor,
-                    slug=wanted,
-                    name=name,
-                    initials=initials,
+                    request=wanted,
                     books=Pool.objects.values_list("book", flat=True).distinct(),
                 )
                 rows = list(_tenants())
         except IntegrityError as error:  # twins on a site without any tenant to wait at
             raise bad_field("slug", "is taken") from error
-        made = next(row for row in rows if row.slug == wanted)
+        made = next(row for row in rows if row.slug == wanted.slug)
         return answer(_row(made), _tag(rows), 201)
 
 

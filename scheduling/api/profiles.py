@@ -14,10 +14,12 @@ from evenshare_core.units import ONE_MILLI
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
 from scheduling.models import Profile
+from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.profiles import list_profiles
-from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
+from scheduling.services.profiles import InUseError, drop_profile, put_profile
 from tenants.api.problems import Problem, not_there
+from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
 from tenants.audit import Actor
 from tenants.models import Tenant
@@ -27,7 +29,6 @@ from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
 SPEED = r"^[0-9]+\.[0-9]{3}$"
-GIVEN = r"^[0-9]{1,14}(\.[0-9]{1,6})?$"
 
 
 class ProfileJson(s.Serializer[object]):
@@ -47,13 +48,6 @@ class ProfilePage(s.Serializer[object]):
 
     results = ProfileJson(many=True)
     next = s.CharField(allow_null=True)
-
-
-class ProfileWanted(s.Serializer[object]):
-    """Speeds in any one unit; a GPU type that is left out cannot run it."""
-
-    speeds = s.DictField(child=s.RegexField(GIVEN))
-    priority = s.IntegerField(min_value=1, max_value=1000, required=False, allow_null=True)
 
 
 class ProfileList(SchedulingView):
@@ -84,12 +78,18 @@ class ProfileOne(SchedulingView):
     }
     http_method_names = ["put", "delete"]
 
-    @extend_schema(operation_id="profile_put", request=ProfileWanted, responses={200: ProfileJson})
+    @extend_schema(
+        operation_id="profile_put",
+        request=request_serializer(ProfileRequest),
+        responses={200: ProfileJson},
+    )
     def put(self, request: Request, name: str, slug: str, profile: str) -> Response:
         """Declare a job type, or say its speeds anew; the slowest one becomes 1."""
         facts, tenant = self._there(name, slug)
-        spec = read_profile_spec(profile, spec_of(request))
-        row = put_profile(tenant=tenant, actor=self._actor(), pool_id=facts.id, spec=spec)
+        wanted = read_profile_request(profile, spec_of(request))
+        row = put_profile(
+            tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile, request=wanted
+        )
         return Response(_json(row, facts.name))
 
     @extend_schema(operation_id="profile_drop", request=None, responses={204: None})

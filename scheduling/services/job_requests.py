@@ -31,7 +31,7 @@ def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
         InvalidInputError: with every error, in the order of the request's fields.
     """
     errors = FieldErrors()
-    given = given_fields(raw)
+    given = given_fields(JobRequest, raw)
     values = read_fields(JobRequest, given, errors)
     if offer is None:
         _refuse_pool(given, errors)

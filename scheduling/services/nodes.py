@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
+from scheduling.requests.nodes import NO_SUCH_NODES, NodeRequest, WindowRequest
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.input.requests import (
+    given_fields,
+    make_request,
+    read_fields,
+    refuse_unknown,
+    request_fields,
+)
 from tenants.operator_transaction import operation
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_TYPE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,29}[a-z0-9])?")
-GPUS_MAX = 1024
+from tenants.scopes import site_scope
 
 
 def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
@@ -57,23 +60,15 @@ def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason
     return node
 
 
-def add_node(*, actor: Actor, pool: Pool, name: str, gpu_type: str, gpus: int | None) -> Node:
+def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
     """Add a node; a GPU type that is new to the pool gets the default price setting.
 
     Raises:
-        InvalidInputError: on `name`, `gpu_type` or `gpus`.
+        InvalidInputError: on `name`: the pool has a node of this name.
         PermissionDenied: the actor may not operate.
     """
+    name, gpu_type, gpus = request.name, request.gpu_type, request.gpus
     with operation(actor):
-        errors = FieldErrors()
-        if not _NAME.fullmatch(name):
-            errors.add("name", "Use 1 to 63 small letters, digits and hyphens.")
-        if not _TYPE.fullmatch(gpu_type):
-            errors.add("gpu_type", "Use 1 to 31 small letters, digits and hyphens.")
-        if gpus is None or not 1 <= gpus <= GPUS_MAX:
-            errors.add("gpus", f"Write 1 to {GPUS_MAX:,}.")
-        if errors or gpus is None:
-            raise errors.as_error()
         kind, _ = GpuType.objects.get_or_create(name=gpu_type)
         PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
         try:
@@ -109,41 +104,49 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
         write_audit(actor, "node.removed", f"node {pool.name}/{name}", before=before)
 
 
+def read_window_request(raw: object, pool: Pool) -> WindowRequest:
+    """Return the maintenance that `raw` asks for, all that is wrong with it at once.
+
+    Raises:
+        InvalidInputError: fields are wrong, or nodes are none of the pool.
+    """
+    errors = FieldErrors()
+    given = given_fields(WindowRequest, raw)
+    values = read_fields(WindowRequest, given, errors)
+    named = values.get("nodes", ())
+    if isinstance(named, tuple) and named:
+        with site_scope():
+            if Node.objects.filter(pool=pool, name__in=named).count() < len(set(named)):
+                errors.add("nodes", NO_SUCH_NODES)
+    refuse_unknown(WindowRequest, given, errors)
+    errors.raise_any(tuple(request_fields(WindowRequest)))
+    return make_request(WindowRequest, values)
+
+
 def add_window(
-    *,
-    actor: Actor,
-    pool: Pool,
-    nodes: Sequence[str],
-    starts_at: datetime | None,
-    ends_at: datetime | None,
-    now: datetime,
-    reason: str = "",
+    *, actor: Actor, pool: Pool, request: WindowRequest, now: datetime
 ) -> list[MaintenanceWindow]:
     """Plan maintenance of nodes (pool time): no lease that could overlap it begins there.
 
     Raises:
-        InvalidInputError: on `nodes`, `starts_at` or `ends_at`.
+        InvalidInputError: on `nodes` or `ends_at`.
         PermissionDenied: the actor may not operate.
     """
+    starts_at, ends_at, reason = request.starts_at, request.ends_at, request.reason
     with operation(actor):
         found = list(
             Node.objects.select_for_update(no_key=True)
-            .filter(pool=pool, name__in=nodes)
+            .filter(pool=pool, name__in=request.nodes)
             .order_by("id")
         )
         errors = FieldErrors()
-        if not found or len(found) < len(set(nodes)):
-            errors.add("nodes", "Choose nodes of this pool.")
-        if starts_at is None:
-            errors.add("starts_at", "Write an instant, such as 2026-11-21 08:00.")
-        if ends_at is None:
-            errors.add("ends_at", "Write an instant, such as 2026-11-21 12:00.")
-        elif ends_at <= now:
+        if not found or len(found) < len(set(request.nodes)):
+            errors.add("nodes", NO_SUCH_NODES)
+        if ends_at <= now:
             errors.add("ends_at", "It would be over already.")
-        elif starts_at is not None and ends_at <= starts_at:
+        elif ends_at <= starts_at:
             errors.add("ends_at", "It must end after it begins.")
-        if errors or starts_at is None or ends_at is None:
-            raise errors.as_error()
+        errors.raise_any()
         there = MaintenanceWindow.objects.filter(
             node__in=found, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")

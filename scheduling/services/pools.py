@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.units import COUNT_MAX
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.requests.pools import LENGTHS, SCALE_MAX, PoolChangeRequest
 from scheduling.selectors.pool_settings import PoolSettings, read_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.operator_transaction import operation
 
-# Field -> its bounds. Seconds; round_s of the wall, the others of the pool.
-LENGTHS = {
-    "round_s": (1, 3600),
-    "lease_s": (1, 30 * 86_400),
-    "grace_s": (0, 86_400),
-    "outage_grace_s": (0, 30 * 86_400),
-}
-SCALE_MAX = 3600
 # The book of pools at real time: their clock keeps scale 1.
 REAL_BOOK = "main"
 BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
@@ -166,19 +160,7 @@ def set_price(
     return setting
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPatch:
-    """What shall differ; None and what is not named stay. `prices`: type -> (base, theta)."""
-
-    policy: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    lengths: Mapping[str, int] = field(default_factory=dict)
-    visibility: str | None = None
-    prices: Mapping[str, tuple[Decimal | None, Decimal | None]] = field(default_factory=dict)
-    reason: str = ""
-
-
-def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> None:
+def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeRequest) -> None:
     """Change some settings of a pool, all or none; `settings` are as read under lock.
 
     Another policy begins with its own defaults.
@@ -189,9 +171,13 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
     """
     pool = settings.pool
     errors = FieldErrors()
-    policy = pool.policy if patch.policy is None else patch.policy
+    policy = pool.policy if request.policy is UNSET else request.policy
     kept = settings.options if policy == pool.policy else {}
-    lengths = {name: getattr(pool, name) for name in LENGTHS} | dict(patch.lengths)
+    wanted = {name: getattr(request, name) for name in (*LENGTHS, "visibility")}
+    settled = {
+        name: getattr(pool, name) if value is UNSET else value for name, value in wanted.items()
+    }
+    visibility = settled.pop("visibility")
     with operation(actor):
         errors.extend(
             _errors_of(
@@ -199,13 +185,13 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, patch: PoolPatch) -> Non
                 actor=actor,
                 pool_id=pool.pk,
                 policy=policy,
-                options={**kept, **patch.options},
-                lengths=lengths,
-                visibility=pool.visibility if patch.visibility is None else patch.visibility,
-                reason=patch.reason,
+                options={**kept, **request.options},
+                lengths=settled,
+                visibility=visibility,
+                reason=request.reason,
             )
         )
-        for gpu_type, (base, theta) in patch.prices.items():
+        for gpu_type, (base, theta) in request.prices.items():
             now = settings.prices.get(gpu_type)
             wrong = _errors_of(
                 set_price,

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Pool, Profile
+from scheduling.requests.profiles import ProfileRequest
 from scheduling.selectors.profiles import pool_types
 from tenants.audit import Actor, changed, write_audit
-from tenants.input import readers
 from tenants.input.errors import FieldErrors, invalid
-from tenants.input.readers import NAME
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
-PRIORITY_MAX = 1000
-# No GPU is so many times as fast as another; a slip of a unit is.
-RATIO_MAX = 1000
 PROFILES_MAX = 200
 
 
@@ -32,71 +26,10 @@ class InUseError(Exception):
         self.jobs = jobs
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSpec:
-    """What a tenant says of a job type: speeds in any one unit, at least one, each above 0."""
-
-    name: str
-    speeds: Mapping[str, Fraction]
-    priority: int = 1
-
-
-def read_profile_spec(name: str, raw: object) -> ProfileSpec:
-    """Return what `raw` (a mapping, as parsed from JSON) says of the job type `name`.
-
-    Raises:
-        InvalidInputError: with every finding.
-    """
-    if not isinstance(raw, Mapping):
-        raise invalid("", "must be an object", "Send fields by name.")
-    errors = FieldErrors()
-    given = {str(key): value for key, value in raw.items() if value is not None}
-    if not NAME.fullmatch(name):
-        hint = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
-        errors.add("name", "is not a usable name", hint)
-    speeds = _speeds(given.get("speeds"), errors)
-    priority = readers.whole(given, "priority", errors, least=1, most=PRIORITY_MAX)
-    for extra in sorted(set(given) - {"speeds", "priority"}):
-        errors.add(
-            extra[:80], "is not a field of a job type", "Fields: speeds, priority.", "unknown"
-        )
-    errors.raise_any(order=("name", "speeds", "priority"))
-    return ProfileSpec(name, speeds, priority or 1)
-
-
-def _speeds(value: object, errors: FieldErrors) -> dict[str, Fraction]:
-    hint = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
-    if not isinstance(value, Mapping) or not value:
-        errors.add("speeds", "must be an object with a speed at least", hint)
-        return {}
-    if len(value) > 64:
-        errors.add("speeds", "has more than 64 GPU types", code="too_long")
-        return {}
-    given = {f"speeds.{ascii(str(kind))[1:-1][:60]}": speed for kind, speed in value.items()}
-    read: dict[str, Fraction] = {}
-    for (place, text), kind in zip(given.items(), value, strict=False):
-        if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
-            errors.add(place, "is not a name of a GPU type", hint)
-        elif (speed := _speed(text)) is None:
-            errors.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
-        else:
-            read[kind] = speed
-    if read and max(read.values()) > RATIO_MAX * min(read.values()):
-        words = "Write all of them in the same unit."
-        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", words)
-    return read
-
-
-def _speed(value: object) -> Fraction | None:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12:
-        return Fraction(value)
-    if isinstance(value, str) and readers.CREDITS.fullmatch(value) and Fraction(value) > 0:
-        return Fraction(value)
-    return None
-
-
-def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec) -> Profile:
-    """Declare a job type, or say its speeds anew; the slowest type's becomes 1.
+def put_profile(
+    *, tenant: Tenant, actor: Actor, pool_id: int, name: str, request: ProfileRequest
+) -> Profile:
+    """Declare the job type `name`, or say its speeds anew; the slowest type's becomes 1.
 
     What runs goes on at the speed with which it was launched; rounds and launches from now on use
     the new speeds. Its speeds count as declared, whatever they were before.
@@ -109,13 +42,13 @@ def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
         Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         pool = Pool.objects.get(pk=pool_id)
         rows = Profile.objects.select_for_update().filter(pool=pool, tenant=tenant)
-        row = rows.filter(name=spec.name).first()
-        _check(pool, row, spec)
+        row = rows.filter(name=name).first()
+        _check(pool, row, request)
         if row is None and rows.count() >= PROFILES_MAX:
             raise invalid("name", f"would be the tenant's {PROFILES_MAX + 1}st", "Drop one first.")
         before = {} if row is None else _state(row)
-        row = row or Profile(pool=pool, tenant=tenant, name=spec.name)
-        row.speedups, row.priority = speedups_normal(spec.speeds), spec.priority
+        row = row or Profile(pool=pool, tenant=tenant, name=name)
+        row.speedups, row.priority = _normal(request), request.priority
         row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
         was, becomes = changed(before, _state(row))
         if becomes:
@@ -125,13 +58,17 @@ def put_profile(*, tenant: Tenant, actor: Actor, pool_id: int, spec: ProfileSpec
     return row
 
 
-def _check(pool: Pool, row: Profile | None, spec: ProfileSpec) -> None:
+def _normal(request: ProfileRequest) -> dict[str, int]:
+    return speedups_normal({kind: Fraction(speed) for kind, speed in request.speeds.items()})
+
+
+def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
     errors = FieldErrors()
     there = pool_types(pool.pk)
-    for kind in sorted(set(spec.speeds) - set(there)):
+    for kind in sorted(set(request.speeds) - set(there)):
         hint = f"The pool has: {', '.join(there) or 'none'}."
         errors.add(f"speeds.{kind}", "is not a GPU type of the pool", hint, "unknown")
-    for kind in sorted(set(row.speedups if row else ()) - set(spec.speeds)):
+    for kind in sorted(set(row.speedups if row else ()) - set(request.speeds)):
         # A job that accepts a type which it cannot run on would stop every round.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:

@@ -17,10 +17,11 @@ from rest_framework.response import Response
 
 from tenants.api.base import ApiView
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.problems import Problem, not_there
+from tenants.api.problems import Problem, fields_only, not_there
 from tenants.api.times import time_text
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.input.errors import InvalidInputError
+from tenants.input.requests import R, read_request, request_fields
 from tenants.models import AuditRecord, User
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
@@ -111,6 +112,16 @@ def refusal(error: InvalidInputError) -> Problem:
         return Problem(409, "conflict", " ".join(error.by_field.values()))
     errors = [replace(one, field=one.field[:80]) for one in error.errors]
     return Problem(400, "invalid", "Nothing was changed: fields are wrong.", errors)
+
+
+def request_of(request: type[R], data: Any) -> R:
+    """Return the request that a body is.
+
+    Raises:
+        Problem: it has other fields, or is no object.
+        InvalidInputError: fields are wrong, with all errors.
+    """
+    return read_request(request, fields_only(data, tuple(request_fields(request))))
 
 
 def etag_of(state: object) -> str:

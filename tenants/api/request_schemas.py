@@ -14,10 +14,17 @@ from tenants.input.requests import Request, RequestField, Shape, request_fields
 _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
 
 
-def request_serializer(request: type[Request]) -> type[s.Serializer[object]]:
-    """Return the serializer that describes a request; nothing is read with it."""
+def request_serializer(request: type[Request], **special: _Field) -> type[s.Serializer[object]]:
+    """Return the serializer that describes a request; nothing is read with it.
+
+    `special` describes fields whose shape is none of the common ones.
+    """
     fields = request_fields(request).values()
-    shown: dict[str, Any] = {one.name: serializer_field(one) for one in fields}
+    absent = request.NULL_IS_ABSENT
+    shown: dict[str, Any] = {
+        one.name: special.get(one.name) or serializer_field(one, null_is_absent=absent)
+        for one in fields
+    }
     return type(request.__name__, (s.Serializer,), {"__doc__": request.__doc__, **shown})
 
 
@@ -26,11 +33,17 @@ def answer_fields(fields: Iterable[RequestField]) -> dict[str, _Field]:
     return {one.name: serializer_field(one, is_answer=True) for one in fields}
 
 
-def serializer_field(field: RequestField, *, is_answer: bool = False) -> _Field:
+def serializer_field(
+    field: RequestField, *, is_answer: bool = False, null_is_absent: bool = True
+) -> _Field:
     """Return what describes one field: its kind, bounds and meaning."""
     more: dict[str, Any] = {"help_text": field.description}
-    if not field.is_required and not is_answer:
-        more |= {"required": False, "allow_null": True}
+    if not is_answer:
+        optional = not field.is_required
+        more["required"] = field.is_required
+        more["allow_null"] = field.is_nullable or (optional and null_is_absent)
+    if field.input.choices:
+        return s.ChoiceField(list(field.input.choices), **more)
     make = _MAKERS.get(field.shape)
     return s.JSONField(**more) if make is None else make(field, more)
 
@@ -58,5 +71,6 @@ _MAKERS: dict[Shape, Callable[[RequestField, dict[str, Any]], _Field]] = {
     ),
     Shape.AMOUNT: lambda _, more: s.RegexField(f"^{CREDITS.pattern}$", **more),
     Shape.INSTANT: lambda _, more: s.DateTimeField(**more),
+    Shape.AMOUNTS: lambda _, more: s.DictField(child=s.RegexField(f"^{CREDITS.pattern}$"), **more),
     Shape.PAIRS: lambda _, more: s.DictField(child=s.CharField(allow_blank=True), **more),
 }

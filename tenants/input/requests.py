@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -35,6 +35,7 @@ class Shape(StrEnum):
     INSTANT = "instant"
     TEXTS = "texts"
     PAIRS = "pairs"
+    AMOUNTS = "amounts"
     OTHER = "other"
 
 
@@ -43,7 +44,8 @@ class Input:
     """What a field's type, bounds and description do not say.
 
     `label`: what forms call it (empty: they do not ask for it), `hint` what they say below that
-    (empty: the description), `unit` of its values, `example` what stands in an empty input.
+    (empty: the description), `unit` of its values, `example` what stands in an empty input,
+    `choices` what a text may be.
     `option` of the command line (None: made of the name; empty: it has none; `--`: what follows
     this sign). `complaint` and `advice` stand for the reader's own reason and hint. `read` stands
     for the shape's reader; `is_contextual`: the service reads it, for it needs more than the
@@ -54,6 +56,7 @@ class Input:
     hint: str = ""
     unit: str = ""
     example: str = ""
+    choices: tuple[str, ...] = ()
     option: str | None = None
     complaint: str = ""
     advice: str = ""
@@ -70,6 +73,7 @@ class RequestField:
     attribute: str
     shape: Shape
     is_required: bool
+    is_nullable: bool
     default: object
     description: str
     least: int | None
@@ -91,9 +95,14 @@ class RequestField:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody asks for. `NOUN` is what errors call it."""
+    """What somebody asks for. `NOUN` is what errors call it.
+
+    With `NULL_IS_ABSENT` a null is a field that was not sent; else it is the value of a field
+    that may be None, and wrong for the others.
+    """
 
     NOUN: ClassVar[str] = "this request"
+    NULL_IS_ABSENT: ClassVar[bool] = True
 
 
 R = TypeVar("R", bound=Request)
@@ -110,15 +119,17 @@ def request_fields(request: type[Request]) -> Mapping[str, RequestField]:
 
 def _field(one: inspect.Field, hint: Any) -> RequestField:
     extras = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Input)]
-    kind, description = one.type, ""
+    kind, description, is_nullable = one.type, "", False
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         if isinstance(kind, inspect.Metadata):
             description = (kind.extra_json_schema or {}).get("description", description)
             kind = kind.type
-        else:  # or None: what may be left out
+        else:
+            is_nullable = True
             kind = next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     shape, least, most = _shape(kind)
-    default = one.default
+    # msgspec tells no default where it is UNSET.
+    default = msgspec.UNSET if one.default is msgspec.NODEFAULT else one.default
     if one.default_factory is not msgspec.NODEFAULT:
         default = one.default_factory()
     return RequestField(
@@ -126,6 +137,7 @@ def _field(one: inspect.Field, hint: Any) -> RequestField:
         attribute=one.name,
         shape=shape,
         is_required=one.required,
+        is_nullable=is_nullable,
         default=default,
         description=description,
         least=least,
@@ -146,6 +158,8 @@ def _shape(kind: inspect.Type) -> tuple[Shape, int | None, int | None]:
             return Shape.TEXTS, kind.min_length, kind.max_length
         case inspect.DictType(value_type=inspect.StrType()):
             return Shape.PAIRS, kind.min_length, kind.max_length
+        case inspect.DictType(value_type=inspect.DecimalType()):
+            return Shape.AMOUNTS, kind.min_length, kind.max_length
     others = {inspect.DecimalType: Shape.AMOUNT, inspect.DateTimeType: Shape.INSTANT}
     return others.get(type(kind), Shape.OTHER), None, None
 
@@ -157,22 +171,23 @@ def read_request(request: type[R], raw: object) -> R:
         InvalidInputError: with all errors, in the order of fields.
     """
     errors = FieldErrors()
-    given = given_fields(raw)
+    given = given_fields(request, raw)
     values = read_fields(request, given, errors)
     refuse_unknown(request, given, errors)
     errors.raise_any(tuple(request_fields(request)))
     return make_request(request, values)
 
 
-def given_fields(raw: object) -> dict[str, object]:
-    """Return the fields that were sent; null is absent.
+def given_fields(request: type[Request], raw: object) -> dict[str, object]:
+    """Return the fields that were sent.
 
     Raises:
         InvalidInputError: it is no object.
     """
     if not isinstance(raw, Mapping):
         raise invalid("", "must be an object", "Send fields by name.")
-    return {str(name): value for name, value in raw.items() if value is not None}
+    skipped = request.NULL_IS_ABSENT
+    return {str(name): value for name, value in raw.items() if not (skipped and value is None)}
 
 
 def read_fields(
@@ -184,10 +199,14 @@ def read_fields(
     """
     values: dict[str, object] = {}
     for name, field in request_fields(request).items():
-        if field.input.is_contextual:
+        about = field.input
+        if about.is_contextual:
             continue
-        value = _read(field, given, errors)
-        if value is not None:
+        if name not in given and not field.is_required and about.read is None:
+            values[name] = field.default
+        elif field.is_nullable and name in given and given[name] is None:
+            values[name] = None
+        elif (value := _read(field, given, errors)) is not None:
             values[name] = value
         elif not field.is_required:
             values[name] = field.default
@@ -199,7 +218,7 @@ def refuse_unknown(
 ) -> None:
     """Note fields that a request does not have: they are refused, never dropped."""
     names = request_fields(request)
-    for extra in sorted(set(given) - set(names)):
+    for extra in sorted(given.keys() - names.keys()):
         reason = f"is not a field of {request.NOUN}"
         errors.add(extra[:80], reason, f"Fields: {', '.join(names)}.", "unknown")
 
@@ -214,13 +233,15 @@ def _read(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
     """One value; None where it is absent or wrong, which is then noted."""
     if field.input.read is not None:
         return field.input.read(given, errors)
+    if not (field.input.complaint or field.input.advice):
+        return _by_shape(field, given, errors)
     own = FieldErrors()
     value = _by_shape(field, given, own)
     if own and field.input.complaint:
         code = "required" if field.name not in given else "bad_text" if field.pattern else "invalid"
         errors.add(field.name, field.input.complaint, field.input.advice, code)
         return None
-    errors.extend(own)
+    errors.extend(replace(one, hint=one.hint or field.input.advice) for one in own)
     return value
 
 
@@ -235,11 +256,17 @@ def _by_shape(field: RequestField, given: Mapping[str, object], errors: FieldErr
         if field.is_required:
             errors.add(name, "is required", code="required")
         return None
+    if field.input.choices:
+        return _choice(field, given[name], errors)
     if field.shape == Shape.TEXT:
         return _text(field, given, errors)
     if field.shape == Shape.TEXTS:
         most = TEXTS_MAX if field.most is None else field.most
-        return readers.texts(given, name, errors, most=most)
+        before = len(errors.errors)
+        read = readers.texts(given, name, errors, most=most)
+        if len(read) < least and len(errors.errors) == before:
+            errors.add(name, f"has fewer than {least} items")
+        return read
     return _READERS.get(field.shape, _as_given)(given, name, errors)
 
 
@@ -251,6 +278,13 @@ _READERS: Mapping[Shape, Callable[[Mapping[str, object], str, FieldErrors], obje
     Shape.AMOUNT: readers.credits,
     Shape.INSTANT: readers.instant,
 }
+
+
+def _choice(field: RequestField, value: object, errors: FieldErrors) -> object:
+    if isinstance(value, str) and value in field.input.choices:
+        return value
+    errors.add(field.name, "is none of the choices", f"One of {', '.join(field.input.choices)}.")
+    return None
 
 
 def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors) -> str | None:
@@ -266,4 +300,6 @@ def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
         return None
     before = len(errors.errors)
     read = readers.words(given, field.name, errors, most_bytes=4 * most)
+    if len(read) < (field.least or 0) and len(errors.errors) == before:
+        errors.add(field.name, f"is shorter than {field.least} characters")
     return read if len(errors.errors) == before else None

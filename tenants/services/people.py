@@ -12,45 +12,29 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Budget, Membership, Tenant, User
 from tenants.operator_transaction import operation
+from tenants.requests import TenantRequest
 
-_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _USERNAME = re.compile(r"[\w.@+-]{1,150}")
 SWATCHES = 16
 # 120 random bits: nobody guesses it, and it can be typed.
 PASSWORD_BYTES = 15
 
 
-def open_tenant(
-    *, actor: Actor, slug: str, name: str, initials: str, books: Iterable[str]
-) -> Tenant:
+def open_tenant(*, actor: Actor, request: TenantRequest, books: Iterable[str]) -> Tenant:
     """Create a tenant with an empty budget in each book.
 
     Raises:
-        InvalidInputError: on `slug`, `name` or `initials`.
+        InvalidInputError: on `slug`: it is taken.
         PermissionDenied: the actor may not operate.
     """
+    after = {"slug": request.slug, "name": request.name, "initials": request.initials}
     with operation(actor):
-        _check_tenant(slug, name, initials)
-        tenant = Tenant.objects.create(
-            slug=slug, name=name, initials=initials, swatch=Tenant.objects.count() % SWATCHES
-        )
+        if Tenant.objects.filter(slug=request.slug).exists():
+            raise invalid("slug", "There is a tenant of this name already.")
+        tenant = Tenant.objects.create(**after, swatch=Tenant.objects.count() % SWATCHES)
         Budget.objects.bulk_create(Budget(tenant=tenant, book=book) for book in sorted(set(books)))
-        after = {"slug": slug, "name": name, "initials": initials}
-        write_audit(actor, "tenant.created", f"tenant {slug}", after=after)
+        write_audit(actor, "tenant.created", f"tenant {request.slug}", after=after)
     return tenant
-
-
-def _check_tenant(slug: str, name: str, initials: str) -> None:
-    errors = FieldErrors()
-    if not _SLUG.fullmatch(slug):
-        errors.add("slug", "Use 1 to 63 small letters, digits and hyphens.")
-    elif Tenant.objects.filter(slug=slug).exists():
-        errors.add("slug", "There is a tenant of this name already.")
-    if not 1 <= len(name) <= 120:
-        errors.add("name", "Write 1 to 120 characters.")
-    if not (1 <= len(initials) <= 2 and initials.isalnum()):
-        errors.add("initials", "Write one or two letters or digits.")
-    errors.raise_any()
 
 
 def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Membership:

@@ -18,10 +18,11 @@ from portal.demo.mixed_trace import COLUMNS, mixed_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
+from scheduling.requests.pools import LENGTHS
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.throughput import read_throughput
 from scheduling.selectors.visibility import Visibility
-from scheduling.services.pools import LENGTHS, change_pool
+from scheduling.services.pools import change_pool
 from tenants.audit import Actor
 from tenants.models import Quota, User
 from tests.factories import Cluster

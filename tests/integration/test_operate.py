@@ -25,6 +25,8 @@ from scheduling.models import (
     PriceSetting,
     RoundFailure,
 )
+from scheduling.requests.nodes import NodeRequest, WindowRequest
+from scheduling.requests.pools import LENGTHS
 from scheduling.selectors import operate as reads
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
@@ -32,7 +34,9 @@ from scheduling.services import jobs, nodes, pools
 from scheduling.tasks import run_round
 from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.input.errors import InvalidInputError
+from tenants.input.requests import read_request
 from tenants.models import AuditRecord, Membership, User
+from tenants.requests import TenantRequest
 from tenants.selectors.access import Access
 from tenants.services.people import (
     add_member,
@@ -45,6 +49,7 @@ from tests.factories import BEGIN, Cluster, cluster
 
 Role = Membership.Role
 HOUR = timedelta(hours=1)
+NLP = TenantRequest(slug="nlp", name="NLP", initials="NL")
 
 
 @pytest.fixture
@@ -105,7 +110,8 @@ class TestADrainedNode:
         assert Node.objects.get(name="n0000").pool is None
         assert LeaseSlot.objects.filter(node__name="n0000").exists()
         # The name is free for its successor.
-        nodes.add_node(actor=actor, pool=lab.pool, name="n0000", gpu_type="v100", gpus=8)
+        wanted = NodeRequest(pool=lab.pool.name, name="n0000", gpu_type="v100", gpus=8)
+        nodes.add_node(actor=actor, pool=lab.pool, request=wanted)
         lab.rounds(2, every_s=10)
         assert holders(lab, "n0000") == 4
 
@@ -115,9 +121,12 @@ class TestMaintenance:
         nodes.add_window(
             actor=actor,
             pool=lab.pool,
-            nodes=["n0000"],
-            starts_at=BEGIN + timedelta(seconds=begins_s),
-            ends_at=BEGIN + timedelta(seconds=ends_s),
+            request=WindowRequest(
+                pool=lab.pool.name,
+                nodes=("n0000",),
+                starts_at=BEGIN + timedelta(seconds=begins_s),
+                ends_at=BEGIN + timedelta(seconds=ends_s),
+            ),
             now=lab.at,
         )
 
@@ -191,7 +200,7 @@ class TestMaintenance:
 
 class TestAPool:
     def change(self, lab: Cluster, actor: Actor, **fields: Any) -> Pool:
-        lengths = {name: getattr(lab.pool, name) for name in pools.LENGTHS}
+        lengths = {name: getattr(lab.pool, name) for name in LENGTHS}
         chosen: dict[str, Any] = {
             "policy": "ltgf",
             "options": {},
@@ -338,7 +347,7 @@ class TestPeople:
             create_user(actor=actor, username="NINA")
 
     def test_the_last_manager_stays(self, actor: Actor) -> None:
-        tenant = open_tenant(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        tenant = open_tenant(actor=actor, request=NLP, books=["main"])
         for name in ("ada", "bea"):
             User.objects.create(username=name)
             add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
@@ -354,7 +363,7 @@ class TestPeople:
         assert more is not None
 
     def test_two_at_once_cannot_take_both_managers(self, actor: Actor) -> None:
-        tenant = open_tenant(actor=actor, slug="nlp", name="NLP", initials="NL", books=["main"])
+        tenant = open_tenant(actor=actor, request=NLP, books=["main"])
         names = ("ada", "bea")
         for name in names:
             User.objects.create(username=name)
@@ -391,7 +400,7 @@ class TestPeople:
     ) -> None:
         chosen = {"slug": "nlp", "name": "NLP", "initials": "NL"} | fields
         with pytest.raises(InvalidInputError) as raised:
-            open_tenant(actor=actor, books=["main"], **chosen)
+            open_tenant(actor=actor, request=read_request(TenantRequest, chosen), books=["main"])
         assert list(raised.value.by_field) == [error]
 
 

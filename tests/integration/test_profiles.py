@@ -11,12 +11,12 @@ from django.test.utils import CaptureQueriesContext
 
 from evenshare_core.domain.profiles import speedups_normal
 from scheduling.models import Job, Profile, VirtualWork
+from scheduling.requests.profiles import read_profile_request
 from scheduling.services import submit_job
 from scheduling.services.profiles import (
     InUseError,
     drop_profile,
     put_profile,
-    read_profile_spec,
 )
 from scheduling.services.submit import submit_jobs
 from tenants.audit import Actor
@@ -40,8 +40,10 @@ def actor() -> Actor:
 
 
 def put(lab: Cluster, actor: Actor, name: str = "gru", **speeds: object) -> Profile:
-    spec = read_profile_spec(name, {"speeds": speeds})
-    return put_profile(tenant=lab.tenants["a"], actor=actor, pool_id=lab.pool.pk, spec=spec)
+    wanted = read_profile_request(name, {"speeds": speeds})
+    return put_profile(
+        tenant=lab.tenants["a"], actor=actor, pool_id=lab.pool.pk, name=name, request=wanted
+    )
 
 
 def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
@@ -87,7 +89,7 @@ class TestSpeeds:
     )
     def test_that_cannot_be_used_are_named(self, raw: dict[str, Any], field: str) -> None:
         with pytest.raises(InvalidInputError) as caught:
-            read_profile_spec("gru", raw)
+            read_profile_request("gru", raw)
         assert set(errors(caught)) == {field}
 
 

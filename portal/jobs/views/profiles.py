@@ -14,14 +14,16 @@ from django.views.decorators.http import require_http_methods
 
 from portal.charts.speeds import value_text
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.forms import Field
+from portal.site.forms import Field, whole
 from portal.site.request_id import request_id_of
+from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs import pool_names
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.profiles import ProfileRow, first_profiled, list_profiles, pool_types
-from scheduling.services.profiles import InUseError, drop_profile, put_profile, read_profile_spec
+from scheduling.services.profiles import InUseError, drop_profile, put_profile
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
+from tenants.input.requests import request_fields
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.scopes import site_scope, tenant_scope
@@ -84,11 +86,11 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> list[str]
     raw: dict[str, Any] = {"speeds": speeds}
     priority = request.POST.get("priority", "").strip()
     if priority:
-        digits = priority.isascii() and priority.isdecimal() and len(priority) < 10
-        raw["priority"] = int(priority) if digits else priority[:40]
+        number = whole(priority)
+        raw["priority"] = priority[:40] if number is None else number
     try:
-        spec = read_profile_spec(name, raw)
-        put_profile(tenant=tenant, actor=actor, pool_id=facts.id, spec=spec)
+        wanted = read_profile_request(name, raw)
+        put_profile(tenant=tenant, actor=actor, pool_id=facts.id, name=name, request=wanted)
     except InvalidInputError as error:
         return [f"{one.field} {one.reason}. {one.hint}".strip() for one in error.errors]
     messages.success(request, f"{name} is declared. The next round uses it.")
@@ -108,6 +110,7 @@ def _context(
         rows = list_profiles(facts.id, [tenant.pk])
         names = pool_names(pools_of(tenant.pk))
     typed = request.POST if errors else {}
+    labels = {name: one.input.label for name, one in request_fields(ProfileRequest).items()}
     return {
         **context,
         "types": types,
@@ -115,9 +118,9 @@ def _context(
         "pools": names,
         "fields": [
             Field("name", "Job type", typed.get("name", ""), required=True),
-            Field("priority", "Priority", typed.get("priority", "1"), kind="number"),
+            Field("priority", labels["priority"], typed.get("priority", "1"), kind="number"),
             *(
-                Field(SPEED + kind, f"Speed on {kind}", typed.get(SPEED + kind, ""))
+                Field(SPEED + kind, f"{labels['speeds']} {kind}", typed.get(SPEED + kind, ""))
                 for kind in types
             ),
         ],

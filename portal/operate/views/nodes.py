@@ -18,8 +18,17 @@ from portal.operate.views.console import (
     pool_of_console,
 )
 from portal.site.clocks import Clocks, clocks, pool_now
-from portal.site.forms import Field, instant, instant_text, text, whole
+from portal.site.forms import (
+    Field,
+    instant_text,
+    request_inputs,
+    text,
+    typed_fields,
+    typed_request,
+    whole,
+)
 from scheduling.models import MaintenanceWindow, Node, Pool
+from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services import nodes as change
@@ -80,35 +89,15 @@ def _window(window: MaintenanceWindow, into: int, told: Clocks) -> dict[str, obj
 
 def _add_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
     typed = request.POST if errors else {}
-    return [
-        Field("name", "Name", text(typed, "name"), error=errors.get("name", ""), required=True),
-        Field(
-            "gpu_type",
-            "GPU type",
-            text(typed, "gpu_type"),
-            hint="A new type gets the default price setting.",
-            error=errors.get("gpu_type", ""),
-            required=True,
-        ),
-        Field(
-            "gpus", "GPUs", text(typed, "gpus"), "number", error=errors.get("gpus", ""),
-            required=True,
-        ),
-    ]  # fmt: skip
+    return request_inputs(NodeRequest, ("name", "gpu_type", "gpus"), typed, errors)
 
 
 def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFacts) -> list[Field]:
     typed = request.POST if errors else {}
     begin = pool_now(facts).pool_at.replace(minute=0, second=0, microsecond=0) + 2 * HOUR
-    rows = (
-        ("starts_at", "From, pool time", instant_text(begin)),
-        ("ends_at", "Until", instant_text(begin + 4 * HOUR)),
-        ("reason", "Reason", ""),
-    )
-    return [
-        Field(name, label, text(typed, name) or value, error=errors.get(name, ""))
-        for name, label, value in rows
-    ]
+    defaults = {"starts_at": instant_text(begin), "ends_at": instant_text(begin + 4 * HOUR)}
+    names = ("starts_at", "ends_at", "reason")
+    return request_inputs(WindowRequest, names, typed, errors, defaults=defaults)
 
 
 # ---- the buttons ----
@@ -133,25 +122,16 @@ def _remove(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
 
 
 def _add(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
-    node = change.add_node(
-        actor=actor_of(request),
-        pool=pool,
-        name=text(request.POST, "name"),
-        gpu_type=text(request.POST, "gpu_type"),
-        gpus=whole(request.POST.get("gpus")),
-    )
+    wanted = typed_request(NodeRequest, request.POST, pool=pool.name)
+    node = change.add_node(actor=actor_of(request), pool=pool, request=wanted)
     return f"Added {node.name} with {plural(node.gpus, 'GPU')}: the next round counts them."
 
 
 def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
+    typed = typed_fields(WindowRequest, request.POST)
+    wanted = change.read_window_request({**typed, "pool": pool.name}, pool)
     windows = change.add_window(
-        actor=actor_of(request),
-        pool=pool,
-        nodes=request.POST.getlist("nodes"),
-        starts_at=instant(request.POST.get("starts_at")),
-        ends_at=instant(request.POST.get("ends_at")),
-        now=pool_now(facts).pool_at,
-        reason=text(request.POST, "reason"),
+        actor=actor_of(request), pool=pool, request=wanted, now=pool_now(facts).pool_at
     )
     return f"Planned maintenance of {plural(len(windows), 'node')}: no new lease overlaps it."
 

@@ -32,6 +32,7 @@ from portal.operate.views.console import (
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, text, whole
 from scheduling.models import Pool
+from scheduling.requests.pools import SCALE_MAX
 from scheduling.selectors.pool_settings import price_settings
 from scheduling.services import pools as change
 from tenants.input.errors import InvalidInputError, invalid
@@ -158,7 +159,7 @@ def _resume(request: HttpRequest, pool: Pool) -> str:
 def _scale(request: HttpRequest, pool: Pool) -> str:
     scale = whole(request.POST.get("scale"))
     if scale is None:
-        raise invalid("scale", f"Write 1 to {change.SCALE_MAX:,}.")
+        raise invalid("scale", f"Write 1 to {SCALE_MAX:,}.")
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, scale=scale)
     return f"The clock of {pool.name} goes {scale} times as fast as the wall's."
 

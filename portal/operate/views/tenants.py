@@ -7,10 +7,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.operate.views.console import actor_of, console, page
-from portal.site.forms import Field, text
+from portal.site.forms import Field, request_inputs, text, typed_request
 from scheduling.selectors.lines import all_books
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.models import Membership, Tenant
+from tenants.requests import TenantRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import members_of
 from tenants.selectors.tenants import find_tenant, tenant_sizes
@@ -30,9 +31,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
         try:
             tenant = open_tenant(
                 actor=actor_of(request),
-                slug=text(request.POST, "slug"),
-                name=text(request.POST, "name"),
-                initials=text(request.POST, "initials").upper(),
+                request=typed_request(TenantRequest, request.POST),
                 books=books,
             )
         except InvalidInputError as error:
@@ -42,15 +41,7 @@ def tenant_list(request: HttpRequest) -> HttpResponse:
             return redirect("operate-tenant", tenant.slug)
     with site_scope():
         tenants = tenant_sizes()
-    posted = request.POST
-    fields = [
-        Field(name, label, text(posted, name), hint=hint, error=errors.get(name, ""), required=True)
-        for name, label, hint in (
-            ("slug", "Short name", "In addresses and commands; it never changes."),
-            ("name", "Name", "As people say it."),
-            ("initials", "Initials", "One or two letters, on the node map."),
-        )
-    ]
+    fields = request_inputs(TenantRequest, ("slug", "name", "initials"), request.POST, errors)
     context = {
         "tenants": tenants,
         "fields": fields,

@@ -1,0 +1,74 @@
+"""What an operator may ask of nodes: one more, and maintenance of some."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenants.input.readers import INSTANT_HINT
+from tenants.input.requests import Input, Request
+from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
+
+GPUS_MAX, NODES_MAX = 1024, 1024
+NO_SUCH_NODES = "Choose nodes of this pool."
+
+
+class NodeRequest(Request, frozen=True, kw_only=True):
+    """A node to add; a GPU type that is new to the pool gets the default price."""
+
+    NOUN: ClassVar[str] = "a node"
+
+    pool: SlugName
+    name: Annotated[
+        str,
+        Meta(pattern=SMALL_NAME, description="Its name, of no other node of the pool."),
+        Input(label="Name", complaint=SMALL_NAME_COMPLAINT),
+    ]
+    gpu_type: Annotated[
+        str,
+        Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$", description="The type of its GPUs."),
+        Input(
+            label="GPU type",
+            hint="A new type gets the default price setting.",
+            complaint="Use 1 to 31 small letters, digits and hyphens.",
+        ),
+    ]
+    gpus: Annotated[
+        int,
+        Meta(ge=1, le=GPUS_MAX, description="How many GPUs it has."),
+        Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
+    ]
+
+
+class WindowRequest(Request, frozen=True, kw_only=True):
+    """Maintenance of some nodes of a pool: no lease that could overlap it begins there."""
+
+    NOUN: ClassVar[str] = "maintenance"
+
+    pool: SlugName
+    nodes: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, max_length=NODES_MAX, description="Names of nodes of the pool."),
+        Input(label="Nodes", complaint=NO_SUCH_NODES),
+    ]
+    starts_at: Annotated[
+        datetime,
+        Meta(description="When it begins, in pool time."),
+        Input(
+            label="From, pool time",
+            complaint="Write an instant, such as 2026-11-21 08:00.",
+            advice=INSTANT_HINT,
+        ),
+    ]
+    ends_at: Annotated[
+        datetime,
+        Meta(description="When it ends, in pool time."),
+        Input(
+            label="Until",
+            complaint="Write an instant, such as 2026-11-21 12:00.",
+            advice=INSTANT_HINT,
+        ),
+    ]
+    reason: Reason = ""

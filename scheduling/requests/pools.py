@@ -1,0 +1,159 @@
+"""What an operator may ask of a pool: other settings, another speed of its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from msgspec import UNSET, Meta, UnsetType
+
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+from tenants.input.readers import SLUG
+from tenants.input.requests import Input, Request, request_fields
+from tenants.requests import Reason, ReasonRequest
+
+SCALE_MAX = 3600
+TYPES_MAX, OPTIONS_MAX = 64, 100
+DAY_S = 86_400
+PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
+
+
+class PriceChange(NamedTuple):
+    """What of a price shall differ; None stays."""
+
+    base: Decimal | None
+    theta: Decimal | None
+
+
+def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
+    """A policy's options by name; what they may be is the policy's affair."""
+    value = given.get("options", {})
+    if not isinstance(value, dict):
+        errors.add("options", "must be an object", 'Write {"name": value}.')
+        return {}
+    read = {}
+    for name, item in list(value.items())[:OPTIONS_MAX]:
+        plain = _plain(item)
+        if not SLUG.fullmatch(name):
+            errors.add(f"options.{ascii(name)[1:-1][:60]}", "is not a name of an option")
+        elif plain is None:
+            errors.add(f"options.{name}", "must be a text, a number or true or false")
+        else:
+            read[name] = plain
+    return read
+
+
+def _plain(value: object) -> Any:
+    """A value as options may have it: a number with a point as a float; None where it is other."""
+    if isinstance(value, Decimal):
+        return float(value) if isfinite(float(value)) else None
+    return value if isinstance(value, str | int) else None
+
+
+def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, PriceChange]:
+    value = given.get("prices", {})
+    if not isinstance(value, dict) or len(value) > TYPES_MAX:
+        errors.add("prices", "must be an object of GPU types", PRICES_HINT)
+        return {}
+    read = {}
+    for name, terms in value.items():
+        place = f"prices.{ascii(name)[1:-1][:60]}"
+        if not SLUG.fullmatch(name) or not isinstance(terms, dict):
+            errors.add(place, "must be an object with base and theta")
+            continue
+        for extra in sorted(set(terms) - set(PriceChange._fields))[:10]:
+            errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
+        placed = {f"{place}.{key}": item for key, item in terms.items()}
+        amounts = (readers.credits(placed, f"{place}.{key}", errors) for key in PriceChange._fields)
+        read[name] = PriceChange(*amounts)
+    return read
+
+
+class PoolChangeRequest(Request, frozen=True, kw_only=True):
+    """What shall differ; the rest stays."""
+
+    NOUN: ClassVar[str] = "a pool"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    policy: Annotated[
+        Annotated[str, Meta(pattern=f"^{SLUG.pattern}$")] | UnsetType,
+        Meta(description="The policy that decides its rounds."),
+        Input(complaint="must be a name", advice="1 to 63 letters, digits, - and _."),
+    ] = UNSET
+    options: Annotated[
+        dict[str, Any], Meta(description="The policy's options."), Input(read=_read_options)
+    ] = {}
+    visibility: Annotated[
+        Annotated[str, Meta(pattern=f"^{SLUG.pattern}$")] | UnsetType,
+        Meta(description="What tenants see of others."),
+        Input(
+            label="Tenants see of others",
+            hint="In rounds and on the node map.",
+            complaint="must be a name",
+            advice="1 to 63 letters, digits, - and _.",
+        ),
+    ] = UNSET
+    round_s: Annotated[
+        Annotated[int, Meta(ge=1, le=3600)] | UnsetType,
+        Meta(description="How often a decision is made, in seconds of the wall."),
+        Input(label="Round every", unit="s of the wall", hint="How often a decision is made."),
+    ] = UNSET
+    lease_s: Annotated[
+        Annotated[int, Meta(ge=1, le=30 * DAY_S)] | UnsetType,
+        Meta(description="How long new terms are, in seconds of the pool."),
+        Input(
+            label="Lease length",
+            unit="s of the pool",
+            hint="New terms; those that run keep theirs.",
+        ),
+    ] = UNSET
+    grace_s: Annotated[
+        Annotated[int, Meta(ge=0, le=DAY_S)] | UnsetType,
+        Meta(
+            description="Time for a checkpoint before a process is killed, in seconds of the pool."
+        ),
+        Input(
+            label="Grace",
+            unit="s of the pool",
+            hint="For a checkpoint, before a process is killed.",
+        ),
+    ] = UNSET
+    outage_grace_s: Annotated[
+        Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
+        Meta(
+            description="How long jobs run on past their lease while no round is decided,"
+            " in seconds of the pool."
+        ),
+        Input(
+            label="Outage grace",
+            unit="s of the pool",
+            hint="How long jobs run on past their lease while no round is decided.",
+        ),
+    ] = UNSET
+    prices: Annotated[
+        dict[str, PriceChange],
+        Meta(description="Base and theta by GPU type; what is not named stays."),
+        Input(read=_read_prices),
+    ] = {}
+    reason: Reason = ""
+
+
+# Lengths of a pool -> their bounds, in seconds; round_s of the wall, the others of the pool.
+LENGTHS: dict[str, tuple[int, int]] = {
+    name: (field.least or 0, field.most or 0)
+    for name, field in request_fields(PoolChangeRequest).items()
+    if name.endswith("_s")
+}
+
+
+class ScaleRequest(ReasonRequest, frozen=True, kw_only=True):
+    """Seconds of pool time per second of the wall."""
+
+    scale: Annotated[
+        int,
+        Meta(ge=1, le=SCALE_MAX, description="Seconds of pool time per second of the wall."),
+        Input(label="Scale"),
+    ]

@@ -1,0 +1,91 @@
+"""A job type as its tenant declares it; its name is in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from scheduling.requests.jobs import NAME_ADVICE
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+from tenants.input.requests import (
+    Input,
+    Request,
+    given_fields,
+    make_request,
+    read_fields,
+    refuse_unknown,
+    request_fields,
+)
+
+PRIORITY_MAX, TYPES_MAX = 1000, 64
+# No GPU is so many times as fast as another; a slip of a unit is.
+RATIO_MAX = 1000
+SPEEDS_HINT = 'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
+
+
+def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Decimal]:
+    value = given.get("speeds")
+    if not isinstance(value, Mapping) or not value:
+        errors.add("speeds", "must be an object with a speed at least", SPEEDS_HINT)
+        return {}
+    if len(value) > TYPES_MAX:
+        errors.add("speeds", f"has more than {TYPES_MAX} GPU types", code="too_long")
+        return {}
+    places = {f"speeds.{ascii(str(kind))[1:-1][:60]}": speed for kind, speed in value.items()}
+    read: dict[str, Decimal] = {}
+    for (place, text), kind in zip(places.items(), value, strict=False):
+        if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
+            errors.add(place, "is not a name of a GPU type", SPEEDS_HINT)
+        elif (speed := _speed(text)) is None:
+            errors.add(place, "must be a speed above 0", 'Write a number, such as "4.81".')
+        else:
+            read[kind] = speed
+    if read and max(read.values()) > RATIO_MAX * min(read.values()):
+        words = "Write all of them in the same unit."
+        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", words)
+    return read
+
+
+def _speed(value: object) -> Decimal | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12:
+        return Decimal(value)
+    if isinstance(value, str) and readers.CREDITS.fullmatch(value) and Decimal(value) > 0:
+        return Decimal(value)
+    return None
+
+
+class ProfileRequest(Request, frozen=True, kw_only=True):
+    """Speeds in any one unit; a GPU type that is left out cannot run it."""
+
+    NOUN: ClassVar[str] = "a job type"
+
+    speeds: Annotated[
+        dict[str, Decimal],
+        Meta(min_length=1, max_length=TYPES_MAX, description="Speed by GPU type, each above 0."),
+        Input(label="Speed on", read=_read_speeds),
+    ]
+    priority: Annotated[
+        int,
+        Meta(ge=1, le=PRIORITY_MAX, description="Its weight among the tenant's job types."),
+        Input(label="Priority"),
+    ] = 1
+
+
+def read_profile_request(name: str, raw: object) -> ProfileRequest:
+    """Return what `raw` (a mapping, as parsed from JSON) says of the job type `name`.
+
+    Raises:
+        InvalidInputError: with every error.
+    """
+    errors = FieldErrors()
+    given = given_fields(ProfileRequest, raw)
+    if not readers.NAME.fullmatch(name):
+        errors.add("name", "is not a usable name", NAME_ADVICE)
+    values = read_fields(ProfileRequest, given, errors)
+    refuse_unknown(ProfileRequest, given, errors)
+    errors.raise_any(("name", *request_fields(ProfileRequest)))
+    return make_request(ProfileRequest, values)

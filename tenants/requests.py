@@ -1,0 +1,160 @@
+"""What may be asked of tenants, a struct per resource, and what operators' requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.units import COUNT_MAX
+from tenants.input.errors import FieldErrors, InvalidInputError
+from tenants.input.readers import SLUG
+from tenants.input.requests import Input, Request, read_request
+from tenants.periods import QuotaTerms
+
+SMALL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
+INITIALS_COMPLAINT = "Write one or two letters or digits."
+
+Reason: TypeAlias = Annotated[
+    str, Meta(max_length=800, description="Why, for the audit log."), Input(label="Reason")
+]
+SlugName: TypeAlias = Annotated[
+    str,
+    Meta(pattern=f"^{SLUG.pattern}$", description="A name."),
+    Input(complaint="must be a name", advice="1 to 63 letters, digits, - and _."),
+]
+
+
+def _read_initials(given: Mapping[str, object], errors: FieldErrors) -> str:
+    value = given.get("initials")
+    if isinstance(value, str) and 1 <= len(value.strip()) <= 2 and value.strip().isalnum():
+        return value.strip().upper()
+    errors.add("initials", INITIALS_COMPLAINT)
+    return ""
+
+
+class TenantRequest(Request, frozen=True, kw_only=True):
+    """A tenant to open; its slug never changes."""
+
+    NOUN: ClassVar[str] = "a tenant"
+
+    slug: Annotated[
+        str,
+        Meta(pattern=SMALL_NAME, description="Its name in addresses and commands."),
+        Input(
+            label="Short name",
+            hint="In addresses and commands; it never changes.",
+            complaint=SMALL_NAME_COMPLAINT,
+        ),
+    ]
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=120, description="Its name as people say it."),
+        Input(label="Name", hint="As people say it.", complaint="Write 1 to 120 characters."),
+    ]
+    initials: Annotated[
+        str,
+        Meta(max_length=2, description="One or two letters or digits, on the node map."),
+        Input(label="Initials", hint="One or two letters, on the node map.", read=_read_initials),
+    ]
+
+
+class ReasonRequest(Request, frozen=True, kw_only=True):
+    """A reason for the audit log."""
+
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    reason: Reason = ""
+
+
+MODES = tuple(mode.value for mode in Mode)
+DRAFTS_MAX = 1000
+GpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+
+
+class QuotaTermsRequest(Request, frozen=True, kw_only=True):
+    """What shall hold of a quota, until when."""
+
+    NOUN: ClassVar[str] = "a quota"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    gpus: Annotated[
+        GpuCount | None,
+        Meta(description="GPUs of the quota; null ends it."),
+        Input(advice="Write null to end the quota."),
+    ]
+    mode: Annotated[
+        str,
+        Meta(description="Whether it is lent while it is idle, and whether its tenant borrows."),
+        Input(choices=MODES, complaint="is not a mode", advice=f"One of {', '.join(MODES)}."),
+    ] = Mode.LEND_AND_BORROW.value
+    borrow_limit: Annotated[
+        GpuCount | None, Meta(description="GPUs that it may borrow at most; null: any.")
+    ] = None
+    lend_limit: Annotated[
+        GpuCount | None, Meta(description="GPUs that it lends at most; null: any.")
+    ] = None
+    until: Annotated[datetime | None, Meta(description="When it ends, in pool time.")] = None
+
+    @property
+    def terms(self) -> QuotaTerms | None:
+        """What shall hold; None ends the quota."""
+        if self.gpus is None:
+            return None
+        return QuotaTerms(self.gpus, self.mode, self.borrow_limit, self.lend_limit)
+
+
+class QuotaRequest(QuotaTermsRequest, frozen=True, kw_only=True):
+    """A quota of the tenant, pool and GPU type that the address names."""
+
+    since: Annotated[
+        datetime | None, Meta(description="From when it holds, in pool time; now if left out.")
+    ] = msgspec.field(default=None, name="from")
+    reason: Reason = ""
+
+
+class QuotaDraft(QuotaTermsRequest, frozen=True, kw_only=True):
+    """A quota in a draft of several."""
+
+    tenant: SlugName
+    gpu_type: SlugName
+
+
+def _read_drafts(given: Mapping[str, object], errors: FieldErrors) -> tuple[QuotaDraft, ...]:
+    rows = given.get("quotas")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= DRAFTS_MAX:
+        errors.add("quotas", f"must be a list of 1 to {DRAFTS_MAX:,} quotas")
+        return ()
+    drafts: dict[tuple[str, str], QuotaDraft] = {}
+    for index, row in enumerate(rows):
+        place = f"quotas[{index}]"
+        try:
+            draft = read_request(QuotaDraft, row)
+        except InvalidInputError as error:
+            errors.extend(one.inside(place) for one in error.errors)
+            continue
+        if (draft.tenant, draft.gpu_type) in drafts:
+            errors.add(f"{place}.tenant", "is there twice with this GPU type")
+        drafts[draft.tenant, draft.gpu_type] = draft
+    return tuple(drafts.values())
+
+
+class QuotaPreviewRequest(Request, frozen=True, kw_only=True):
+    """Quotas of a pool to estimate."""
+
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    pool: SlugName
+    since: Annotated[
+        datetime | None, Meta(description="From when they hold, in pool time; now if left out.")
+    ] = msgspec.field(default=None, name="from")
+    quotas: Annotated[
+        tuple[QuotaDraft, ...],
+        Meta(min_length=1, max_length=DRAFTS_MAX, description="What shall differ."),
+        Input(read=_read_drafts),
+    ]
