@@ -27,7 +27,7 @@
     });
     var left = capacity - total;
     cell.querySelector("span").textContent = show(total) + " of " + show(capacity);
-    var words = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unassigned" : "";
+    var words = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unallocated" : "";
     cell.querySelector(".short").textContent = words;
   }
 

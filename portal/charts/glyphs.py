@@ -53,11 +53,11 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 # The published reasons in words; a page may say more, with numbers.
 _WORDS: dict[str, str] = {
-    "lease_turn": "lease turn",
-    "tenant_passed_over": "tenant passed over",
+    "lease_turn": "lower priority now",
+    "tenant_passed_over": "behind the first job",
     "no_free_gpus": "no free GPUs",
     "fragmented": "free GPUs are scattered",
-    "reserved_for_gang": "kept for a waiting gang",
+    "reserved_for_gang": "kept for a larger job",
     "reserved_quota": "others do not lend",
     "quota_limit": "quota limit",
     "price_above_max": "price above your max",

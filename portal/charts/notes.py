@@ -58,16 +58,17 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One row of a certificate.
+    """One row of a certificate: a property by its standard name, and what that means.
 
     `verdict` is one of holds, note (holds, with a note), violated; and, in grey, unclaimed ("not
-    claimed"), unpromised, moot ("does not apply"), unmeasured.
+    claimed"), unpromised, not_applicable, unmeasured.
     """
 
     name: str
     verdict: str
     words: str = ""
     note: Note | None = None
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,4 +77,4 @@ def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
 
 
 def _words(bar: RoundBar) -> str:
-    return f"round {thousands(bar.number)}: {bar.idle} idle, {bar.blocked} blocked"
+    return f"round {thousands(bar.number)}: {bar.idle} idle, {bar.blocked} unavailable"

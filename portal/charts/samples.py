@@ -51,7 +51,7 @@ NAMES = [
 ]
 
 REASONS = [
-    ("fair_turn", "lease turn"),
+    ("fair_turn", "lower priority now"),
     ("price_above_max", "price above your max"),
     ("gang_needs_nodes", "needs 2 whole nodes"),
     ("borrow_limit", "borrow limit"),
@@ -68,7 +68,7 @@ STATES = [
     ("warn", "budget at 100 %"),
     ("bad", "failed round"),
     ("running", "Running"),
-    ("waiting", "Waiting"),
+    ("waiting", "Queued"),
     ("preempted", "Preempted"),
     ("ended", "Ended"),
     ("unclaimed", "not claimed"),
@@ -304,7 +304,7 @@ def sample_certificate(broken: bool = False) -> Certificate:
                 "violated" if broken else "holds",
                 "sample-speech got 46 of 48 GPUs." if broken else "Smallest margin 0 GPUs.",
             ),
-            Promise("No GPU is wasted", "note", "3 GPUs stay idle while 31 jobs wait."),
+            Promise("No GPU is wasted", "note", "3 GPUs stay idle while 31 jobs are queued."),
             Promise("Lying does not pay", "unclaimed", "This policy does not promise it."),
         ),
         sha256=sha256(b"sample").hexdigest(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.urls import reverse
 
 from billing.selectors.totals import MovedCredits
-from portal.charts.figures import apportion, credits_text, gpu_hours, ratio, thousands
+from portal.charts.figures import apportion, credits_text, gpu_hours, percent, ratio, thousands
 from portal.charts.notes import Addend, Link, Note, Stat
 from scheduling.selectors.lines import PoolFacts, PoolSoFar
 
@@ -37,8 +37,8 @@ DOORS = (
     Door(
         "researcher",
         "Rosa, researcher",
-        "A team that borrows much: what it has, uses, deserves and owes, in one glance. Each"
-        " waiting job says why, each running one until when.",
+        "A team that borrows much: its quota, its GPUs, its fair share and its credits, in one"
+        " glance. Each queued job says why, each running one until when.",
         "Look as Rosa",
     ),
     Door(
@@ -64,7 +64,7 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
     renewals = so_far.terms - so_far.leases
     return [
         Stat(
-            "At work now",
+            "In use now",
             thousands(so_far.used),
             "GPUs",
             (Addend("leased", thousands(so_far.used)), Addend("idle", thousands(so_far.idle))),
@@ -82,21 +82,21 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             Note(
                 "Leases",
                 words=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
-                " a round renews it or gives the GPUs to whoever is further behind.",
+                " a round renews it or gives the GPUs to whoever is further below its fair share.",
             ),
         ),
         Stat(
-            "Furthest behind",
-            ratio(so_far.least_rho),
-            "rho",
+            "Furthest below its fair share",
+            percent(so_far.least_rho),
+            "received",
             (
                 Addend("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
-                Addend("deserved", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
+                Addend("fair share", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
             ),
-            Addend("received \N{DIVISION SIGN} deserved", ratio(so_far.least_rho)),
+            Addend("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
-                "rho of the tenant that is furthest behind",
-                words="GPU-time received over GPU-time deserved, since the pool began. Whoever"
+                "The tenant that is furthest below its fair share",
+                words="rho: GPU-time received over its fair share, since the pool began. Whoever"
                 " has the lowest is served first, so that it comes back to 1.00.",
             ),
         ),
@@ -140,8 +140,8 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
             last,
         ),
         Step(
-            "Be a tenant that waits",
-            "Four questions in one glance, and the jobs that wait with what would help them.",
+            "Be a tenant with queued jobs",
+            "Four questions in one glance, and the queued jobs with what would help them.",
             "researcher",
             "Rosa's overview",
             reverse("front"),

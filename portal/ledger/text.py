@@ -53,7 +53,7 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
 
 def _name(entry: LedgerEntry, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
-        return "operator, for quota of nobody"
+        return "operator, for unallocated quota"
     if entry.tenant_id == tenant:
         return entry.tenant
     seen = visibility.of(entry.tenant_id) if visibility else None
@@ -73,12 +73,12 @@ def account_stats(found: AccountSummary) -> list[Stat]:
             credits_text(found.balance, signed=True),
             "credits",
             (
-                Addend("set aside for running terms", credits_text(found.reserved_for_open_terms)),
+                Addend("reserved for running terms", credits_text(found.reserved_for_open_terms)),
                 Addend("credit limit", limit),
             ),
             note=Note(
                 "Balance",
-                words="All transfers since the account opened. What is set aside is the most that"
+                words="All transfers since the account opened. What is reserved is the most that"
                 " the terms which run now may still cost; what ended terms cost and no settlement"
                 " has moved is in the next settlement, and not counted here.",
             ),

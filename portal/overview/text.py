@@ -18,6 +18,7 @@ from portal.charts.figures import (
     coarse,
     credits_text,
     gpu_hours,
+    percent,
     plural,
     ratio,
     telling_places,
@@ -37,6 +38,7 @@ from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10
 NAMED = 3
+AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
 CHART_WIDTH = 340
 MODES = {
     Mode.RESERVE: "It is kept, not lent.",
@@ -133,8 +135,8 @@ def board_context(board: Board) -> dict[str, Any]:
 def stats(board: Board) -> list[Stat]:
     """The four accounts."""
     who = "You" if board.you else "It"
-    verbs = ("have", "use", "deserve") if board.you else ("has", "uses", "deserves")
-    have, use, deserve = (f"{who} {verb}" for verb in verbs)
+    verbs = ("have", "use") if board.you else ("has", "uses")
+    have, use = (f"{who} {verb}" for verb in verbs)
     return [
         Stat(have, thousands(board.has), "GPUs quota", *_have_lines(board), have_note(board)),
         Stat(
@@ -148,7 +150,7 @@ def stats(board: Board) -> list[Stat]:
             Addend(f"in {plural(len(board.runs), 'job')}", thousands(board.uses)),
             use_note(board),
         ),
-        _deserve(board, deserve),
+        _received(board),
         _owe(board, who),
     ]
 
@@ -195,35 +197,36 @@ def use_note(board: Board) -> Note:
     )
 
 
-def _deserve(board: Board, label: str) -> Stat:
+def _received(board: Board) -> Stat:
+    """What was received against the fair share, in per cent; rho is its explanation."""
     claims = board.last.claims if board.last else ()
     received = sum(row.received_gpu_s for row in claims)
     deserved = sum(row.deserved_gpu_s for row in claims)
     rho = rho_of(received, deserved)
     lines: tuple[Addend, ...] = (
         Addend("received", f"{gpu_hours(received)} GPU-h"),
-        Addend("deserved", f"{gpu_hours(deserved)} GPU-h"),
+        Addend("fair share", f"{gpu_hours(deserved)} GPU-h"),
     )
     if len(claims) > 1:
         lines = (*lines, *(Addend(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
     note = Note(
-        "rho: received over deserved",
+        "rho: GPU-time received over the fair share",
         lines,
-        Addend("received \N{DIVISION SIGN} deserved", ratio(rho)),
-        "Deserved is the smaller of demand and quota, added up over time since the pool began."
-        " At 1.00 or above nobody was short-changed; whoever has the least goes first.",
+        Addend("received \N{DIVISION SIGN} fair share: rho", ratio(rho)),
+        "The fair share is the smaller of demand and quota, added up over time since the pool"
+        " began. At 1.00 or above nobody was short-changed; whoever has the least goes first.",
         board.links,
     )
-    total = Addend("received \N{DIVISION SIGN} deserved", ratio(rho))
-    return Stat(label, ratio(rho), "rho", lines, total, note, _fair(rho))
+    total = Addend("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
+    return Stat("Received against fair share", percent(rho), "", lines, total, note, _fair(rho))
 
 
 def _fair(rho: float | None) -> tuple[str, str]:
     if rho is None:
         return ("unclaimed", "nothing asked yet")
-    if rho >= 0.995:
-        return ("ok", "fair") if rho < 1.005 else ("ok", "at least fair")
-    return ("note", "behind")
+    if abs(rho - 1) <= AT_SHARE:
+        return ("ok", "at fair share")
+    return ("ok", "above fair share") if rho > 1 else ("note", "below fair share")
 
 
 def _owe(board: Board, who: str) -> Stat:
@@ -354,7 +357,7 @@ def _use_figure(days: Sequence[ClaimHistoryPoint], board: Board, prefix: str) ->
 def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
     known = [day.rho for day in days if day.rho is not None]
     if not known:
-        return Figure(f"{prefix}no rho yet", "Nothing was deserved so far", "")
+        return Figure(f"{prefix}no rho yet", "Nothing was asked so far", "")
     low, high = min(known), max(known)
     places = telling_places([low, high, 1.0])
     title = f"{prefix}rho {ratio(known[-1], places)}"
@@ -362,15 +365,15 @@ def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
         title += f", between {ratio(low, places)} and {ratio(high, places)}"
     points = [RhoPoint(day.at, day.rho) for day in days]
     svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
-    return Figure(title, "Dotted zone: less than deserved", svg)
+    return Figure(title, "Dotted zone: below the fair share", svg)
 
 
 def wait_title(waits: Sequence[WaitingJobs]) -> str:
-    """How many wait, as a finding."""
+    """How many are queued, as a finding."""
     jobs = sum(wait.jobs for wait in waits)
     if not jobs:
-        return "Nothing waits"
-    return f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}, and why"
+        return "No job is queued"
+    return f"{plural(jobs, 'job')} queued, and why"
 
 
 def where(run: RunningJob) -> str:

@@ -1,4 +1,4 @@
-"""A tenant's dashboard: have, use, deserve, owe; what waits and why; what runs."""
+"""A tenant's dashboard: quota, use, fair share, credits; what is queued and why; what runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             "board": board,
             "clock": clocks(pool),
             "lease_words": f"A lease lasts {pool.lease_s // 60} minutes of pool time; then a round"
-            " renews it, or others who are further behind get the GPUs.",
+            " renews it, or others who are further below their fair share get the GPUs.",
         }
     return render(request, "overview/dashboard.html", context)
 

@@ -31,7 +31,7 @@ VERDICTS = {
     "violated": ("bad", "violated"),
     "unclaimed": ("unclaimed", "not claimed"),
     "unpromised": ("unclaimed", "not promised"),
-    "moot": ("unclaimed", "does not apply"),
+    "not_applicable": ("unclaimed", "not applicable"),
     "unmeasured": ("unclaimed", "not measured"),
 }
 

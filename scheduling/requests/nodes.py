@@ -58,7 +58,7 @@ class WindowRequest(Request, frozen=True, kw_only=True):
         Meta(description="When it begins, in pool time."),
         Input(
             label="From, pool time",
-            complaint="Write an instant, such as 2026-11-21 08:00.",
+            complaint="Enter date and time, such as 2026-11-21 08:00.",
             advice=INSTANT_HINT,
         ),
     ]
@@ -67,7 +67,7 @@ class WindowRequest(Request, frozen=True, kw_only=True):
         Meta(description="When it ends, in pool time."),
         Input(
             label="Until",
-            complaint="Write an instant, such as 2026-11-21 12:00.",
+            complaint="Enter date and time, such as 2026-11-21 12:00.",
             advice=INSTANT_HINT,
         ),
     ]

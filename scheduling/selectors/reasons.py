@@ -40,15 +40,15 @@ class ReasonText:
 
 WORDINGS: dict[Reason, ReasonWording] = {
     Reason.LEASE_TURN: ReasonWording(
-        "lease turn",
+        "lower priority now",
         # Not "others had received less": a smaller job of a tenant with more may have fitted
         # what was left.
-        "There was room for its {needed} GPUs when the round began. Tenants that have received"
-        " less come first, and its own has received {own_rho} \N{MULTIPLICATION SIGN} the GPU-time"
-        " it deserves: at its turn, what was left did not fit. Smaller jobs may still have.",
-        "There was room for it when the round began. Others were served first, and at its turn"
-        " what was left did not fit.",
-        "Its turn comes as leases end; each round decides anew.",
+        "Its {needed} GPUs were free when the round began. Tenants that have received less of"
+        " their fair share took the free GPUs first; its own has received {own_rho}"
+        " \N{MULTIPLICATION SIGN} its fair share, and what was left did not fit. Smaller jobs may"
+        " still have.",
+        "Its GPUs were free when the round began, but jobs with a higher priority took them.",
+        "It moves up as leases end; each round decides anew.",
         "turn",
     ),
     Reason.TENANT_PASSED_OVER: ReasonWording(
@@ -68,7 +68,7 @@ WORDINGS: dict[Reason, ReasonWording] = {
         now="It needs {needed} GPUs at once; {free} are free now.",
     ),
     Reason.FRAGMENTED: ReasonWording(
-        "no node with enough room",
+        "no node fits",
         "It needs {needed} GPUs side by side; when the round began, {free} were free or up for"
         " renewal, at most {largest_hole} of them on one node.",
         "Enough GPUs were free, but not side by side.",
@@ -114,16 +114,16 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "It cannot start as it is: submit it with fewer GPUs.",
     ),
     Reason.QUARANTINED: ReasonWording(
-        "set aside",
-        "It made the policy fail and is set aside.",
-        "It made the policy fail and is set aside.",
+        "quarantined",
+        "It made the policy fail and is quarantined.",
+        "It made the policy fail and is quarantined.",
         "An operator looks at it.",
     ),
 }
 
 # Why a lease ended, as the end of the sentence "The lease ended: ...".
 ENDINGS: dict[str, str] = {
-    EndReason.NOT_RENEWED.value: "its term was over, and others were served first",
+    EndReason.NOT_RENEWED.value: "preempted at lease end, for jobs with a higher priority",
     EndReason.FINISHED.value: "the job finished",
     EndReason.FAILED.value: "the job failed",
     EndReason.CANCELLED.value: "the job was cancelled",

@@ -175,7 +175,7 @@ def add_window(
 
 
 def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> None:
-    """Call a window off, or end the one that has begun; what is over stays as it was.
+    """Cancel a window, or end the one that has begun; what is over stays as it was.
 
     Raises:
         InvalidInputError: on `window`.
@@ -185,7 +185,7 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
         rows = MaintenanceWindow.objects.select_for_update(of=("self",)).select_related("node")
         window = rows.filter(pk=window_id, pool=pool, ends_at__gt=now).first()
         if window is None:
-            raise invalid("window", "This maintenance is over, or was called off.")
+            raise invalid("window", "This maintenance is over, or was cancelled.")
         before = {
             "node": window.node.name,
             "starts_at": window.starts_at.isoformat(),

@@ -39,7 +39,7 @@ class TestACertificate:
                 assert wide <= width, f"{path} at {width}"
         page.goto(there.url(f"rounds/{red}/"))
         first = page.locator(".cert .crow").first
-        assert first.locator("h3").inner_text() == "Nobody would rather have another's share"
+        assert first.locator("h3").inner_text() == "Envy-freeness"
         assert first.locator("> .v").inner_text().startswith("violated")
         assert first.locator("svg").count() == 1
         assert "2 promises do not hold." in page.locator(".cert.broken").inner_text()

@@ -57,7 +57,7 @@ class TestFormAndYaml:
         job = Job.objects.get(tenant=there.tenant)
         assert page.url.endswith(f"/jobs/{job.uid}/")
         assert (job.state, job.gpus) == ("pending", 2)
-        page.locator("h1", has_text="Waiting").wait_for()
+        page.locator("h1", has_text="Queued").wait_for()
 
 
 class TestAnOpenPage:
@@ -70,7 +70,7 @@ class TestAnOpenPage:
         job = there.submit()
         page.goto(f"/jobs/{job.uid}/")
         page.evaluate("window.sameDocument = true")
-        page.locator("h1", has_text="Waiting").wait_for()
+        page.locator("h1", has_text="Queued").wait_for()
         there.play(1)
         # No further round comes before it.
         page.locator("h1", has_text="Running").wait_for()

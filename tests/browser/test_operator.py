@@ -77,7 +77,7 @@ class TestAnOperator:
         assert page.inner_text("[data-sum] .short") == "2 too many: scaled down"
         page.fill(field(there, "gpus", "south"), "2")
         assert page.inner_text("[data-sum]").split("\n")[0] == "8 of 8"
-        page.click("text=What would it do?")
+        page.click("text=Preview")
         page.wait_for_selector("#impact >> text=An estimate, not a promise.")
         assert Quota.objects.count() == 3, "nothing is saved by looking"
         said = page.inner_text("#t-impact")
@@ -87,7 +87,7 @@ class TestAnOperator:
         page.fill(field(there, "gpus", "south"), "1")
         assert page.locator("#impact button[value=save]").is_disabled()
         page.fill(field(there, "gpus", "south"), "2")
-        page.click("text=What would it do?")
+        page.click("text=Preview")
         page.click("#impact button[value=save]:not([disabled])")
         page.wait_for_selector(".toast >> text=You can take it back until round")
         quotas = Quota.objects.filter(tenant=there.tenant).order_by("valid_from")
@@ -114,7 +114,7 @@ class TestAnOperator:
         assert page.input_value(field(there, "gpus", "south")) == "4"
         page.keyboard.press("ArrowUp")
         page.keyboard.type("3")
-        assert page.inner_text("[data-sum] .short") == "1 unassigned"
+        assert page.inner_text("[data-sum] .short") == "1 unallocated"
         page.keyboard.press("Enter")
         page.wait_for_selector("#impact >> text=An estimate, not a promise.")
         assert page.evaluate("document.activeElement.id") == target

@@ -124,7 +124,7 @@ class TestAnOperator:
             assert runner.end() == "done"
             page.wait_for_selector("#t-figures")
         assert page.inner_text("h1").startswith("Under fifo jobs would wait")
-        assert "does not apply" in page.inner_text("#f-deadline_miss_rate")
+        assert "not applicable" in page.inner_text("#f-deadline_miss_rate")
         assert page.locator("#sim-charts svg").count() == 3
         page.focus("#sim-course summary")
         page.keyboard.press("Enter")

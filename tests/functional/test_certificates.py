@@ -116,8 +116,8 @@ class TestTheRoundsPage:
         assert f"by policy oef {round_.policy_version}" in read_
         assert "Program solved by fast: optimal" in read_
         assert "Shares trade one GPU type for another" in read_
-        assert "deserve now" not in read_
-        assert "Tenant Quota Demand Deserves Own Borrows Holds" in read_
+        assert "fair share now" not in read_
+        assert "Tenant Quota Demand Fair share Own Borrows Holds" in read_
         for sha256 in (round_.snapshot_sha256, round_.decision_sha256):
             assert sha256 in "".join(re.sub(r"<[^>]+>", "", page).split())
         command = re.search(r"manage\.py (replay_round [\d]+ --pool [\w-]+)", read_)
@@ -130,7 +130,7 @@ class TestTheRoundsPage:
 
 P = Property
 PLANTED = [
-    (envious, Property.ENVY_FREE, "Nobody would rather have another's share violated"),
+    (envious, Property.ENVY_FREE, "Envy-freeness violated"),
     (overfull, Property.CAPACITY, "No GPU is given twice violated"),
     (partial, Property.GANG, "No job holds a part of its GPUs violated"),
 ]

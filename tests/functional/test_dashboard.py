@@ -44,7 +44,7 @@ class TestBeforeAnythingHappened:
     def test_says_what_there_is(self) -> None:
         page = town().owner.get(PAGE).content
         assert b"has never had a job in this pool" in page
-        assert b"No job waits" in page
+        assert b"No job is queued" in page
 
     def test_says_that_there_is_no_quota(self) -> None:
         place = town()
@@ -109,7 +109,7 @@ class TestWhatItSays:
         board = board_of(busy)
         assert [(wait.jobs, wait.gpus) for wait in board.waits] == [(3, 12)]
         assert "{" not in board.waits[0].why.sentence
-        assert b"3 jobs wait, and why" in busy.owner.get(PAGE).content
+        assert b"3 jobs queued, and why" in busy.owner.get(PAGE).content
 
     def test_speaks_of_the_tenant_to_an_operator(self, busy: Town) -> None:
         page = busy.operator.get(PAGE).content

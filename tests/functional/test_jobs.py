@@ -128,7 +128,7 @@ class TestTheJobPage:
     def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)
-        assert "Waiting for " in page
+        assert "Queued for " in page
         assert why(job.reason_code).words in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
 

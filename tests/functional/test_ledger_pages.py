@@ -48,7 +48,7 @@ class TestWhoMayLook:
     def test_shows_operators_a_book_that_sums_to_zero(self, there: Stage) -> None:
         page = there.page("operator", "/ledger/")
         assert "sum to 0.00 credits" in page
-        assert "operator, for quota of nobody" in page
+        assert "operator, for unallocated quota" in page
 
     def test_finds_no_transfer_that_does_not_touch_the_tenant(self, there: Stage) -> None:
         page = f"/t/alpha/ledger/{uuid.uuid4()}/"

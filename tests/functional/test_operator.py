@@ -130,7 +130,7 @@ class TestWhoMayLook:
 
 class TestTheQueue:
     def test_is_empty_while_all_is_well(self, there: Town) -> None:
-        assert headline(page(there.operator, "/operate/")) == "Nothing needs you."
+        assert headline(page(there.operator, "/operate/")) == "No open alerts."
 
     def test_tells_everything_that_needs_a_person(self, there: Town) -> None:
         pool = there.cluster.pool
@@ -140,7 +140,7 @@ class TestTheQueue:
         aside = there.submit()
         Job.objects.filter(pk=aside.pk).update(quarantine="KeyError: 'x'")
         shown = page(there.operator, "/operate/")
-        assert headline(shown) == "Five things need you."
+        assert headline(shown) == "Five open alerts."
         for words in (
             f"4 rounds of {pool.name} failed since",
             "n0000 of",
@@ -151,7 +151,7 @@ class TestTheQueue:
         ):
             assert words in shown
         answer = there.operator.post(f"/operate/jobs/{aside.uid}/release/", follow=True)
-        assert headline(answer.content.decode()) == "Four things need you."
+        assert headline(answer.content.decode()) == "Four open alerts."
 
     def test_says_when_rounds_are_late(self, there: Town) -> None:
         PoolClock.objects.filter(pool=there.cluster.pool).update(
@@ -255,7 +255,7 @@ class TestThePages:
             assert "new fans" in shown
         answer = there.operator.post(path, {**data, "starts_at": "soon", "nodes": ["n7"]})
         assert "Choose nodes of this pool." in answer.content.decode()
-        assert "Write an instant" in answer.content.decode()
+        assert "Enter date and time" in answer.content.decode()
 
     def test_of_settings_show_every_option_with_its_bounds(self, there: Town) -> None:
         shown = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/settings/")
@@ -346,8 +346,8 @@ class TestTheGrid:
         assert headline(page(there.operator, self.path(there))).startswith("All 8 GPUs are")
         Quota.objects.filter(tenant=there.tenant).update(gpus=1)
         shown = page(there.operator, self.path(there))
-        assert "5 of 8 GPUs are somebody" in headline(shown)
-        assert "3 unassigned" in shown
+        assert "5 of 8 GPUs are allocated" in headline(shown)
+        assert "3 unallocated" in shown
         Quota.objects.filter(tenant=there.tenant).update(gpus=7)
         shown = page(there.operator, self.path(there))
         assert headline(shown) == "Quotas promise 3 v100 GPUs too many."
@@ -399,7 +399,7 @@ class TestTheGrid:
     def test_does_not_begin_in_the_past(self, there: Town) -> None:
         shown = page(there.operator, self.path(there), since="2001-01-01")
         assert "This is past" in shown
-        assert "Write an instant" in page(there.operator, self.path(there), since="soon")
+        assert "Enter date and time" in page(there.operator, self.path(there), since="soon")
 
     def test_gives_a_first_quota(self, there: Town) -> None:
         island = there.elsewhere.tenants["island"]
@@ -417,4 +417,4 @@ class TestTheGrid:
         auditor = visitor("aud", site_role=User.SiteRole.AUDITOR)
         shown = page(auditor, self.path(there))
         assert "You may read this console, not change it." in shown
-        assert "What would it do?" not in shown
+        assert "Preview" not in shown

@@ -49,7 +49,7 @@ class TestWhoMayLook:
 class TestThePoolPage:
     def test_says_how_many_gpus_work_and_how_many_idle(self, there: Stage) -> None:
         words = headline(there.page("owner", there.url()))
-        assert words == "6 of 8 GPUs work. 2 are idle."
+        assert words == "6 of 8 GPUs are in use. 2 are idle."
 
     def test_names_tenants_but_never_the_jobs_of_others(self, there: Stage) -> None:
         page = there.page("owner", there.url())
@@ -80,7 +80,7 @@ class TestThePoolPage:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
         assert "Drained" in page
-        assert "blocked" in page
+        assert "unavailable" in page
 
     def test_reads_no_more_rows_by_query_when_there_are_more_nodes(self, there: Stage) -> None:
         counts = []

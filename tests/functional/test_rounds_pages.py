@@ -95,7 +95,7 @@ class TestARound:
 
     def test_says_why_jobs_wait(self, there: Stage) -> None:
         page = there.page("owner", there.url(f"rounds/{last_round(there).number}/"))
-        assert "1 job was passed over" in page
+        assert "1 job was not scheduled" in page
         assert "no free GPUs" in page
 
     def test_follows_the_pools_visibility(self, there: Stage) -> None:

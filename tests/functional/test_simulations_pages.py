@@ -119,7 +119,7 @@ class TestAResult:
         ):
             assert f'id="f-{name}"' in page
         assert "ltgf, as now" in page
-        assert "does not apply" in page
+        assert "not applicable" in page
         assert row.result is not None
         for run in row.result["runs"]:
             assert run["row"]["sha256"] in page

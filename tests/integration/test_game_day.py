@@ -148,7 +148,7 @@ FAULTS = [
     Fault("rounds stop", rounds_stop, ("rounds", "failing"), "Rounds late"),
     Fault("ticks stop", ticks_stop, ("ticks", "failing"), "", "tick_age_seconds"),
     Fault("the policy fails", policy_fails, ("rounds", "warning"), "Rounds fail"),
-    Fault("a job breaks the policy", job_breaks_policy, None, "Job set aside"),
+    Fault("a job breaks the policy", job_breaks_policy, None, "Job quarantined"),
     Fault("the executor refuses", executor_refuses, ("intents", "warning"), "", "intents_refused"),
     Fault("a node is lost", node_is_lost, None, "Node lost"),
     Fault("quotas exceed capacity", quotas_exceed, None, "Quotas too large"),

@@ -20,9 +20,9 @@ from scheduling.selectors.reasons import wait_kind
 
 State = Job.State
 STATE_MARKS: dict[str, tuple[str, str]] = {
-    State.PENDING: ("waiting", "Waiting"),
+    State.PENDING: ("waiting", "Queued"),
     State.RUNNING: ("running", "Running"),
-    State.STOPPING: ("preempted", "Giving back"),
+    State.STOPPING: ("preempted", "Stopping"),
     State.SUCCEEDED: ("ok", "Done"),
     State.FAILED: ("bad", "Failed"),
     State.CANCELLED: ("ended", "Cancelled"),
@@ -128,13 +128,13 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
     if job.ended_at is not None:
         return Headline(_ended_words(job) + f" after {duration(spent.ran_s)} of running.")
     if job.state == State.STOPPING:
-        return Headline("Giving its GPUs back, then waiting for its next turn.")
+        return Headline("Checkpointing and stopping, then queued again.")
     if held is not None:
         return _held_words(held, now)
     last = story.holds[-1].lease.ended_at if story.holds else None
     waited = duration((now - (last or job.submitted_at)).total_seconds())
     words = f": {story.waits_for[1].words}" if story.waits_for else ""
-    return Headline(f"{'Waiting again' if last else 'Waiting'} for {waited}{words}.")
+    return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{words}.")
 
 
 def _ended_words(job: Job) -> str:
@@ -165,10 +165,10 @@ def nodes_note(hold: LeaseView) -> Note:
 def time_title(story: JobStory, spent: Spent) -> str:
     """How long it waited and ran, as a finding."""
     if not spent.ran_s:
-        verb = "waited" if story.job.ended_at else "has waited"
+        verb = "was queued" if story.job.ended_at else "has been queued"
         return f"It {verb} {duration(spent.waited_s)} and never ran"
     ran = "ran" if story.job.ended_at else "has run"
-    return f"It waited {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
+    return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
 
 def job_timeline(story: JobStory, posted: list[PostedPricePoint], now: datetime) -> JobTimeline:
@@ -243,9 +243,9 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
 
 def _wait(start: datetime, end: datetime, code: str) -> Segment:
     length = coarse((end - start).total_seconds())
-    words = {"turn": "turn", "price": "price", "blocked": "no room"}
+    words = {"turn": "queued", "price": "price", "blocked": "no node fits"}
     kind = wait_kind(code) if code else "turn"
-    return Segment(kind, start, end, f"{words[kind] if code else 'waited'} {length}")
+    return Segment(kind, start, end, f"{words[kind] if code else 'queued'} {length}")
 
 
 def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:

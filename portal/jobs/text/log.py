@@ -98,10 +98,10 @@ def _granted(told: _Told) -> LogLine | None:
     lease = told.hold.lease
     if lease.started_at is not None and lease.started_at == told.event.at:
         return None  # the start says the same
-    words = "and starts once the jobs before it let go."
+    words = "and starts once the jobs before it have stopped."
     if lease.started_at is not None:
         waited = duration((lease.started_at - lease.granted_at).total_seconds())
-        words = f"and started {waited} later, when the jobs before it had let go."
+        words = f"and started {waited} later, when the jobs before it had stopped."
     bold = f"Granted {where(told.hold)}"
     return LogLine(told.at, "waiting", bold, words, told.event.round, why=told.why)
 
@@ -134,9 +134,11 @@ def _stop_asked(told: _Told) -> LogLine | None:
     if told.hold.lease.ended_at is not None:
         return None  # the end says the same
     if told.moves_to is not None:
-        words = f"a new lease on {where(told.moves_to)} waits for it. It gives its GPUs back now."
+        words = (
+            f"a new lease on {where(told.moves_to)} waits for it. It is checkpointing and stopping."
+        )
         return LogLine(told.at, "running", "Moving:", words, told.event.round)
-    words = f"{_ending(told.event)}. It gives its GPUs back now."
+    words = f"{_ending(told.event)}. It is checkpointing and stopping."
     return LogLine(told.at, "preempted", "Not renewed:", words, told.event.round, hit=True)
 
 

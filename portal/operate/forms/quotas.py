@@ -98,11 +98,11 @@ class Sum:
 
     @property
     def words(self) -> str:
-        """What does not fit, or is nobody's; empty where it is even."""
+        """What does not fit, or is unallocated; empty where it is even."""
         left = self.capacity - self.quota
         if left < 0:
             return f"{thousands(-left)} too many: scaled down"
-        return f"{thousands(left)} unassigned" if left else ""
+        return f"{thousands(left)} unallocated" if left else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _edit(
             errors[name] = "Write a whole number."
     until = instant(typed["until"])
     if typed["until"] and until is None:
-        errors["until"] = "Write an instant, such as 2026-12-14 00:00."
+        errors["until"] = "Enter date and time, such as 2026-12-14 00:00."
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
         until = period.until  # exact, whatever the field can show
@@ -311,8 +311,8 @@ def headline(types: Sequence[TypeGrid]) -> str:
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:
-        return f"All {plural(gpus, 'GPU')} are somebody\N{RIGHT SINGLE QUOTATION MARK}s quota."
+        return f"All {plural(gpus, 'GPU')} are allocated."
     return (
-        f"{thousands(quota)} of {plural(gpus, 'GPU')} are somebody\N{RIGHT SINGLE QUOTATION MARK}s"
-        f" quota; {thousands(gpus - quota)} are nobody\N{RIGHT SINGLE QUOTATION MARK}s."
+        f"{thousands(quota)} of {plural(gpus, 'GPU')} are allocated;"
+        f" {thousands(gpus - quota)} are unallocated."
     )

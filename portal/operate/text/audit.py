@@ -24,7 +24,7 @@ WORDS = {
     "node.added": "added",
     "node.removed": "removed",
     "maintenance.planned": "planned maintenance",
-    "maintenance.ended": "called maintenance off",
+    "maintenance.ended": "cancelled maintenance",
     "job.released": "released",
     "simulation.asked": "asked what if",
     "simulation.cancelled": "cancelled a simulation",

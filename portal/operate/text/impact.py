@@ -83,8 +83,8 @@ def _sentence(impact: Impact, rows: Sequence[Told]) -> str:
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
-            f"{row.mark.name} deserves {thousands(row.row.after.deserved)} GPUs instead of"
-            f" {thousands(row.row.before.deserved)}"
+            f"the fair share of {row.mark.name} is {thousands(row.row.after.deserved)} GPUs"
+            f" instead of {thousands(row.row.before.deserved)}"
             for row in deserving[:TOLD]
         ]
         return _joined([*parts, "no GPU moves yet"])

@@ -91,7 +91,7 @@ def _aside(row: operate.QuarantinedJob) -> Thing:
     return Thing(
         f"aside-{row.uid}",
         "warn",
-        "Job set aside",
+        "Job quarantined",
         f"{row.name} of {row.tenant} makes the policy of {row.pool} fail.",
         f"{row.why} Rounds go on without it until somebody releases it.",
         reverse("job", args=[row.uid]),

@@ -12,7 +12,7 @@ from portal.charts.svg import Markup
 from portal.charts.tenants import TenantMark
 from scheduling.models import Simulation
 
-NOT_APPLICABLE = "does not apply"
+NOT_APPLICABLE = "not applicable"
 HOUR_S, DAY_S = 3600, 86_400
 TABLE_ROWS = 12
 
@@ -67,21 +67,21 @@ class Kind:
 
 
 KINDS = (
-    Kind("finished", "Jobs that are over then", _count, 1),
-    Kind("running", "Jobs that run then", _count),
-    Kind("waiting", "Jobs that wait then", _count, -1),
+    Kind("finished", "Jobs completed then", _count, 1),
+    Kind("running", "Jobs running then", _count),
+    Kind("waiting", "Jobs queued then", _count, -1),
     Kind("avg_jct_s", "From submission to end, average", _time, -1),
-    Kind("avg_queue_s", "Waited, average", _time, -1),
+    Kind("avg_queue_s", "Queued, average", _time, -1),
     Kind("avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01),
-    Kind("sharing_loss_jobs", "Jobs below 95 % of what they deserve", _share, -1, 0.001),
+    Kind("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
     Kind(
         "tenant_unfair_intervals",
-        "Tenants' hours below 99 % of what they deserve",
+        "Tenants' hours below 99 % of their fair share",
         _share,
         -1,
         0.001,
     ),
-    Kind("tenant_deficit", "Deserved GPU-time that was not received", _share, -1, 0.001),
+    Kind("tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001),
     Kind("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
     # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
     Kind("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
@@ -169,7 +169,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: in
     own = rows[0]
     within = f"in the next {hours} h"
     if len(rows) == 1:
-        return f"{_count(own['finished'])} of {plural(own['jobs'], 'job')} would be over {within}."
+        jobs = plural(own["jobs"], "job")
+        return f"{_count(own['finished'])} of {jobs} would be completed {within}."
     other = rows[1]
     name = names[1].replace(", changed", " with these options")
     if own["sha256"] == other["sha256"]:
@@ -178,9 +179,9 @@ def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: in
     change = kind.change([own["avg_queue_s"], other["avg_queue_s"]])
     waits = f"{_time(change)} {'longer' if change > 0 else 'less'}" if change else "as long"
     over = other["finished"] - own["finished"]
-    ended = "as many would be over"
+    ended = "as many would be completed"
     if over:
-        ended = f"{plural(abs(over), 'job')} {'more' if over > 0 else 'fewer'} would be over"
+        ended = f"{plural(abs(over), 'job')} {'more' if over > 0 else 'fewer'} would be completed"
     return f"Under {name} jobs would wait {waits}, and {ended} {within}."
 
 
@@ -231,9 +232,9 @@ def _charts(
             ),
         ),
         (
-            "Jobs that are over",
+            "Jobs completed",
             "since the start",
-            courses(lines("finished"), hours, label=f"Jobs that are over, within {hours} h"),
+            courses(lines("finished"), hours, label=f"Jobs completed, within {hours} h"),
         ),
         (
             "Average wait, hours",
@@ -321,7 +322,7 @@ def _shown(value: object) -> str:
 
 
 def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
-    """What the simulation takes for granted; numbers where there are some."""
+    """The assumptions of the simulation; numbers where there are some."""
     known = result["assumed"]
     jobs = result["runs"][0]["row"]["jobs"]
     return [

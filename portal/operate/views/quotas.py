@@ -84,7 +84,7 @@ def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
     since = read_since(typed, now.pool_at)
     errors = {}
     if since is None:
-        errors["since"] = "Write an instant of pool time, such as 2026-12-01 00:00."
+        errors["since"] = "Enter date and time, such as 2026-12-01 00:00."
     elif since < now.pool_at:
         errors["since"] = "This is past: what was is not changed."
     if errors or since is None:

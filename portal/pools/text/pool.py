@@ -100,7 +100,7 @@ def _used_note(view: PoolOverview) -> Note:
     return count_note(
         "GPUs that leases hold",
         [("within own quota", view.total("own")), ("borrowed", view.total("borrowed"))],
-        total="work",
+        total="in use",
     )
 
 
@@ -111,8 +111,10 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
             holes[node.free] += 1
     waits = ""
     if last and last.waiting:
-        waits = f" {plural(last.waiting, 'job')} waited after round {thousands(last.number)}."
-    links = (Link("Why they wait", reverse("round", args=[name, last.number])),) if last else ()
+        waits = f" {plural(last.waiting, 'job')} queued after round {thousands(last.number)}."
+    links = (
+        (Link("Why they are queued", reverse("round", args=[name, last.number])),) if last else ()
+    )
     return count_note(
         "GPUs that are free",
         [
@@ -120,7 +122,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
             for size, count in sorted(holes.items())
         ],
         total="idle",
-        words=f"The largest hole on one node is {max(holes, default=0)}.{waits}",
+        words=f"The most free on one node is {max(holes, default=0)}.{waits}",
         links=links,
     )
 
@@ -129,7 +131,7 @@ def _blocked_note(view: PoolOverview) -> Note:
     return count_note(
         "GPUs that no lease may take",
         [(f"{node.name}, {_STATES[Node.State(node.state)]}", node.free) for node in view.off],
-        total="blocked",
+        total="unavailable",
     )
 
 
@@ -144,11 +146,11 @@ def price_note(price: PriceNow) -> Note:
 
 
 def _part(type_: TypeUse, marks: Marks) -> Part:
-    words = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} work"
+    words = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
     if type_.idle:
         words += f", {thousands(type_.idle)} idle"
     if type_.blocked:
-        words += f", {thousands(type_.blocked)} blocked"
+        words += f", {thousands(type_.blocked)} unavailable"
     return Part(
         use=type_,
         words=words,
@@ -195,7 +197,7 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
             blocked=bar.blocked,
             href=reverse("round", args=[name, bar.number]),
             words=f"round {thousands(bar.number)}, {clock(bar.at)}: {bar.idle} idle,"
-            f" {bar.blocked} blocked, {plural(bar.waiting, 'job')} waiting",
+            f" {bar.blocked} unavailable, {plural(bar.waiting, 'job')} queued",
         )
         for bar in rounds
     ]

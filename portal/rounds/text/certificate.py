@@ -24,9 +24,17 @@ NAMES = {
     P.GANG: "No job holds a part of its GPUs",
     P.SINGLE_HOLD: "No job holds two leases",
     P.LONG_TERM_ORDER: "Who received least for its due goes first",
+    P.ENVY_FREE: "Envy-freeness",
+    P.SHARING_INCENTIVE: "Sharing incentive",
+    P.EQUAL_THROUGHPUT: "All progress equally, by weight",
+    P.PARETO: "Pareto efficiency",
+    P.OVERSTATING: "Strategy-proofness (overstating)",
+    P.UNDERSTATING: "Strategy-proofness (understating)",
+}
+# What a standard name means, where it needs saying.
+MEANINGS = {
     P.ENVY_FREE: "Nobody would rather have another's share",
     P.SHARING_INCENTIVE: "Nobody does worse than alone",
-    P.EQUAL_THROUGHPUT: "All progress equally, by weight",
     P.PARETO: "Nobody could do better at nobody's cost",
     P.OVERSTATING: "Overstating speeds does not pay",
     P.UNDERSTATING: "Understating speeds does not pay",
@@ -36,7 +44,7 @@ SAID = {
     Verdict.NOTED: "note",
     Verdict.VIOLATED: "violated",
     Verdict.NOT_PROMISED: "unpromised",
-    Verdict.NOT_APPLICABLE: "moot",
+    Verdict.NOT_APPLICABLE: "not_applicable",
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
@@ -44,14 +52,14 @@ SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
-def sheet(view: RoundView, seen: CertificateView | None) -> Certificate:
+def round_certificate(view: RoundView, seen: CertificateView | None) -> Certificate:
     """The framed certificate of a round."""
     checked = view.decision.checked if view.decision else None
     promises: list[Promise] = []
     if seen is None or seen.failure:
         promises += _first(checked) if checked else []
         promises += [
-            Promise(NAMES[name], "unclaimed", "It was not measured on this round.")
+            _named_promise(name, "unclaimed", "It was not measured on this round.")
             for name in (P.ENVY_FREE, P.SHARING_INCENTIVE, P.PARETO, P.OVERSTATING)
         ]
     else:
@@ -96,8 +104,8 @@ def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
     broken = checked.breaks(*RULES.get(row.name, ())) if checked else 0
     if broken:  # the bytes say so, whatever was stored
         verdict = "violated"
-        return Promise(
-            NAMES[row.name], verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
+        return _named_promise(
+            row.name, verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
         )
     words = _sentence(row)
     if row.name is P.CAPACITY and checked and verdict == "holds":
@@ -106,7 +114,11 @@ def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
             f"{thousands(checked.leased)} leased + {thousands(checked.capacity - checked.leased)}"
             f" free = {thousands(checked.capacity)}; the fullest node gives {given} of {there}."
         )
-    return Promise(NAMES[row.name], verdict, words, _note(row))
+    return _named_promise(row.name, verdict, words, _note(row))
+
+
+def _named_promise(name: Property, verdict: str, words: str, note: Note | None = None) -> Promise:
+    return Promise(NAMES[name], verdict, words, note, MEANINGS.get(name, ""))
 
 
 RULES: dict[Property, tuple[str, ...]] = {
@@ -152,7 +164,7 @@ def _order(row: CertificateItemView) -> str:
         return "This policy serves in another order."
     if row.count:
         who = _named(row) or plural(row.count, "tenant")
-        return f"{who} {_was(row.count)} served while one with less for its due waited."
+        return f"{who} {_was(row.count)} served while one further below its share was queued."
     return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
 
 
@@ -341,9 +353,9 @@ def _rest(c: DecisionCounts) -> list[Promise]:
             f" {plural(c.budgeted, 'tenant has', 'tenants have')} a credit limit.",
         ),
         _promise(
-            "Who waits is told one reason",
+            "Every queued job is given one reason",
             c.breaks("reasons"),
-            f"{plural(c.waiting, 'job waits', 'jobs wait')},"
+            f"{plural(c.waiting, 'job is queued', 'jobs are queued')},"
             f" {plural(c.explained, 'reason is', 'reasons are')} given.",
         ),
     ]

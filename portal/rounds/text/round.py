@@ -64,11 +64,11 @@ def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | Non
 
 
 def waiting_words(round_: Round) -> str:
-    """ "16 jobs wait for 65 GPUs: 9 lease turn, 7 no node with enough room." """
+    """ "16 jobs are queued for 65 GPUs: 9 lower priority now, 7 no node fits." """
     summary = round_.summary
     if not summary["waiting"]:
-        return "No job waits."
-    jobs = plural(summary["waiting"], "job waits", "jobs wait")
+        return "No job is queued."
+    jobs = plural(summary["waiting"], "job is queued", "jobs are queued")
     text = f"{jobs} for {plural(summary['waiting_gpus'], 'GPU')}"
     reasons = sorted(summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
     if len(reasons) == 1:
@@ -87,10 +87,10 @@ def idle_words(round_: Round, decision: RoundDecision | None) -> str:
     if decision is None:
         return f"{text}."
     if decision.smallest_gang is None:
-        return f"{text}, for no job waits."
+        return f"{text}, for no job is queued."
     if decision.largest_free < decision.smallest_gang:
         hole, gang = decision.largest_free, decision.smallest_gang
-        return f"{text}: at most {hole} on one node, and no waiting job needs fewer than {gang}."
+        return f"{text}: at most {hole} on one node, and no queued job needs fewer than {gang}."
     return f"{text}; at most {decision.largest_free} on one node."
 
 
@@ -118,9 +118,9 @@ def rho_note(row: ShareRow) -> Note:
         "rho before the round",
         (
             Addend("received, GPU-h", gpu_hours(row.alloc_gpu_s)),
-            Addend("deserved, GPU-h", gpu_hours(row.fair_gpu_s)),
+            Addend("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
         ),
-        Addend("received ÷ deserved", ratio(row.rho_before, 3)),
+        Addend("received ÷ fair share", ratio(row.rho_before, 3)),
         words="After: rho at the end of one lease length, if all leases of this round last so long"
         f" ({ratio(row.rho_after, 3)}, expected).",
     )

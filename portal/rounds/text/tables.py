@@ -47,9 +47,9 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
     if not reasons:
         return None
     return count_note(
-        f"Jobs that waited after round {thousands(row.number)}",
+        f"Jobs queued after round {thousands(row.number)}",
         [(why(code).words, count) for code, count in reasons],
-        total="wait",
+        total="queued",
     )
 
 
@@ -140,10 +140,10 @@ def _share_title(view: RoundView) -> str:
     less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
     of = len({row.tenant.id for row in seen if row.tenant})
     if not less:
-        return "Everybody holds at least what they deserve now"
+        return "Everybody holds at least their fair share now"
     if of == 1:
-        return "You hold less than you deserve now"
-    verb = "holds less than it deserves" if less == 1 else "hold less than they deserve"
+        return "You hold less than your fair share now"
+    verb = "holds less than its fair share" if less == 1 else "hold less than their fair share"
     return f"{less} of {of} tenants {verb} now"
 
 
@@ -155,7 +155,9 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     heads: dict[int, str] = {}
     if clean and 0 < split < len(rows):
         first, rest = rows[:split], rows[split:]
-        heads[0] = _head_words("First tenants below 1, which received less than deserved", first)
+        heads[0] = _head_words(
+            "First tenants below 1, which received less than their fair share", first
+        )
         heads[split] = _head_words("Then tenants from 1 on", rest)
     return [
         {

@@ -25,7 +25,7 @@ class TestAFigure:
             ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 points", "")),
             ("finished", 5, 4, ("5", "4", "\N{MINUS SIGN}1", "worse")),
             ("waste", 0.1, 0.0999, ("10.0 %", "10.0 %", "the same", "")),
-            ("deadline_miss_rate", None, None, ("does not apply", "does not apply", "", "")),
+            ("deadline_miss_rate", None, None, ("not applicable", "not applicable", "", "")),
             ("avg_queue_s", 59, 3661, ("59 s", "1 h 1 min 1 s", "+1 h 2 s", "worse")),
             ("avg_queue_s", 90_000, 90_059, ("1 d 1 h", "1 d 1 h 1 min", "+1 min", "worse")),
             ("rounds", 8, 9, ("8", "9", "+1", "")),
@@ -48,16 +48,17 @@ class TestTheHeadline:
 
     def test_says_what_differs(self) -> None:
         assert self.told(avg_queue_s=40.0, finished=5) == (
-            "Under fifo jobs would wait 1 min less, and 1 job more would be over in the next 24 h."
+            "Under fifo jobs would wait 1 min less, and 1 job more would be completed"
+            " in the next 24 h."
         )
-        assert "wait as long, and as many would be over" in self.told()
+        assert "wait as long, and as many would be completed" in self.told()
 
     def test_says_when_nothing_does(self) -> None:
         assert self.told(sha256="a") == "Fifo would do exactly the same in the next 24 h."
 
     def test_of_one_policy_says_how_many_are_over(self) -> None:
         rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]
-        assert _headline(rows, ["ltgf"], 6) == "4 of 9 jobs would be over in the next 6 h."
+        assert _headline(rows, ["ltgf"], 6) == "4 of 9 jobs would be completed in the next 6 h."
 
 
 def test_the_work_that_is_left_is_told_with_its_sources() -> None:
