@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from evenshare_core.policies.registry import POLICIES
 from portal.demo import philly as demo
 from portal.demo.people import DEMO_PEOPLE
 from portal.embedded.supervisor import chosen_port
@@ -215,6 +216,16 @@ class TestFeatures:
     def test_that_work_name_a_test_that_exists(self) -> None:
         named = [found[3] for found in FEATURE.finditer(self.TEXT.read_text()) if found[3]]
         assert [name for name in named if "::test_" not in name or not test_exists(name)] == []
+
+
+class TestThePolicies:
+    @pytest.mark.parametrize("name", sorted(POLICIES))
+    def test_have_every_option_told_in_a_document(self, name: str) -> None:
+        folder = ROOT / "docs" / "policies"
+        told = {piece for path in folder.glob("*.md") for piece in told_code(path)}
+        options = POLICIES[name].options_type.__struct_fields__
+        assert name in told
+        assert set(options) - told == set()
 
 
 class TestTheArchitecture:

@@ -99,7 +99,7 @@ class TestTheWheel:
         }
         inside = [path for path in held if path.parent.name.partition(".")[2] != "dist-info"]
         odd = {path.name for path in inside if path.suffix != ".py"}
-        assert odd <= {"py.typed", "METADATA", "RECORD", "WHEEL", "entry_points.txt"}
+        assert odd <= {"py.typed", "LICENSE", "METADATA", "RECORD", "WHEEL", "entry_points.txt"}
 
     def test_simulates_as_the_portal_does(self, elsewhere: Elsewhere) -> None:
         done = elsewhere(*DRAWN, "--json")

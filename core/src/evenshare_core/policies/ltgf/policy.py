@@ -16,7 +16,7 @@ IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
 
 Equations implemented: (12), (15), (16); (8), (9), (13), (14) are in `fairness.gpu_time`.
 
-Departures, each with its test in tests/papers/test_ltgf.py:
+Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_properties.py:
 - Only jobs whose lease ends by this round are candidates, not all running ones
   (`TestRenewal`): rounds are much shorter than leases.
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
@@ -25,7 +25,7 @@ Departures, each with its test in tests/papers/test_ltgf.py:
   behind all others by GPU-time over quota: else one without quota would always be first
   (`TestUndefinedRho`). Its jobs likewise, by GPU-time over weight.
 - A gang passed over at the head of the least-rho tenant for longer than K leases gets nodes
-  held back until it fits (`TestBigGang`).
+  held back until it fits (`TestBigGangsTurn`).
 - A job that is picked again stays where it is whenever those that took its GPUs can have its
   new place instead (tests/unit/core/test_stability.py): picks and their order are unchanged.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission

@@ -1,0 +1,28 @@
+"""What a request lets through, its column can hold: else Postgres would answer, with a 500."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.models import Job
+from scheduling.requests.jobs import JobRequest
+from tenants.input.requests import request_fields
+
+TEXTS = {
+    column.name: column.max_length
+    for column in Job._meta.get_fields()
+    if getattr(column, "max_length", None) is not None
+}
+STORED = sorted(name for name in request_fields(JobRequest) if name in TEXTS)
+
+
+def test_some_fields_are_stored_as_texts() -> None:
+    assert "comment" in STORED
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_its_column_holds_the_longest_text(name: str) -> None:
+    most = request_fields(JobRequest)[name].most
+    column = TEXTS[name]
+    assert most is not None or name == "name"  # a pattern bounds a name, to 63
+    assert (most or 63) <= (column or 0)
