@@ -1,4 +1,4 @@
-"""Coming and going: login, logout, and the demo's three doors."""
+"""Coming and going: login, logout, and whom to sign in as in the demo."""
 
 from __future__ import annotations
 

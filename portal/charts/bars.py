@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from portal.charts.figures import duration, thousands
 from portal.charts.svg import Markup, join, path, rect, tag
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 
 LEASE_TICKS = 15
 LEASE_WIDTH = 122
@@ -92,7 +92,7 @@ def progress(fraction: float | None) -> Markup:
 
 
 def share_bar(
-    mark: TenantMark, got: float, quota: float, demand: float, *, most: float, width: int = 220
+    badge: TenantBadge, got: float, quota: float, demand: float, *, most: float, width: int = 220
 ) -> Markup:
     """Got as a bar (what is above quota hatched), quota as an upright, demand as dots.
 
@@ -100,7 +100,7 @@ def share_bar(
     """
     unit = (width - 4) / max(most, got, quota, demand, 1)
     own = min(got, quota)
-    parts = [rect(0.5, 4.5, own * unit, 11, fill=mark.fill, class_=f"edge {mark.css}")]
+    parts = [rect(0.5, 4.5, own * unit, 11, fill=badge.fill, class_=f"edge {badge.css}")]
     if got > own:
         over = (got - own) * unit
         parts.append(rect(0.5 + own * unit, 4.5, over, 11, class_="bor", fill="url(#p-bor)"))
@@ -108,7 +108,7 @@ def share_bar(
         parts.append(path(f"M{got * unit + 3:.1f} 10H{demand * unit:.1f}", class_="asked"))
     parts.append(rect(quota * unit - 0.5, 1, 3, 18, class_="quota"))
     label = (
-        f"{mark.name}: got {thousands(got)} of {thousands(quota)} quota, asked {thousands(demand)}"
+        f"{badge.name}: got {thousands(got)} of {thousands(quota)} quota, asked {thousands(demand)}"
     )
     return tag(
         "svg",

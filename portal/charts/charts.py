@@ -131,7 +131,7 @@ def rho_chart(
     downs = [last_y + down for down in range(18, 60, 6) if last_y + down < BASE]
     ends: list[Place] = [(last_x - 2, level, "end") for level in (*ups, *downs)]
     parts.append(label_at(now, ends, curves, css="ac halo"))
-    words = f"{ratio(deserved)}: deserved"
+    words = f"{ratio(deserved)}: fair share"
     steps = range(left + 6, max(round(width - text_width(words)), left + 7), 12)
     under: list[Place] = [(at, min(line + 16, BASE - 4), "start") for at in steps]
     over: list[Place] = [(at, line - 6, "start") for at in steps]

@@ -61,9 +61,9 @@ def apportion(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
 
 def telling_places(values: Sequence[float], least: int = 2, most: int = 4) -> int:
     """The fewest decimals, from `least` on, that write different values differently."""
-    told = set(values)
+    distinct = set(values)
     for places in range(least, most):
-        if len({f"{value:.{places}f}" for value in told}) == len(told):
+        if len({f"{value:.{places}f}" for value in distinct}) == len(distinct):
             return places
     return most
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from portal.charts.figures import plural
 from portal.charts.svg import Markup, join, path, rect, tag, text
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 
 COMPACT_FROM = 200
 ROWS = 2
@@ -28,7 +28,7 @@ class MapLease:
     """
 
     slots: tuple[int, ...]
-    tenant: TenantMark
+    tenant: TenantBadge
     words: str = ""
     borrowed: int = 0
     href: str = ""

@@ -1,4 +1,4 @@
-"""Values behind a number: notes that open it to its addends, accounts, certificates, times.
+"""Values behind a number: notes that open it to its line_items, accounts, certificates, times.
 
 Values only; the templates in templates/components draw them. All text here is plain text.
 """
@@ -14,7 +14,7 @@ from portal.charts.figures import apportion, clock, credits_text, relative, thou
 
 
 @dataclass(frozen=True, slots=True)
-class Addend:
+class LineItem:
     """One line of a sum: a label and a value that is already written out with its sign."""
 
     label: str
@@ -31,18 +31,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a dotted number opens: a title, its addends, their sum, a sentence, links."""
+    """What a dotted number opens: a title, its line_items, their sum, a sentence, links."""
 
     title: str
-    addends: tuple[Addend, ...] = ()
-    total: Addend | None = None
+    line_items: tuple[LineItem, ...] = ()
+    total: LineItem | None = None
     words: str = ""
     links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One account of the stat strip: label, figure, unit, addends, the line that sums them.
+    """One account of the stat strip: label, figure, unit, line_items, the line that sums them.
 
     `state` is (kind, words) of the state mark beside the figure, kinds as in glyphs.STATES.
     """
@@ -50,8 +50,8 @@ class Stat:
     label: str
     figure: str
     unit: str
-    lines: tuple[Addend, ...] = ()
-    total: Addend | None = None
+    lines: tuple[LineItem, ...] = ()
+    total: LineItem | None = None
     note: Note | None = None
     state: tuple[str, str] | None = None
 
@@ -146,7 +146,7 @@ class Instant:
 
 def credit_note(
     title: str,
-    addends: Iterable[tuple[str, Decimal]],
+    line_items: Iterable[tuple[str, Decimal]],
     *,
     places: int = 2,
     total: str = "net",
@@ -155,17 +155,17 @@ def credit_note(
 ) -> Note:
     """A note whose sum is computed here, from exact amounts, so that it cannot disagree.
 
-    What is printed sums as well: rounding is shared out among the addends.
+    What is printed sums as well: rounding is shared out among the line_items.
     """
-    rows = tuple(addends)
+    rows = tuple(line_items)
     parts = apportion([amount for _, amount in rows], places)
     return Note(
         title=title,
-        addends=tuple(
-            Addend(label, credits_text(part, places, True))
+        line_items=tuple(
+            LineItem(label, credits_text(part, places, True))
             for (label, _), part in zip(rows, parts, strict=True)
         ),
-        total=Addend(total, credits_text(sum(parts, Decimal(0)), places, True)),
+        total=LineItem(total, credits_text(sum(parts, Decimal(0)), places, True)),
         words=words,
         links=links,
     )
@@ -173,18 +173,18 @@ def credit_note(
 
 def count_note(
     title: str,
-    addends: Iterable[tuple[str, int]],
+    line_items: Iterable[tuple[str, int]],
     *,
     total: str = "sum",
     words: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
     """As `credit_note`, for whole numbers: GPUs, jobs, leases."""
-    rows = tuple(addends)
+    rows = tuple(line_items)
     return Note(
         title=title,
-        addends=tuple(Addend(label, thousands(value)) for label, value in rows),
-        total=Addend(total, thousands(sum(value for _, value in rows))),
+        line_items=tuple(LineItem(label, thousands(value)) for label, value in rows),
+        total=LineItem(total, thousands(sum(value for _, value in rows))),
         words=words,
         links=links,
     )

@@ -11,9 +11,9 @@ from typing import Any
 from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import (
-    Addend,
     Certificate,
     Instant,
+    LineItem,
     Link,
     Note,
     Promise,
@@ -23,7 +23,7 @@ from portal.charts.notes import (
 )
 from portal.charts.page import LIVE, NavItem, RoundLine, Viewer
 from portal.charts.roundstrip import RoundBar, round_strip
-from portal.charts.tenants import TenantMark, tenant_marks
+from portal.charts.tenants import TenantBadge, tenant_badges
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -88,8 +88,8 @@ class SampleMessage:
 
 def sample_context(many: int = 0) -> dict[str, Any]:
     """The page's context; `many` draws 1,000 nodes to look at the compact map."""
-    marks = tenant_marks(NAMES, you=NAMES[0])
-    nodes = sample_nodes(list(marks.values()), 1000 if many else 60)
+    badges = tenant_badges(NAMES, you=NAMES[0])
+    nodes = sample_nodes(list(badges.values()), 1000 if many else 60)
     return {
         "nav": [
             NavItem(word.lower(), word, "#")
@@ -100,7 +100,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "round_line": sample_round_line(),
         "recompute_command": "python manage.py replay_round 4211",
         "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
-        "marks": list(marks.values()),
+        "badges": list(badges.values()),
         "stats": sample_stats(),
         "use_note": count_note(
             "In use",
@@ -123,7 +123,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "instant": Instant(pool=NOW - timedelta(minutes=8), now=NOW, wall=NOW, scale=60),
         "leases": [(540, 900, 300, 1), (840, 900, 300, 1), (120, 900, 300, 1), (900, 900, 300, 60)],
         "shares": [
-            (marks[NAMES[i]], got, quota, asked)
+            (badges[NAMES[i]], got, quota, asked)
             for i, (got, quota, asked) in enumerate(
                 [(61, 48, 113), (48, 64, 48), (108, 96, 140), (35, 48, 35), (40, 40, 52)]
             )
@@ -154,7 +154,7 @@ def sample_round_line() -> RoundLine:
 
 
 def sample_stats() -> list[Stat]:
-    """Four accounts whose addends sum."""
+    """Four accounts whose line_items sum."""
     owe = credit_note(
         "Owed, last 24 h", [("earned", Decimal("96.10")), ("paid", Decimal("-308.50"))]
     )
@@ -164,31 +164,34 @@ def sample_stats() -> list[Stat]:
             "You have",
             "48",
             "GPUs quota",
-            (Addend("v100", "16"), Addend("p100", "32")),
-            Addend("quota, may lend and borrow", "48"),
+            (LineItem("v100", "16"), LineItem("p100", "32")),
+            LineItem("quota, may lend and borrow", "48"),
         ),
         Stat(
             "You use",
             "61",
             "GPUs",
-            (Addend("your own, all of it", "48"), Addend("borrowed: 4 v100, 9 p100", "13")),
-            Addend("in 23 jobs", "61"),
+            (LineItem("your own, all of it", "48"), LineItem("borrowed: 4 v100, 9 p100", "13")),
+            LineItem("in 23 jobs", "61"),
             use,
         ),
         Stat(
-            "You deserve",
-            "1.04",
-            "rho",
-            (Addend("received, 24 h window", "1,061.8 GPU-h"), Addend("deserved", "1,021.0 GPU-h")),
-            Addend("received ÷ deserved", "1.04"),
-            Note("rho", words="GPU-time received over GPU-time deserved."),
+            "Received against fair share",
+            "104 %",
+            "",
+            (
+                LineItem("received, 24 h window", "1,061.8 GPU-h"),
+                LineItem("fair share", "1,021.0 GPU-h"),
+            ),
+            LineItem("received ÷ fair share: rho", "1.04"),
+            Note("rho", words="GPU-time received over the fair share."),
             ("ok", "fair"),
         ),
         Stat(
             "You owe, last 24 h",
             "\N{MINUS SIGN}212.40",
             "credits",
-            tuple(Addend(a.label, a.value) for a in owe.addends),
+            tuple(LineItem(a.label, a.value) for a in owe.line_items),
             owe.total,
             owe,
         ),
@@ -218,7 +221,7 @@ def sample_rounds() -> list[RoundBar]:
     ]
 
 
-def sample_nodes(marks: list[TenantMark], count: int) -> list[MapNode]:
+def sample_nodes(badges: list[TenantBadge], count: int) -> list[MapNode]:
     """Nodes filled with gangs of 8, 4, 2 and 1; one drained, one partly idle."""
     shapes: list[list[int]] = [[8], [4, 4], [2, 2, 4], [3, 1, 2], [8], [4, 2, 1, 1], [2, 2, 2, 2]]
     nodes = []
@@ -228,12 +231,12 @@ def sample_nodes(marks: list[TenantMark], count: int) -> list[MapNode]:
             continue
         slot, leases = 0, []
         for place, size in enumerate(shapes[(n * 5 + n // 7) % len(shapes)]):
-            mark = marks[(n * 3 + place * 7) % len(marks)]
+            badge = badges[(n * 3 + place * 7) % len(badges)]
             leases.append(
                 MapLease(
                     tuple(range(slot, slot + size)),
-                    mark,
-                    f"{mark.name}, {size} GPUs",
+                    badge,
+                    f"{badge.name}, {size} GPUs",
                     borrowed=size // 4,
                 )
             )

@@ -64,12 +64,12 @@ def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime
     step = next((s for s in _STEPS_S if span / s <= wanted), _STEPS_S[-1])
     midnight = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     skipped = ceil((start - midnight).total_seconds() / step)
-    found: list[datetime] = []
+    places: list[datetime] = []
     at = midnight + timedelta(seconds=step * skipped)
     while at <= end:
-        found.append(at)
+        places.append(at)
         at += timedelta(seconds=step)
-    return found
+    return places
 
 
 def tick_words(at: datetime, all_ticks: Sequence[datetime]) -> str:

@@ -1,7 +1,7 @@
-"""A tenant's mark: a hue and a pattern (by class index) and two initials.
+"""A tenant's badge: a hue and a pattern (by class index) and two initials.
 
 The index is the tenant's place in a stable order (its number, not its rank of today), so the
-same tenant has the same mark on every page. Sixteen marks are told apart; past twelve tenants
+same tenant has the same badge on every page. Sixteen badges are told apart; past twelve tenants
 the node map groups the small ones, see `group_small`.
 """
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from portal.charts.svg import Markup, rect, tag, text
 
-MARKS = 16
+BADGES = 16  # that are told apart
 OTHERS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class TenantMark:
-    """How one tenant is drawn: `index` 0..15, or OTHERS for the grouped grey mark."""
+class TenantBadge:
+    """How one tenant is drawn: `index` 0..15, or OTHERS for the grouped grey badge."""
 
     name: str
     index: int
@@ -40,44 +40,44 @@ def candidates(name: str) -> list[str]:
     """Two-letter codes for a name, the most natural first; never empty."""
     words = [word for word in "".join(c if c.isalnum() else " " for c in name).split() if word]
     joined = "".join(words).upper() or "?"
-    found = [words[0][0].upper() + words[1][0].upper()] if len(words) > 1 else []
-    found += [joined[0] + other for other in joined[1:]]
-    found += [joined[0] + digit for digit in "123456789"]
-    return found + [chr(a) + chr(b) for a in range(65, 91) for b in range(65, 91)]
+    codes = [words[0][0].upper() + words[1][0].upper()] if len(words) > 1 else []
+    codes += [joined[0] + other for other in joined[1:]]
+    codes += [joined[0] + digit for digit in "123456789"]
+    return codes + [chr(a) + chr(b) for a in range(65, 91) for b in range(65, 91)]
 
 
-def tenant_marks(names: Sequence[str], you: str | None = None) -> dict[str, TenantMark]:
-    """Marks for all tenants of a pool, in their stable order; initials differ pairwise."""
+def tenant_badges(names: Sequence[str], you: str | None = None) -> dict[str, TenantBadge]:
+    """Badges for all tenants of a pool, in their stable order; initials differ pairwise."""
     taken: set[str] = set()
-    marks: dict[str, TenantMark] = {}
+    badges: dict[str, TenantBadge] = {}
     for place, name in enumerate(names):
         code = next((option for option in candidates(name) if option not in taken), "??")
         taken.add(code)
-        marks[name] = TenantMark(name, place % MARKS, code, you=name == you)
-    return marks
+        badges[name] = TenantBadge(name, place % BADGES, code, you=name == you)
+    return badges
 
 
 def group_small(
-    marks: Mapping[str, TenantMark], use: Mapping[str, int], limit: int = 12
-) -> dict[str, TenantMark]:
-    """Past `limit` tenants the smallest users share one grey mark; you are never grouped."""
-    if len(marks) <= limit:
-        return dict(marks)
-    ranked = sorted(marks, key=lambda name: (not marks[name].you, -use.get(name, 0), name))
+    badges: Mapping[str, TenantBadge], use: Mapping[str, int], limit: int = 12
+) -> dict[str, TenantBadge]:
+    """Past `limit` tenants the smallest users share one grey badge; you are never grouped."""
+    if len(badges) <= limit:
+        return dict(badges)
+    ranked = sorted(badges, key=lambda name: (not badges[name].you, -use.get(name, 0), name))
     kept = set(ranked[: limit - 1])
-    other = TenantMark("others", OTHERS, "··")
-    return {name: mark if name in kept else other for name, mark in marks.items()}
+    other = TenantBadge("others", OTHERS, "··")
+    return {name: badge if name in kept else other for name, badge in badges.items()}
 
 
-def swatch(mark: TenantMark) -> Markup:
+def swatch(badge: TenantBadge) -> Markup:
     """The little flag before a tenant's name: pattern and initials."""
     return tag(
         "svg",
-        rect(0.5, 0.5, 25, 19, fill=mark.fill, class_="edge"),
-        text(13, 13.6, mark.initials, class_="ini", anchor="middle"),
+        rect(0.5, 0.5, 25, 19, fill=badge.fill, class_="edge"),
+        text(13, 13.6, badge.initials, class_="ini", anchor="middle"),
         viewBox="0 0 26 20",
         width=26,
         height=20,
-        class_=f"swatch {mark.css}",
+        class_=f"swatch {badge.css}",
         aria_hidden="true",
     )

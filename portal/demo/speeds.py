@@ -22,11 +22,11 @@ def published_speeds() -> Mapping[str, Mapping[str, int]]:
 
     Names are slugs: "ResNet-18 (batch size 64)" is `resnet-18-64`.
     """
-    found: dict[str, Mapping[str, int]] = {}
+    by_model: dict[str, Mapping[str, int]] = {}
     for name in FILES:
         for model, speeds in _rows(name):
-            found.setdefault(model, speedups_normal(speeds))
-    return found
+            by_model.setdefault(model, speedups_normal(speeds))
+    return by_model
 
 
 def _rows(name: str) -> Iterator[tuple[str, dict[str, Fraction]]]:

@@ -121,10 +121,10 @@ class Postgres:
             for role in (OWNER_ROLE, APP_ROLE):
                 if role not in roles:
                     connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
-            found = connection.execute(
+            exists = connection.execute(
                 "SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]
             ).fetchone()
-            if not found:
+            if not exists:
                 create_database(connection, DATABASE)
 
     def _exists(self) -> bool:
@@ -236,9 +236,9 @@ def find_programs() -> Path:
         folder = Path(package.origin).parent / "pginstall" / "bin"
         if (folder / "postgres").exists():
             return folder
-    found = shutil.which("postgres")
-    if found and (Path(found).resolve().parent / "initdb").exists():
-        return Path(found).resolve().parent
+    program = shutil.which("postgres")
+    if program and (Path(program).resolve().parent / "initdb").exists():
+        return Path(program).resolve().parent
     raise StartError(
         "no PostgreSQL for this machine: set DATABASE_URL, install postgresql, "
         "or use docker compose (see docker-compose.yml)"

@@ -67,9 +67,9 @@ def find_program() -> str:
             if os.access(program, os.X_OK):
                 return str(program)
     for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
-            return found
+        installed = shutil.which(name)
+        if installed:
+            return installed
     raise StartError(
         "no Valkey for this machine: set REDIS_URL, install redis-server, "
         "or use docker compose (see docker-compose.yml)"

@@ -8,12 +8,12 @@ from django.urls import reverse
 
 from billing.selectors.totals import MovedCredits
 from portal.charts.figures import apportion, credits_text, gpu_hours, percent, ratio, thousands
-from portal.charts.notes import Addend, Link, Note, Stat
+from portal.charts.notes import LineItem, Link, Note, Stat
 from scheduling.selectors.lines import PoolFacts, PoolSoFar
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class DemoSignIn:
     """One way into the demo."""
 
     role: str
@@ -23,7 +23,7 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TourStop:
     """One stop of the tour: who walks in to see it, and where."""
 
     title: str
@@ -33,22 +33,22 @@ class Step:
     href: str
 
 
-DOORS = (
-    Door(
+DEMO_SIGN_INS = (
+    DemoSignIn(
         "researcher",
         "Rosa, researcher",
         "A team that borrows much: its quota, its GPUs, its fair share and its credits, in one"
         " glance. Each queued job says why, each running one until when.",
         "Look as Rosa",
     ),
-    Door(
+    DemoSignIn(
         "manager",
         "Mara, manager",
         "A team that often lends: what its quota earned while it was idle, who pays for it, and"
         " how soon it is back when a job asks.",
         "Look as Mara",
     ),
-    Door(
+    DemoSignIn(
         "operator",
         "Otto, operator",
         "All nodes and all tenants: who is where, what went unused and why, and a certificate"
@@ -67,18 +67,18 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             "In use now",
             thousands(so_far.used),
             "GPUs",
-            (Addend("leased", thousands(so_far.used)), Addend("idle", thousands(so_far.idle))),
-            Addend("in the pool", thousands(so_far.used + so_far.idle)),
+            (LineItem("leased", thousands(so_far.used)), LineItem("idle", thousands(so_far.idle))),
+            LineItem("in the pool", thousands(so_far.used + so_far.idle)),
         ),
         Stat(
             "Granted so far",
             thousands(so_far.leases),
             "leases",
             (
-                Addend("leases", thousands(so_far.leases)),
-                Addend("renewals of them", thousands(renewals)),
+                LineItem("leases", thousands(so_far.leases)),
+                LineItem("renewals of them", thousands(renewals)),
             ),
-            Addend("terms", thousands(so_far.terms)),
+            LineItem("terms", thousands(so_far.terms)),
             Note(
                 "Leases",
                 words=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
@@ -90,10 +90,10 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             percent(so_far.least_rho),
             "received",
             (
-                Addend("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
-                Addend("fair share", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
+                LineItem("received", f"{gpu_hours(so_far.least_received_gpu_s)} GPU-h"),
+                LineItem("fair share", f"{gpu_hours(so_far.least_deserved_gpu_s)} GPU-h"),
             ),
-            Addend("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
+            LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
                 "The tenant that is furthest below its fair share",
                 words="rho: GPU-time received over its fair share, since the pool began. Whoever"
@@ -105,10 +105,10 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             credits_text(moved.total),
             "credits",
             (
-                Addend("to tenants that lent", credits_text(to_tenants)),
-                Addend("to the operator", credits_text(to_operator)),
+                LineItem("to tenants that lent", credits_text(to_tenants)),
+                LineItem("to the operator", credits_text(to_operator)),
             ),
-            Addend("paid by borrowers", credits_text(moved.total)),
+            LineItem("paid by borrowers", credits_text(moved.total)),
             Note(
                 "Settled payments for borrowed GPU-time",
                 words="Once an hour of pool time, what borrowers owe for the hour is paid to those"
@@ -119,11 +119,11 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
     ]
 
 
-def tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
+def tour(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
     rounds = reverse("round-list", args=[pool.name])
     last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
     return (
-        Step(
+        TourStop(
             "See who is where",
             f"{pool.nodes} nodes, {pool.gpus} GPUs, drawn as boxes of leases. The jobs are those"
             " of a real cluster on a Friday in October 2017, replayed.",
@@ -131,7 +131,7 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
             "The pool",
             reverse("pool", args=[pool.name]),
         ),
-        Step(
+        TourStop(
             "Read one decision",
             "Who was served, in which order, by which numbers; who was not, and why; and which"
             " promises held.",
@@ -139,21 +139,21 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[Step, ...]:
             "The last round",
             last,
         ),
-        Step(
+        TourStop(
             "Be a tenant with queued jobs",
             "Four questions in one glance, and the queued jobs with what would help them.",
             "researcher",
             "Rosa's overview",
             reverse("front"),
         ),
-        Step(
+        TourStop(
             "Follow one job",
             "Its leases, own and borrowed GPUs, price and charge, on one clock.",
             "researcher",
             "Rosa's jobs",
             jobs,
         ),
-        Step(
+        TourStop(
             "Follow the money",
             "What borrowers paid is what lenders earned, transfer by transfer.",
             "operator",

@@ -1,4 +1,4 @@
-"""The front door: what this is, three ways in, a short tour; with the pool's own numbers."""
+"""The front page: what this is, whom to sign in as, a short tour; with the pool's own numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.totals import sum_moved
 from portal.demo.people import DEMO_PEOPLE
-from portal.front.text import DOORS, front_stats, tour
+from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
 from portal.site.context import replay_command
 from scheduling.selectors.lines import pool_so_far
@@ -22,14 +22,14 @@ from tenants.selectors.access import Access, home_of
 
 @require_safe
 def front(request: HttpRequest) -> HttpResponse:
-    """Visitors see the front door; people are sent to their own first page, but for the tour."""
+    """Visitors see the front page; people are sent to their own first page, but for the tour."""
     who = access(request)
     if who.user_id is not None and ("tour" not in request.GET or settings.PRODUCTION):
         return redirect(_home(request, who))
     if settings.PRODUCTION:
         return redirect("login")
     pool = pool_of_page(request)
-    context: dict[str, Any] = {"doors": DOORS, "pool": pool, "live": True}
+    context: dict[str, Any] = {"sign_ins": DEMO_SIGN_INS, "pool": pool, "live": True}
     if pool is not None:
         with site_scope():
             so_far = pool_so_far(pool.id)

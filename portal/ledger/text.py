@@ -18,7 +18,7 @@ from billing.selectors import (
 )
 from billing.selectors.usage import UsageLineItem
 from portal.charts.figures import apportion, credits_text, thousands
-from portal.charts.notes import Addend, Instant, Note, Stat, credit_note
+from portal.charts.notes import Instant, LineItem, Note, Stat, credit_note
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
@@ -60,21 +60,23 @@ def _name(entry: LedgerEntry, visibility: Visibility | None, tenant: int) -> str
     return seen.name if seen else ""
 
 
-def account_stats(found: AccountSummary) -> list[Stat]:
+def account_stats(account: AccountSummary) -> list[Stat]:
     """The account: balance, the last day earned and paid, the next settlement."""
-    limit = "none" if found.credit_limit is None else credits_text(found.credit_limit)
+    limit = "none" if account.credit_limit is None else credits_text(account.credit_limit)
     net = credit_note(
         "The last 24 h of pool time, settled or not",
-        [("earned", found.earned), ("paid", -found.paid)],
+        [("earned", account.earned), ("paid", -account.paid)],
     )
     return [
         Stat(
             "Balance, settled hours",
-            credits_text(found.balance, signed=True),
+            credits_text(account.balance, signed=True),
             "credits",
             (
-                Addend("reserved for running terms", credits_text(found.reserved_for_open_terms)),
-                Addend("credit limit", limit),
+                LineItem(
+                    "reserved for running terms", credits_text(account.reserved_for_open_terms)
+                ),
+                LineItem("credit limit", limit),
             ),
             note=Note(
                 "Balance",
@@ -85,42 +87,42 @@ def account_stats(found: AccountSummary) -> list[Stat]:
         ),
         Stat(
             "Earned, last 24 h",
-            credits_text(found.earned),
+            credits_text(account.earned),
             "credits",
-            (Addend(f"lent: {_hours(found.lent_gpu_h)}", credits_text(found.earned)),),
-            Addend("earned", credits_text(found.earned)),
+            (LineItem(f"lent: {_hours(account.lent_gpu_h)}", credits_text(account.earned)),),
+            LineItem("earned", credits_text(account.earned)),
         ),
         Stat(
             "Paid, last 24 h",
-            credits_text(found.paid),
+            credits_text(account.paid),
             "credits",
             (
-                Addend(f"own quota: {_hours(found.own_gpu_h)}", credits_text(ZERO)),
-                Addend(f"borrowed: {_hours(found.borrowed_gpu_h)}", credits_text(found.paid)),
+                LineItem(f"own quota: {_hours(account.own_gpu_h)}", credits_text(ZERO)),
+                LineItem(f"borrowed: {_hours(account.borrowed_gpu_h)}", credits_text(account.paid)),
             ),
-            Addend("paid", credits_text(found.paid)),
+            LineItem("paid", credits_text(account.paid)),
             net,
         ),
-        _next(found),
+        _next(account),
     ]
 
 
-def _next(found: AccountSummary) -> Stat:
+def _next(account: AccountSummary) -> Stat:
     """What is charged and not settled, as a figure without a sign."""
-    pays = found.open_net < 0
-    sides = [("charged", found.open_paid), ("earned", found.open_earned)]
+    pays = account.open_net < 0
+    sides = [("charged", account.open_paid), ("earned", account.open_earned)]
     (first, plus), (second, minus) = sides if pays else sides[::-1]
     parts = apportion([plus, -minus])
-    figure = credits_text(abs(found.open_net))
+    figure = credits_text(abs(account.open_net))
     return Stat(
         f"Next settlement: {'to pay' if pays else 'to receive'}",
         figure,
         "credits",
         (
-            Addend(first, credits_text(parts[0])),
-            Addend(second, credits_text(parts[1])),
+            LineItem(first, credits_text(parts[0])),
+            LineItem(second, credits_text(parts[1])),
         ),
-        Addend("when the hour closes", figure),
+        LineItem("when the hour closes", figure),
         Note(
             "Not settled yet",
             words="Terms that ended in hours which no settlement has moved. It is no part of the"
@@ -211,21 +213,19 @@ class Behind:
 
 
 def lines_behind(
-    found: Transfer, incomes: Sequence[LenderIncome], tenant: int, times: Clocks
+    transfer: Transfer, incomes: Sequence[LenderIncome], tenant: int, times: Clocks
 ) -> Behind:
     """The usage lines behind a transfer, as far as they are the tenant's own."""
     paid: dict[tuple[int, int], Line] = {}
-    if found.tenant_id == tenant:
-        every = [addend for income in incomes for addend in income.line_items]
-        for addend in sorted(every, key=lambda addend: (addend.ends_at, addend.lease_id)):
-            paid[addend.lease_id, addend.term] = _line(
-                addend, times, job=addend.job, uid=addend.job_uid
-            )
+    if transfer.tenant_id == tenant:
+        every = [item for income in incomes for item in income.line_items]
+        for item in sorted(every, key=lambda item: (item.ends_at, item.lease_id)):
+            paid[item.lease_id, item.term] = _line(item, times, job=item.job, uid=item.job_uid)
     earned = [
-        _line(addend, times, share=addend.share.amount, idle_gpu_h=addend.share.weight_gpu_h)
+        _line(item, times, share=item.share.amount, idle_gpu_h=item.share.weight_gpu_h)
         for income in incomes
         if income.tenant_id == tenant
-        for addend in income.line_items
+        for item in income.line_items
     ]
     lines = list(paid.values())
     return Behind(
@@ -237,14 +237,14 @@ def lines_behind(
     )
 
 
-def _line(addend: UsageLineItem, times: Clocks, **more: Any) -> Line:
+def _line(item: UsageLineItem, times: Clocks, **more: Any) -> Line:
     return Line(
-        ends_at=times.instant(addend.ends_at),
-        lease=addend.lease_number,
-        term=addend.term,
-        round=addend.round,
-        gpus=addend.gpus,
-        price=addend.price,
-        charge=addend.charge,
+        ends_at=times.instant(item.ends_at),
+        lease=item.lease_number,
+        term=item.term,
+        round=item.round,
+        gpus=item.gpus,
+        price=item.price,
+        charge=item.charge,
         **more,
     )

@@ -99,23 +99,23 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
     facts = pool_of_page(request)
     with site_scope():
         row = ledger_row(transfer, tenant_id=tenant.pk)
-        found = find_transfer(transfer) if row else None
-        if row is None or found is None or facts is None:
+        stored = find_transfer(transfer) if row else None
+        if row is None or stored is None or facts is None:
             raise Http404
-        incomes = transfer_incomes(found)
+        incomes = transfer_incomes(stored)
         visibilities = _visibilities(request, [row])
     times = clocks(facts)
     context = {
         "tenant": tenant,
         "row": row,
-        "transfer": found,
-        "body": hash_groups(found.body_sha256),
-        "effective": times.instant(found.effective_at),
+        "transfer": stored,
+        "body": hash_groups(stored.body_sha256),
+        "effective": times.instant(stored.effective_at),
         "since": times.instant(row.hour),
         "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
         "entries": visible_entries(row, visibilities.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
-        "behind": lines_behind(found, incomes, tenant.pk, times),
+        "behind": lines_behind(stored, incomes, tenant.pk, times),
         "nav_key": "ledger",
     }
     return render(request, "ledger/transfer.html", context)

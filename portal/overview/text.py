@@ -1,4 +1,4 @@
-"""The tenant dashboard in words and marks: have, use, deserve, owe; the last day; what runs."""
+"""The tenant dashboard in words and charts: have, use, deserve, owe; the last day; what runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from portal.charts.figures import (
     telling_places,
     thousands,
 )
-from portal.charts.notes import Addend, Link, Note, Stat, count_note, credit_note
+from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import moments_chart, value_text
 from scheduling.selectors.dashboard import (
     ClaimHistoryPoint,
@@ -144,10 +144,10 @@ def stats(board: Board) -> list[Stat]:
             thousands(board.uses),
             "GPUs",
             (
-                Addend("within quota", thousands(board.own)),
-                Addend("borrowed", thousands(board.borrowed)),
+                LineItem("within quota", thousands(board.own)),
+                LineItem("borrowed", thousands(board.borrowed)),
             ),
-            Addend(f"in {plural(len(board.runs), 'job')}", thousands(board.uses)),
+            LineItem(f"in {plural(len(board.runs), 'job')}", thousands(board.uses)),
             use_note(board),
         ),
         _received(board),
@@ -155,15 +155,15 @@ def stats(board: Board) -> list[Stat]:
     ]
 
 
-def _have_lines(board: Board) -> tuple[tuple[Addend, ...], Addend]:
-    total = Addend("quota", thousands(board.has))
+def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
+    total = LineItem("quota", thousands(board.has))
     claims = board.last.claims if board.last else ()
     if len(claims) > 1:
-        return tuple(Addend(row.gpu_type, thousands(row.quota)) for row in claims), total
+        return tuple(LineItem(row.gpu_type, thousands(row.quota)) for row in claims), total
     within = min(board.own, board.has)
     return (
-        Addend("in use", thousands(within)),
-        Addend("free for others", thousands(board.has - within)),
+        LineItem("in use", thousands(within)),
+        LineItem("free for others", thousands(board.has - within)),
     ), total
 
 
@@ -203,21 +203,21 @@ def _received(board: Board) -> Stat:
     received = sum(row.received_gpu_s for row in claims)
     deserved = sum(row.deserved_gpu_s for row in claims)
     rho = rho_of(received, deserved)
-    lines: tuple[Addend, ...] = (
-        Addend("received", f"{gpu_hours(received)} GPU-h"),
-        Addend("fair share", f"{gpu_hours(deserved)} GPU-h"),
+    lines: tuple[LineItem, ...] = (
+        LineItem("received", f"{gpu_hours(received)} GPU-h"),
+        LineItem("fair share", f"{gpu_hours(deserved)} GPU-h"),
     )
     if len(claims) > 1:
-        lines = (*lines, *(Addend(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
+        lines = (*lines, *(LineItem(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
     note = Note(
         "rho: GPU-time received over the fair share",
         lines,
-        Addend("received \N{DIVISION SIGN} fair share: rho", ratio(rho)),
+        LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho)),
         "The fair share is the smaller of demand and quota, added up over time since the pool"
         " began. At 1.00 or above nobody was short-changed; whoever has the least goes first.",
         board.links,
     )
-    total = Addend("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
+    total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
     return Stat("Received against fair share", percent(rho), "", lines, total, note, _fair(rho))
 
 
@@ -238,8 +238,8 @@ def _owe(board: Board, who: str) -> Stat:
     first, second = (borrowed, lent) if owes else (lent, borrowed)
     parts = apportion([first[1], -second[1]])
     lines = (
-        Addend(first[0], credits_text(parts[0])),
-        Addend(second[0], credits_text(parts[1])),
+        LineItem(first[0], credits_text(parts[0])),
+        LineItem(second[0], credits_text(parts[1])),
     )
     sign = -1 if owes else 1
     verb = "owed" if owes else "earned"
@@ -255,7 +255,7 @@ def _owe(board: Board, who: str) -> Stat:
         links=(Link("Ledger", board.ledger_url),),
     )
     figure = credits_text(abs(money.net))
-    total = Addend(f"{verb}, settled or not", figure)
+    total = LineItem(f"{verb}, settled or not", figure)
     verb = ("owe" if who == "You" else "owes") if owes else "earned"
     return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
 
@@ -330,12 +330,12 @@ class Figure:
 def figures(board: Board) -> list[Figure]:
     """Use against quota, and rho; per GPU type where there are several. First what it all does."""
     types = list(dict.fromkeys(day.gpu_type for day in board.days))
-    found = [_throughput_figure(board)] if board.moments else []
+    drawn = [_throughput_figure(board)] if board.moments else []
     for gpu_type in types:
         days = [day for day in board.days if day.gpu_type == gpu_type]
         prefix = f"{gpu_type}: " if len(types) > 1 else ""
-        found += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
-    return found
+        drawn += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
+    return drawn
 
 
 def _throughput_figure(board: Board) -> Figure:

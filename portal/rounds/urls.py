@@ -11,8 +11,8 @@ urlpatterns: list[URLPattern] = [
     path("pools/<slug:name>/rounds/", rounds.round_list, name="round-list"),
     path("pools/<slug:name>/rounds/<int:number>/", rounds.round_page, name="round"),
     path(
-        "pools/<slug:name>/rounds/<int:number>/otherwise/",
+        "pools/<slug:name>/rounds/<int:number>/counterfactual/",
         counterfactual.counterfactual_page,
-        name="otherwise",
+        name="counterfactual",
     ),
 ]

@@ -40,9 +40,9 @@ def refuse(lines: Sequence[str]) -> NoReturn:
     sys.exit("\n".join(f"refused: {line}" for line in lines))
 
 
-def refuse_unsafe(found: Iterable[str]) -> None:
+def refuse_unsafe(problems: Iterable[str]) -> None:
     """End this process if anything was found."""
-    lines = list(found)
+    lines = list(problems)
     if lines:
         refuse(lines)
 
@@ -113,13 +113,13 @@ def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
             f"DATABASE_URL names the role {app['USER']!r}: a superuser may change the books; "
             "make a role that owns nothing (deploy/roles.sql)"
         )
-    told = {"DATABASE_URL": app}
+    databases = {"DATABASE_URL": app}
     # Web and workers need no owner: only who is told of one can mistake the two.
     if os.environ.get("OWNER_DATABASE_URL"):
-        told["OWNER_DATABASE_URL"] = owner
+        databases["OWNER_DATABASE_URL"] = owner
         if app["USER"] == owner["USER"]:
             yield _same_role(app["USER"])
-    for name, database in told.items():
+    for name, database in databases.items():
         mode = str(database["OPTIONS"].get("sslmode", "prefer"))
         if not _on_this_machine(database["HOST"]) and mode not in VERIFIED:
             yield (
@@ -249,12 +249,12 @@ def _demo_people() -> Iterator[str]:
     from portal.demo.people import DEMO_PEOPLE  # noqa: PLC0415 - as said above
     from tenants.services.tenants import DEMO_PASSWORD  # noqa: PLC0415 - as said above
 
-    found = _rows(
+    stored_rows = _rows(
         "SELECT username, password FROM tenants_user"
         " WHERE is_active AND username = ANY(%s) ORDER BY username",
         [list(DEMO_PEOPLE.values())],
     )
-    for name, stored in found:
+    for name, stored in stored_rows:
         if check_password(DEMO_PASSWORD, stored):
             yield (
                 f"user {name!r} of the demo still has the demo's password, which everybody knows; "

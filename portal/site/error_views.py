@@ -28,5 +28,5 @@ def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:
     problem = early_problem(request, status)
     if problem is not None:
         return problem
-    told = loader.get_template(template).render({"request_id": request_id_of(request)})
-    return HttpResponse(told, status=status)
+    page = loader.get_template(template).render({"request_id": request_id_of(request)})
+    return HttpResponse(page, status=status)

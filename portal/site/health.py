@@ -98,8 +98,8 @@ def _applied() -> set[tuple[str, str]]:
 def _migrations(missing: list[tuple[str, str]]) -> Check:
     if not missing:
         return Check("migrations", State.OK)
-    told = ", ".join(".".join(key) for key in missing[:5])
-    return Check("migrations", State.FAILING, f"{len(missing)} missing: {told}")
+    names = ", ".join(".".join(key) for key in missing[:5])
+    return Check("migrations", State.FAILING, f"{len(missing)} missing: {names}")
 
 
 def _of_pools(
@@ -109,11 +109,11 @@ def _of_pools(
     if not known:
         return Check(name, State.FAILING, "not known")
     running = [pool for pool in pools if not pool.clock.paused]
-    found = [check for pool in running if (check := judge(pool)) is not None]
-    if not found:
+    problems = [check for pool in running if (check := judge(pool)) is not None]
+    if not problems:
         return Check(name, State.OK, f"{len(running)} of {len(pools)} pools run")
-    state = max((check.state for check in found), key=list(State).index)
-    return Check(name, state, "; ".join(check.detail for check in found[:5]))
+    state = max((check.state for check in problems), key=list(State).index)
+    return Check(name, state, "; ".join(check.detail for check in problems[:5]))
 
 
 def tick_age_s(pool: PoolVitals) -> float:

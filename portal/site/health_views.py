@@ -27,12 +27,12 @@ def readyz(request: HttpRequest) -> HttpResponse:
     """One entry per check; 503 when one is red. Details are for those who may see metrics."""
     checks = readiness()
     ready = is_ready(checks)
-    told = trusted(request)
+    is_trusted = trusted(request)
     body = {
         "status": "ready" if ready else "not ready",
         "checks": [
             {"name": check.name, "state": check.state.value}
-            | ({"detail": check.detail} if told and check.detail else {})
+            | ({"detail": check.detail} if is_trusted and check.detail else {})
             for check in checks
         ],
     }

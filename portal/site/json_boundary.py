@@ -158,15 +158,15 @@ def _refuse_unfit(value: Any) -> None:
     """Refuse NUL and half surrogate pairs, by the place where they stand."""
     open_values: list[tuple[str, Any]] = [("", value)]
     while open_values:
-        place, found = open_values.pop()
-        if isinstance(found, str) and (unfit := _UNFIT.search(found)):
+        place, part = open_values.pop()
+        if isinstance(part, str) and (unfit := _UNFIT.search(part)):
             what = "a NUL character" if unfit[0] == "\x00" else "half a surrogate pair"
             errors = [FieldError(place, f"has {what}", "Leave it out.")]
             raise Problem(400, "invalid_json", f"A text has {what}.", errors)
-        if isinstance(found, list):
-            open_values += [(f"{place}[{i}]", item) for i, item in enumerate(found)]
-        elif isinstance(found, dict):
-            for name, item in found.items():
+        if isinstance(part, list):
+            open_values += [(f"{place}[{i}]", item) for i, item in enumerate(part)]
+        elif isinstance(part, dict):
+            for name, item in part.items():
                 shown = ascii(name)[1:-1][:80]
                 here = f"{place}.{shown}" if place else shown
                 open_values += [(here, name), (here, item)]

@@ -50,13 +50,13 @@ class EvenshareSchema(AutoSchema):
         return operation
 
     def _refusals(self) -> list[str]:
-        found = [*ALWAYS, "401", "403"]
+        statuses = [*ALWAYS, "401", "403"]
         if "{" in self.path or "pool" in self._query() or "tenant" in self._query():
-            found.append("404")
+            statuses.append("404")
         if self.method in ("POST", "PUT", "PATCH", "DELETE"):
-            found += ["409", "413", "415", "422"]
+            statuses += ["409", "413", "415", "422"]
         more = getattr(self.view, "refusals", None)
-        return [*found, *more(self.method)] if more is not None else found
+        return [*statuses, *more(self.method)] if more is not None else statuses
 
     def _query(self) -> tuple[str, ...]:
         return getattr(self.view, "query", ())

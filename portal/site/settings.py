@@ -135,7 +135,7 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 AUTHENTICATION_BACKENDS = [
     "tenants.lockout.GuardedBackend",
-    # Never asked for a password, for the one above is final; it keeps the demo's doors open.
+    # Never asked for a password, for the one above is final; it keeps the demo's sign-ins open.
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = [

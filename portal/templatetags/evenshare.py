@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString
 from portal.charts import bars, figures, glyphs
 from portal.charts.notes import Certificate, Instant, Note, Promise, Stat
 from portal.charts.svg import Markup
-from portal.charts.tenants import TenantMark, swatch
+from portal.charts.tenants import TenantBadge, swatch
 
 register = template.Library()
 
@@ -129,7 +129,7 @@ def toast_kind(level: str) -> str:
 
 @register.inclusion_tag("components/note.html", takes_context=True)
 def note(context: Context, words: object, about: Note | None, key: str = "") -> dict[str, Any]:
-    """`{% note "61" use_note %}`: a number that opens to its addends; None leaves it plain.
+    """`{% note "61" use_note %}`: a number that opens to its line_items; None leaves it plain.
 
     The id comes from the content (or `key`), so that it is the same in a refreshed region.
     """
@@ -175,7 +175,7 @@ def _verdict(promise: Promise) -> tuple[str, Markup, str]:
     return ROW_CLASSES[kind], glyphs.state_icon(kind), words
 
 
-# ---- small marks ----
+# ---- small badges ----
 
 
 @register.simple_tag
@@ -213,13 +213,13 @@ def price(
 
 
 @register.simple_tag
-def tenant(mark: TenantMark, href: str = "", words: str = "") -> SafeString:
-    """`{% tenant mark %}`: swatch and name; `href` makes the name a link."""
-    name = words or mark.name
+def tenant(badge: TenantBadge, href: str = "", words: str = "") -> SafeString:
+    """`{% tenant badge %}`: swatch and name; `href` makes the name a link."""
+    name = words or badge.name
     shown = format_html('<span class="nm" title="{}">{}</span>', name, name)
     if href:
         shown = format_html('<a class="nm" href="{}" title="{}">{}</a>', href, name, name)
-    return format_html('<span class="key">{}{}</span>', swatch(mark), shown)
+    return format_html('<span class="key">{}{}</span>', swatch(badge), shown)
 
 
 @register.simple_tag
@@ -235,9 +235,9 @@ def progress(fraction: float | None) -> Markup:
 
 
 @register.simple_tag
-def share_bar(mark: TenantMark, got: float, quota: float, demand: float, most: float) -> Markup:
-    """`{% share_bar mark got quota demand most %}`: `most` is the table's largest value."""
-    return bars.share_bar(mark, got, quota, demand, most=most)
+def share_bar(badge: TenantBadge, got: float, quota: float, demand: float, most: float) -> Markup:
+    """`{% share_bar badge got quota demand most %}`: `most` is the table's largest value."""
+    return bars.share_bar(badge, got, quota, demand, most=most)
 
 
 @register.simple_tag

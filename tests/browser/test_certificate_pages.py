@@ -33,7 +33,11 @@ class TestACertificate:
         page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
         for width in (1440, 390):
             page.set_viewport_size({"width": width, "height": 900})
-            for path in (f"rounds/{red - 1}/", f"rounds/{red}/", f"rounds/{red - 1}/otherwise/"):
+            for path in (
+                f"rounds/{red - 1}/",
+                f"rounds/{red}/",
+                f"rounds/{red - 1}/counterfactual/",
+            ):
                 assert findings(page, there.url(path)) == []
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{path} at {width}"

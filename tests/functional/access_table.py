@@ -131,7 +131,7 @@ TABLE: dict[str, Route] = {
     "pools/<slug:name>/prices/": get(POOL_PAGE),
     "pools/<slug:name>/rounds/": get(POOL_PAGE),
     "pools/<slug:name>/rounds/<int:number>/": get(POOL_PAGE),
-    "pools/<slug:name>/rounds/<int:number>/otherwise/": get(POOL_PAGE),
+    "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}),
     "t/<slug:slug>/jobs/dry-run/": post(SUBMIT_PAGE),
     "t/<slug:slug>/profiles/": Route(

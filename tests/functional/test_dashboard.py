@@ -8,7 +8,7 @@ import pytest
 
 from billing.tasks import meter
 from portal.charts.figures import credits_text
-from portal.charts.notes import Addend
+from portal.charts.notes import LineItem
 from portal.overview.text import Board, day_title, stats
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.dashboard import ClaimHistoryPoint
@@ -133,7 +133,7 @@ class TestWhatItSays:
         assert owed.label == "You owe, last 24 h"
         assert owed.figure == credits_text(-board.money.net)
         assert owed.total is not None
-        assert owed.total == Addend("owed, settled or not", owed.figure)
+        assert owed.total == LineItem("owed, settled or not", owed.figure)
 
     def test_asks_as_often_for_more_jobs(self, busy: Town) -> None:
         few = len(reads(busy.owner, PAGE))

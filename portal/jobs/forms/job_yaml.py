@@ -118,20 +118,20 @@ class _Reader:
     def _mapping(
         self, depth: int, *, texts: bool = False, lines: dict[str, int] | None = None
     ) -> dict[str, object]:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise _refused(event, "A field's name must be a text.")
             key = event.value
-            if key in found:
+            if key in values:
                 raise _refused(event, f"{key[:80]} is given twice.")
             literal = texts or (depth == 1 and key in TEXTS)
-            found[key] = self._value(self._next(), depth, texts=literal)
+            values[key] = self._value(self._next(), depth, texts=literal)
             if lines is not None:
                 lines[key] = _line(event) or 1
-                if _is_null(found[key]):
-                    found[key] = None  # a field without a value is absent, also among texts
-        return found
+                if _is_null(values[key]):
+                    values[key] = None  # a field without a value is absent, also among texts
+        return values
 
     def _value(self, event: Any, depth: int, *, texts: bool) -> object:
         if isinstance(event, yaml.ScalarEvent):
@@ -201,4 +201,4 @@ def _scalar(text: str) -> str:
 def _quoted(value: object) -> str:
     """As JSON writes it, which YAML reads, but for a few characters that only YAML minds."""
     written = json.dumps(value, ensure_ascii=False, default=str)
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", written)

@@ -39,9 +39,9 @@ class JobForm:
     beside: list[str] = field(default_factory=list)
     changed: str = ""
 
-    def add(self, found: Sequence[FieldError], pools: Sequence[str] = ()) -> None:
+    def add(self, errors: Sequence[FieldError], pools: Sequence[str] = ()) -> None:
         """Put findings beside the fields that they are about."""
-        for error in found:
+        for error in errors:
             name = error.top_field
             hint = error.hint
             if name == "pool" and pools:
@@ -57,8 +57,8 @@ class JobForm:
 
     def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
         """Add a refusal's findings, but those about fields that could not be read anyway."""
-        told = set(self.errors)
-        self.add([one for one in error.errors if one.top_field not in told], pools)
+        named = set(self.errors)
+        self.add([one for one in error.errors if one.top_field not in named], pools)
 
     @property
     def wrong(self) -> int:
@@ -83,10 +83,10 @@ class JobForm:
 
 def form_of_draft(draft: Draft, *, tenant: str, changed: str = "") -> JobForm:
     """Return both sides where the form counts."""
-    spec, found = draft_spec(draft)
+    spec, errors = draft_spec(draft)
     text, lines = write_yaml({"tenant": tenant, **spec})
     form = JobForm(FORM, draft, text, spec, lines, changed=changed)
-    form.add(found)
+    form.add(errors)
     return form
 
 

@@ -1,4 +1,4 @@
-"""One job in words and marks: the headline, the timeline, the log, the lease, the charge."""
+"""One job in words and charts: the headline, the timeline, the log, the lease, the charge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from billing.selectors.prices import PostedPricePoint
 from billing.selectors.usage import TermCharge
 from portal.charts.figures import apportion, coarse, credits_text, duration, plural
-from portal.charts.notes import Addend, Instant, Note, count_note, credit_note
+from portal.charts.notes import Instant, LineItem, Note, count_note, credit_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
@@ -19,7 +19,7 @@ from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.reasons import wait_kind
 
 State = Job.State
-STATE_MARKS: dict[str, tuple[str, str]] = {
+STATE_LABELS: dict[str, tuple[str, str]] = {
     State.PENDING: ("waiting", "Queued"),
     State.RUNNING: ("running", "Running"),
     State.STOPPING: ("preempted", "Stopping"),
@@ -57,7 +57,7 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint])
         "headline": said,
         "until": clocks.instant(held.lease.expires_at) if held and said.end == " until" else None,
         "nodes_note": nodes_note(held) if held else None,
-        "state_mark": STATE_MARKS[story.job.state],
+        "state_label": STATE_LABELS[story.job.state],
         "spent": spent,
         "time_title": time_title(story, spent),
         "timeline_svg": timeline(job_timeline(story, posted, now)),
@@ -84,14 +84,14 @@ def moves_of(story: JobStory) -> dict[int, LeaseView]:
         asked = event.kind in {LeaseEvent.Kind.STOP_ASKED, LeaseEvent.Kind.ENDED}
         if asked and event.lease_id is not None and event.round is not None:
             ended_by.setdefault(event.lease_id, event.round)
-    found = {}
+    moves = {}
     for hold, then in pairwise(story.holds):
         lease = hold.lease
         if lease.end_reason and lease.end_reason not in ASKED_BACK:
             continue
         if ended_by.get(lease.pk) == then.lease.granted_round:
-            found[lease.pk] = then
-    return found
+            moves[lease.pk] = then
+    return moves
 
 
 def spent_of(story: JobStory, now: datetime) -> Spent:
@@ -140,7 +140,7 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 def _ended_words(job: Job) -> str:
     if job.state == State.FAILED:
         return "Failed" if job.exit_code is None else f"Failed with exit code {job.exit_code}"
-    return STATE_MARKS[job.state][1]
+    return STATE_LABELS[job.state][1]
 
 
 def _held_words(held: LeaseView, now: datetime) -> Headline:
@@ -275,11 +275,11 @@ def _protected_s(lease: Lease) -> float:
     return (lease.protected_until - (lease.started_at or lease.granted_at)).total_seconds()
 
 
-def lease_lines(lease: Lease) -> tuple[Addend, ...]:
+def lease_lines(lease: Lease) -> tuple[LineItem, ...]:
     """What the present term fixed."""
     return (
-        Addend("within quota", plural(lease.own, "GPU")),
-        Addend("borrowed", plural(lease.borrowed, "GPU")),
+        LineItem("within quota", plural(lease.own, "GPU")),
+        LineItem("borrowed", plural(lease.borrowed, "GPU")),
     )
 
 

@@ -49,8 +49,10 @@ def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
             continue
         why = story.reasons.get(hold.lease.number)
         key = hold.lease.pk
-        told = _Told(event, hold, clocks.instant(event.at), why, moves.get(key), key in arrived)
-        line = write(told)
+        logged = _LoggedEvent(
+            event, hold, clocks.instant(event.at), why, moves.get(key), key in arrived
+        )
+        line = write(logged)
         if line is None:
             continue
         last = lines[-1] if lines else None
@@ -80,7 +82,7 @@ def _again(last: LogLine, line: LogLine) -> LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LoggedEvent:
     """One event with its lease, its instant, and why the job had waited before that lease.
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
@@ -94,76 +96,75 @@ class _Told:
     arrives: bool = False
 
 
-def _granted(told: _Told) -> LogLine | None:
-    lease = told.hold.lease
-    if lease.started_at is not None and lease.started_at == told.event.at:
+def _granted(logged: _LoggedEvent) -> LogLine | None:
+    lease = logged.hold.lease
+    if lease.started_at is not None and lease.started_at == logged.event.at:
         return None  # the start says the same
     words = "and starts once the jobs before it have stopped."
     if lease.started_at is not None:
         waited = duration((lease.started_at - lease.granted_at).total_seconds())
         words = f"and started {waited} later, when the jobs before it had stopped."
-    bold = f"Granted {where(told.hold)}"
-    return LogLine(told.at, "waiting", bold, words, told.event.round, why=told.why)
+    bold = f"Granted {where(logged.hold)}"
+    return LogLine(logged.at, "waiting", bold, words, logged.event.round, why=logged.why)
 
 
-def _started(told: _Told) -> LogLine:
-    lease = told.hold.lease
+def _started(logged: _LoggedEvent) -> LogLine:
+    lease = logged.hold.lease
     bold = "First lease" if lease.number == 1 else "Started again"
-    if told.arrives:
+    if logged.arrives:
         bold = "Moved"
-    why = told.why if lease.granted_at == told.event.at else None  # else its grant has said it
-    words = f"on {where(told.hold)}: {_figures(told.event)}."
-    return LogLine(told.at, "running", bold, words, told.event.round, why=why)
+    why = logged.why if lease.granted_at == logged.event.at else None  # else its grant has said it
+    words = f"on {where(logged.hold)}: {_figures(logged.event)}."
+    return LogLine(logged.at, "running", bold, words, logged.event.round, why=why)
 
 
-def _renewed(told: _Told) -> LogLine:
-    event, hold = told.event, told.hold
+def _renewed(logged: _LoggedEvent) -> LogLine:
+    event, hold = logged.event, logged.hold
     own, borrowed = int(event.data["own"]), int(event.data["borrowed"])
     before = next((term for term in hold.terms if term.number == (event.term or 0) - 1), None)
     change = borrowed - before.borrowed if before else 0
     if not change:
         words = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}."
         key = (hold.lease.pk, own, borrowed)
-        return LogLine(told.at, "running", "Renewed", words, event.round, key=key)
+        return LogLine(logged.at, "running", "Renewed", words, event.round, key=key)
     bold = f"{plural(abs(change), 'GPU')} became {'borrowed' if change > 0 else 'own again'}"
     words = f"with the renewal: {_figures(event)}."
-    return LogLine(told.at, "running", bold, words, event.round)
+    return LogLine(logged.at, "running", bold, words, event.round)
 
 
-def _stop_asked(told: _Told) -> LogLine | None:
-    if told.hold.lease.ended_at is not None:
+def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
+    if logged.hold.lease.ended_at is not None:
         return None  # the end says the same
-    if told.moves_to is not None:
-        words = (
-            f"a new lease on {where(told.moves_to)} waits for it. It is checkpointing and stopping."
-        )
-        return LogLine(told.at, "running", "Moving:", words, told.event.round)
-    words = f"{_ending(told.event)}. It is checkpointing and stopping."
-    return LogLine(told.at, "preempted", "Not renewed:", words, told.event.round, hit=True)
+    if logged.moves_to is not None:
+        words = f"a new lease on {where(logged.moves_to)} waits for it."
+        words += " It is checkpointing and stopping."
+        return LogLine(logged.at, "running", "Moving:", words, logged.event.round)
+    words = f"{_ending(logged.event)}. It is checkpointing and stopping."
+    return LogLine(logged.at, "preempted", "Not renewed:", words, logged.event.round, hit=True)
 
 
-def _ended(told: _Told) -> LogLine:
-    event, started = told.event, told.hold.lease.started_at
+def _ended(logged: _LoggedEvent) -> LogLine:
+    event, started = logged.event, logged.hold.lease.started_at
     reason = str(event.data.get("reason", ""))
     if reason == "finished":
-        return LogLine(told.at, "ok", "Finished.", "The job is done.", event.round)
+        return LogLine(logged.at, "ok", "Finished.", "The job is done.", event.round)
     if reason not in ASKED_BACK:
         code = event.data.get("exit_code")
         words = _ending(event) + ("." if code is None else f", with exit code {code}.")
         icon = "bad" if reason == "failed" else "ended"
-        return LogLine(told.at, icon, "Ended:", words, event.round)
+        return LogLine(logged.at, icon, "Ended:", words, event.round)
     if started is None:
         words = f"{_ending(event)}."
-        return LogLine(told.at, "preempted", "Grant withdrawn:", words, event.round, hit=True)
+        return LogLine(logged.at, "preempted", "Grant withdrawn:", words, event.round, hit=True)
     held = duration((event.at - started).total_seconds())
-    if told.moves_to is not None:
+    if logged.moves_to is not None:
         words = (
-            f"the round placed it on {where(told.moves_to)} instead, without a wait in the queue."
+            f"the round placed it on {where(logged.moves_to)} instead, without a wait in the queue."
         )
         words += f" It had held these GPUs for {held}."
-        return LogLine(told.at, "ended", "Moved away:", words, event.round)
+        return LogLine(logged.at, "ended", "Moved away:", words, event.round)
     words = f"{_ending(event)}. It had held them for {held}."
-    return LogLine(told.at, "preempted", "Preempted:", words, event.round, hit=True)
+    return LogLine(logged.at, "preempted", "Preempted:", words, event.round, hit=True)
 
 
 def _ending(event: LeaseEvent) -> str:
@@ -179,7 +180,7 @@ def _figures(event: LeaseEvent) -> str:
     return f"{own} own, {borrowed} borrowed at {price}"
 
 
-Writer = Callable[[_Told], LogLine | None]
+Writer = Callable[[_LoggedEvent], LogLine | None]
 _WRITERS: dict[str, Writer] = {
     Kind.GRANTED: _granted,
     Kind.STARTED: _started,

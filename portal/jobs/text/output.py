@@ -95,8 +95,9 @@ def reported(job: Job) -> Reported | None:
     said = job.progress
     if not isinstance(said, dict):
         return None
-    found = Reported(_count(said.get("step")), _count(said.get("total")), tuple(_metrics(said)))
-    return found if found.step is not None or found.metrics else None
+    step, total = _count(said.get("step")), _count(said.get("total"))
+    values = Reported(step, total, tuple(_metrics(said)))
+    return values if step is not None or values.metrics else None
 
 
 def _count(value: object) -> int | None:

@@ -33,7 +33,7 @@ SPEED = "speed-"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class JobTypeRow:
     """One job type as a row: its speeds in the order of the GPU types, None where it cannot run."""
 
     row: ProfileRow
@@ -114,7 +114,7 @@ def _context(
     return {
         **context,
         "types": types,
-        "rows": [_shown(row, types) for row in rows],
+        "rows": [_job_type_row(row, types) for row in rows],
         "pools": names,
         "fields": [
             Field("name", "Job type", typed.get("name", ""), required=True),
@@ -127,9 +127,9 @@ def _context(
     }
 
 
-def _shown(row: ProfileRow, types: list[str]) -> Shown:
+def _job_type_row(row: ProfileRow, types: list[str]) -> JobTypeRow:
     speeds = ((kind, row.speed_milli(kind)) for kind in types)
-    return Shown(
+    return JobTypeRow(
         row,
         tuple((kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds),
     )

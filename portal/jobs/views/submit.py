@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from evenshare_core.units import SECOND_US
-from portal.charts.notes import Addend, Note
+from portal.charts.notes import LineItem, Note
 from portal.charts.speeds import profile_words
 from portal.jobs.forms.fields import (
     CHOSEN,
@@ -258,11 +258,11 @@ def _type_note(kind: StartProspect) -> Note:
     return Note(
         f"{kind.gpu_type} for this tenant",
         (
-            Addend("quota, free of charge", f"{kind.quota:,}"),
-            Addend("of it held by jobs", f"{kind.own_held:,}"),
-            Addend("borrowed now", f"{kind.borrowed_held:,}"),
-            Addend("may borrow at most", limit),
-            Addend("free in the pool now", f"{kind.free:,}"),
+            LineItem("quota, free of charge", f"{kind.quota:,}"),
+            LineItem("of it held by jobs", f"{kind.own_held:,}"),
+            LineItem("borrowed now", f"{kind.borrowed_held:,}"),
+            LineItem("may borrow at most", limit),
+            LineItem("free in the pool now", f"{kind.free:,}"),
         ),
         words="Whatever a job holds beyond the quota is borrowed, at the posted price.",
     )

@@ -131,8 +131,8 @@ def _period(period: Period, pool: PoolToday) -> str:
 
 def _terms(terms: QuotaTerms) -> str:
     limits = (("borrows", terms.borrow_limit), ("lends", terms.lend_limit))
-    told = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
-    return f"{terms.gpus} {terms.mode}{told}"
+    limits_text = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
+    return f"{terms.gpus} {terms.mode}{limits_text}"
 
 
 def _pool_now(pool_id: int) -> datetime:

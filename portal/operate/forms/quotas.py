@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 from portal.site.forms import day_text, instant, instant_text, text, whole
 from tenants.input.errors import InvalidInputError
 from tenants.periods import Period, QuotaTerms, period_at
@@ -47,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class QuotaInput:
     """One field of a drafted row: what is typed, what it was, what is wrong.
 
     `label` is for who hears the page; `blank` is what an empty field says.
@@ -68,14 +68,14 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QuotaGridRow:
     """One tenant's line: GPUs by column (None: no quota), and the drafted fields."""
 
     key: Key
-    mark: TenantMark
+    badge: TenantBadge
     slug: str
     gpus: tuple[tuple[int | None, bool], ...]
-    fields: Mapping[str, Input]
+    fields: Mapping[str, QuotaInput]
 
     @property
     def changed(self) -> bool:
@@ -83,13 +83,13 @@ class Row:
         return any(field.changed for field in self.fields.values())
 
     @property
-    def errors(self) -> tuple[Input, ...]:
+    def errors(self) -> tuple[QuotaInput, ...]:
         """The fields that are wrong."""
         return tuple(field for field in self.fields.values() if field.error)
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class ColumnSum:
     """A column's quotas beside the capacity."""
 
     quota: int
@@ -112,17 +112,17 @@ class TypeGrid:
     id: int
     name: str
     capacity: int
-    rows: tuple[Row, ...]
-    sums: tuple[Sum, ...]
+    rows: tuple[QuotaGridRow, ...]
+    sums: tuple[ColumnSum, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class QuotaForm:
     """What the grid is drawn from. `periods` of tenants; `since` is the drafted column."""
 
     periods: Mapping[Key, Sequence[Period]]
     types: Mapping[int, tuple[str, int]]
-    tenants: Mapping[int, tuple[str, TenantMark]]
+    tenants: Mapping[int, tuple[str, TenantBadge]]
     now: datetime
     since: datetime
 
@@ -141,10 +141,10 @@ def input_errors(error: InvalidInputError, edits: Sequence[QuotaEdit]) -> dict[s
     """What the service says of `edits`, by the grid's inputs."""
     errors = {}
     for name, reason in error.by_field.items():
-        found = _EDIT.fullmatch(name)
-        if found:
-            key = edits[int(found[1])].key
-            errors[input_id(key, INPUTS.get(found[2], found[2]))] = reason
+        match = _EDIT.fullmatch(name)
+        if match:
+            key = edits[int(match[1])].key
+            errors[input_id(key, INPUTS.get(match[2], match[2]))] = reason
         else:
             errors[name] = reason
     return errors
@@ -160,25 +160,25 @@ def tomorrow(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
-def columns(sheet: Sheet) -> list[Column]:
+def columns(form: QuotaForm) -> list[Column]:
     """Now, the edges that were planned, and the drafted instant; at most `COLUMNS`."""
     edges = {
         edge
-        for periods in sheet.periods.values()
+        for periods in form.periods.values()
         for period in periods
         for edge in (period.since, period.until)
-        if edge is not None and edge > sheet.now
+        if edge is not None and edge > form.now
     }
     later = sorted(edges)[: COLUMNS - 1]
-    if not sheet.starts_now and sheet.since not in later:
-        later = sorted([*later[: COLUMNS - 2], sheet.since])
-    starts = [sheet.now, *later]
+    if not form.starts_now and form.since not in later:
+        later = sorted([*later[: COLUMNS - 2], form.since])
+    starts = [form.now, *later]
     return [
         Column(
             at=at,
             value=NOW if index == 0 else instant_text(at),
             words=_column_words(starts, index),
-            chosen=at == sheet.since or (index == 0 and sheet.starts_now),
+            chosen=at == form.since or (index == 0 and form.starts_now),
         )
         for index, at in enumerate(starts)
     ]
@@ -192,47 +192,47 @@ def _column_words(starts: Sequence[datetime], index: int) -> str:
 
 
 def grids(
-    sheet: Sheet, posted: Mapping[str, str], errors: Mapping[str, str], added: Sequence[Key]
+    form: QuotaForm, posted: Mapping[str, str], errors: Mapping[str, str], added: Sequence[Key]
 ) -> list[TypeGrid]:
     """The grid of every GPU type, with a draft as typed."""
-    heads = columns(sheet)
-    keys = sorted(set(sheet.periods) | set(added), key=lambda key: (key[1], key[0]))
-    found = []
-    for type_id, (name, capacity) in sheet.types.items():
-        rows = tuple(_row(sheet, key, heads, posted, errors) for key in keys if key[1] == type_id)
+    heads = columns(form)
+    keys = sorted(set(form.periods) | set(added), key=lambda key: (key[1], key[0]))
+    drawn = []
+    for type_id, (name, capacity) in form.types.items():
+        rows = tuple(_row(form, key, heads, posted, errors) for key in keys if key[1] == type_id)
         sums = tuple(_sum(rows, index, head, capacity) for index, head in enumerate(heads))
-        found.append(TypeGrid(type_id, name, capacity, rows, sums))
-    return found
+        drawn.append(TypeGrid(type_id, name, capacity, rows, sums))
+    return drawn
 
 
 def _row(
-    sheet: Sheet,
+    form: QuotaForm,
     key: Key,
     heads: Sequence[Column],
     posted: Mapping[str, str],
     errors: Mapping[str, str],
-) -> Row:
-    periods = sheet.periods.get(key, ())
-    slug, mark = sheet.tenants[key[0]]
+) -> QuotaGridRow:
+    periods = form.periods.get(key, ())
+    slug, badge = form.tenants[key[0]]
     gpus: list[tuple[int | None, bool]] = []
     for head in heads:
         period = period_at(periods, head.at)
         count = period.terms.gpus if period else None
         gpus.append((count, bool(gpus) and gpus[-1][0] == count))
-    was = texts(period_at(periods, sheet.since))
+    was = texts(period_at(periods, form.since))
     fields = {
-        name: Input(
+        name: QuotaInput(
             input_id(key, name),
             text(posted, input_id(key, name)) if input_id(key, name) in posted else was[name],
             was[name],
             errors.get(input_id(key, name), ""),
-            label=f"{LABELS[name]} of {mark.name}",
+            label=f"{LABELS[name]} of {badge.name}",
             blank=BLANKS.get(name, ""),
             numeric=name != "until",
         )
         for name in NAMES
     }
-    return Row(key, mark, slug, tuple(gpus), fields)
+    return QuotaGridRow(key, badge, slug, tuple(gpus), fields)
 
 
 def texts(period: Period | None) -> dict[str, str]:
@@ -250,29 +250,31 @@ def texts(period: Period | None) -> dict[str, str]:
     }
 
 
-def _sum(rows: Sequence[Row], index: int, head: Column, capacity: int) -> Sum:
+def _sum(rows: Sequence[QuotaGridRow], index: int, head: Column, capacity: int) -> ColumnSum:
     if not head.chosen:
-        return Sum(sum(row.gpus[index][0] or 0 for row in rows), capacity)
+        return ColumnSum(sum(row.gpus[index][0] or 0 for row in rows), capacity)
     typed = sum(whole(row.fields["gpus"].value) or 0 for row in rows)
-    return Sum(typed, capacity, any(row.changed for row in rows))
+    return ColumnSum(typed, capacity, any(row.changed for row in rows))
 
 
-def read_edits(sheet: Sheet, posted: Mapping[str, str]) -> tuple[list[QuotaEdit], dict[str, str]]:
+def read_edits(
+    form: QuotaForm, posted: Mapping[str, str]
+) -> tuple[list[QuotaEdit], dict[str, str]]:
     """The rows that a posted draft changes, and what of them cannot be read, by field."""
     edits: list[QuotaEdit] = []
     errors: dict[str, str] = {}
-    keys = [(tenant, type_id) for type_id in sheet.types for tenant in sheet.tenants]
+    keys = [(tenant, type_id) for type_id in form.types for tenant in form.tenants]
     for key in keys:
         if input_id(key, "gpus") not in posted:
             continue
-        period = period_at(sheet.periods.get(key, ()), sheet.since)
+        period = period_at(form.periods.get(key, ()), form.since)
         was = texts(period)
         typed = {name: text(posted, input_id(key, name)) for name in NAMES}
         if typed == was or (period is None and not typed["gpus"]):
             continue
-        edit, found = _edit(key, typed, period)
-        errors |= {input_id(key, name): words for name, words in found.items()}
-        if edit is not None and not found:
+        edit, wrong = _edit(key, typed, period)
+        errors |= {input_id(key, name): words for name, words in wrong.items()}
+        if edit is not None and not wrong:
             edits.append(edit)
     return edits, errors
 
@@ -306,8 +308,8 @@ def headline(types: Sequence[TypeGrid]) -> str:
     over = [(grid.sums[0].quota - grid.capacity, grid.name) for grid in types]
     over = [row for row in over if row[0] > 0]
     if over:
-        told = " and ".join(f"{thousands(count)} {name}" for count, name in over)
-        return f"Quotas promise {told} {'GPU' if over == [(1, over[0][1])] else 'GPUs'} too many."
+        excess = " and ".join(f"{thousands(count)} {name}" for count, name in over)
+        return f"Quotas promise {excess} {'GPU' if over == [(1, over[0][1])] else 'GPUs'} too many."
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:

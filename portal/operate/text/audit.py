@@ -89,7 +89,7 @@ def _quotas(before: Any, after: Any) -> Iterator[Difference]:
 
 
 def _periods(rows: Any, key: tuple[int, int]) -> str:
-    told = []
+    lines = []
     for row in rows:
         if (row["tenant"], row["gpu_type"]) != key:
             continue
@@ -98,5 +98,5 @@ def _periods(rows: Any, key: tuple[int, int]) -> str:
             words += f", {name} up to {limit}" if limit is not None else ""
         words += f" from {row['since'][:16].replace('T', ' ')}"
         words += f" until {row['until'][:16].replace('T', ' ')}" if row["until"] else ""
-        told.append(words)
-    return "; ".join(told)
+        lines.append(words)
+    return "; ".join(lines)

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from portal.charts.figures import plural, thousands
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 from scheduling.services.quota_impact import Impact, ImpactRow
 
-TOLD = 3
+NAMED = 3
 MOVED_RHO = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ImpactLine:
     """One line of the table."""
 
-    mark: TenantMark
+    badge: TenantBadge
     row: ImpactRow
     edited: bool
 
@@ -33,24 +33,24 @@ class Preview:
 
     impact: Impact
     sentence: str
-    rows: tuple[Told, ...]
+    rows: tuple[ImpactLine, ...]
     digest: str
     cells: int
     unchanged: int
 
 
 def preview(
-    impact: Impact, marks: Mapping[int, TenantMark], types: Mapping[int, str], digest: str
+    impact: Impact, badges: Mapping[int, TenantBadge], types: Mapping[int, str], digest: str
 ) -> Preview:
     """Tell the impact: rows that differ or were edited, largest move first."""
     edited = {(key[0], types[key[1]]) for key in impact.plan.keys}
     rows = [
-        Told(marks[row.tenant], row, (row.tenant, row.gpu_type) in edited)
+        ImpactLine(badges[row.tenant], row, (row.tenant, row.gpu_type) in edited)
         for row in impact.rows
-        if row.tenant in marks
+        if row.tenant in badges
     ]
     shown = [row for row in rows if row.edited or _matters(row.row)]
-    shown.sort(key=lambda told: (-abs(told.moves), not told.edited, told.mark.name))
+    shown.sort(key=lambda lines: (-abs(lines.moves), not lines.edited, lines.badge.name))
     return Preview(
         impact,
         _sentence(impact, shown),
@@ -69,31 +69,31 @@ def _matters(row: ImpactRow) -> bool:
     return abs((before.rho or 0) - (after.rho or 0)) >= MOVED_RHO
 
 
-def _sentence(impact: Impact, rows: Sequence[Told]) -> str:
+def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
         return "The next round cannot be estimated."
     if not impact.plan.after:
         return "Nothing is changed yet."
     moved = [row for row in rows if row.moves]
     if moved:
-        parts = [_moved(row) for row in moved[:TOLD]]
-        if len(moved) > TOLD:
-            parts.append(f"{plural(len(moved) - TOLD, 'other tenant')} move as well")
+        parts = [_moved(row) for row in moved[:NAMED]]
+        if len(moved) > NAMED:
+            parts.append(f"{plural(len(moved) - NAMED, 'other tenant')} move as well")
         return _joined(parts)
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
-            f"the fair share of {row.mark.name} is {thousands(row.row.after.deserved)} GPUs"
+            f"the fair share of {row.badge.name} is {thousands(row.row.after.deserved)} GPUs"
             f" instead of {thousands(row.row.before.deserved)}"
-            for row in deserving[:TOLD]
+            for row in deserving[:NAMED]
         ]
         return _joined([*parts, "no GPU moves yet"])
     return "Nobody gets more or fewer GPUs in the next round."
 
 
-def _moved(row: Told) -> str:
+def _moved(row: ImpactLine) -> str:
     words = "more" if row.moves > 0 else "fewer"
-    return f"{row.mark.name} gets {plural(abs(row.moves), 'GPU')} {words}"
+    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')} {words}"
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from scheduling.selectors.lines import PoolFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class Alert:
     """One line of the queue. `kind` is a state (bad, warn, note); `release` a job's address."""
 
     key: str
@@ -29,25 +29,25 @@ class Thing:
     release: str = ""
 
 
-def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Thing]:
+def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
     """Return everything that waits for a person, failing rounds first. Six queries."""
     return [
         *(_failing(row) for row in operate.pool_failures()),
-        *(thing for facts in pools if (thing := _late(facts)) is not None),
+        *(alert for facts in pools if (alert := _late(facts)) is not None),
         *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
-        *(_aside(row) for row in operate.quarantined_jobs()),
+        *(_quarantined(row) for row in operate.quarantined_jobs()),
         *(
             _off(row)
             for row in sorted(operate.unavailable_nodes(), key=lambda row: row.state == "drained")
         ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.spent_budgets()),
-        *(thing for facts in pools if (thing := _paused(facts)) is not None),
+        *(alert for facts in pools if (alert := _paused(facts)) is not None),
     ]
 
 
-def _failing(row: operate.PoolFailure) -> Thing:
-    return Thing(
+def _failing(row: operate.PoolFailure) -> Alert:
+    return Alert(
         f"failing-{row.pool}",
         "bad",
         "Rounds fail",
@@ -57,14 +57,14 @@ def _failing(row: operate.PoolFailure) -> Thing:
     )
 
 
-def _late(facts: PoolFacts) -> Thing | None:
+def _late(facts: PoolFacts) -> Alert | None:
     now = pool_now(facts)
     if now.paused or facts.checked_at is None:
         return None
     silent_s = (now.pool_at - facts.checked_at).total_seconds() / now.scale
     if silent_s <= LATE_INTERVALS * facts.round_s:
         return None
-    return Thing(
+    return Alert(
         f"late-{facts.name}",
         "bad",
         "Rounds late",
@@ -75,9 +75,9 @@ def _late(facts: PoolFacts) -> Thing | None:
     )
 
 
-def _stuck(row: operate.StuckIntents) -> Thing:
+def _stuck(row: operate.StuckIntents) -> Alert:
     why = f" The last error: {row.error}" if row.error else ""
-    return Thing(
+    return Alert(
         f"stuck-{row.pool}",
         "bad",
         "Executor silent",
@@ -87,8 +87,8 @@ def _stuck(row: operate.StuckIntents) -> Thing:
     )
 
 
-def _aside(row: operate.QuarantinedJob) -> Thing:
-    return Thing(
+def _quarantined(row: operate.QuarantinedJob) -> Alert:
+    return Alert(
         f"aside-{row.uid}",
         "warn",
         "Job quarantined",
@@ -99,10 +99,10 @@ def _aside(row: operate.QuarantinedJob) -> Thing:
     )
 
 
-def _off(row: operate.UnavailableNode) -> Thing:
+def _off(row: operate.UnavailableNode) -> Alert:
     lost = row.state == Node.State.LOST
     held = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
-    return Thing(
+    return Alert(
         f"node-{row.pool}-{row.name}",
         "bad" if lost else "note",
         "Node lost" if lost else "Node drained",
@@ -112,8 +112,8 @@ def _off(row: operate.UnavailableNode) -> Thing:
     )
 
 
-def _excess(row: operate.QuotaExcess) -> Thing:
-    return Thing(
+def _excess(row: operate.QuotaExcess) -> Alert:
+    return Alert(
         f"excess-{row.pool}-{row.gpu_type}",
         "warn",
         "Quotas too large",
@@ -125,8 +125,8 @@ def _excess(row: operate.QuotaExcess) -> Thing:
     )
 
 
-def _spent(row: operate.SpentBudget) -> Thing:
-    return Thing(
+def _spent(row: operate.SpentBudget) -> Alert:
+    return Alert(
         f"spent-{row.tenant}-{row.book}",
         "warn",
         "Budget at its limit",
@@ -136,11 +136,11 @@ def _spent(row: operate.SpentBudget) -> Thing:
     )
 
 
-def _paused(facts: PoolFacts) -> Thing | None:
+def _paused(facts: PoolFacts) -> Alert | None:
     clock = facts.clock
     if not clock.paused or clock.pause_reason == "unwatched":
         return None
-    return Thing(
+    return Alert(
         f"paused-{facts.name}",
         "note",
         "Pool paused",

@@ -9,7 +9,7 @@ from typing import Any
 from portal.charts.compare import Course, Move, courses, moves
 from portal.charts.figures import MINUS, duration, percent, plural, thousands
 from portal.charts.svg import Markup
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 from scheduling.models import Simulation
 
 NOT_APPLICABLE = "not applicable"
@@ -44,7 +44,7 @@ def _time(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Metric:
     """A figure: its name in `manage.py simulate`, its words, and which way is better.
 
     `step`: what is printed is a multiple of it, and so is a difference.
@@ -66,37 +66,37 @@ class Kind:
         return f"{thousands(value * 100, 1)} points" if self.write is _share else self.write(value)
 
 
-KINDS = (
-    Kind("finished", "Jobs completed then", _count, 1),
-    Kind("running", "Jobs running then", _count),
-    Kind("waiting", "Jobs queued then", _count, -1),
-    Kind("avg_jct_s", "From submission to end, average", _time, -1),
-    Kind("avg_queue_s", "Queued, average", _time, -1),
-    Kind("avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01),
-    Kind("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
-    Kind(
+METRICS = (
+    Metric("finished", "Jobs completed then", _count, 1),
+    Metric("running", "Jobs running then", _count),
+    Metric("waiting", "Jobs queued then", _count, -1),
+    Metric("avg_jct_s", "From submission to end, average", _time, -1),
+    Metric("avg_queue_s", "Queued, average", _time, -1),
+    Metric("avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01),
+    Metric("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
+    Metric(
         "tenant_unfair_intervals",
         "Tenants' hours below 99 % of their fair share",
         _share,
         -1,
         0.001,
     ),
-    Kind("tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001),
-    Kind("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
+    Metric("tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001),
+    Metric("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
     # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
-    Kind("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
-    Kind("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
-    Kind("preemptions", "Leases not renewed", _count, -1),
-    Kind("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
-    Kind("rounds", "Rounds decided", _count),
+    Metric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
+    Metric("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
+    Metric("preemptions", "Leases not renewed", _count, -1),
+    Metric("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
+    Metric("rounds", "Rounds decided", _count),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricRow:
     """One figure of both; `change` is empty where there is one policy, or nothing to compare."""
 
-    kind: Kind
+    metric: Metric
     values: tuple[str, ...]
     change: str = ""
     verdict: str = ""
@@ -104,26 +104,26 @@ class Row:
     @property
     def name(self) -> str:
         """As `manage.py simulate` calls it."""
-        return self.kind.name
+        return self.metric.name
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
     """One tenant under both."""
 
-    mark: TenantMark
+    badge: TenantBadge
     jobs: int
     over: tuple[int, ...]
     waits: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SimulationView:
     """Everything that the page of a result shows."""
 
     headline: str
     names: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     charts: tuple[tuple[str, str, Markup], ...]
     tenants: tuple[TenantRow, ...]
     tenants_sum: TenantRow
@@ -134,17 +134,17 @@ class Told:
     gpus: int
 
 
-def told(row: Simulation, marks: Mapping[int, TenantMark]) -> Told:
+def view_simulation(row: Simulation, badges: Mapping[int, TenantBadge]) -> SimulationView:
     """Tell a simulation that is done."""
     result = row.result or {}
     runs = result["runs"]
     names = _names([run["row"] for run in runs])
-    tenants = _tenants(runs, marks)
-    return Told(
+    tenants = _tenants(runs, badges)
+    return SimulationView(
         headline=_headline([run["row"] for run in runs], names, row.hours),
         names=names,
-        rows=tuple(_row(kind, [run["row"] for run in runs]) for kind in KINDS),
-        charts=_charts(result, names, row.hours, marks),
+        rows=tuple(_row(metric, [run["row"] for run in runs]) for metric in METRICS),
+        charts=_charts(result, names, row.hours, badges),
         tenants=tenants,
         tenants_sum=_sum(runs),
         course=_course(runs),
@@ -175,8 +175,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: in
     name = names[1].replace(", changed", " with these options")
     if own["sha256"] == other["sha256"]:
         return f"{_capital(name)} would do exactly the same {within}."
-    kind = next(kind for kind in KINDS if kind.name == "avg_queue_s")
-    change = kind.change([own["avg_queue_s"], other["avg_queue_s"]])
+    metric = next(metric for metric in METRICS if metric.name == "avg_queue_s")
+    change = metric.change([own["avg_queue_s"], other["avg_queue_s"]])
     waits = f"{_time(change)} {'longer' if change > 0 else 'less'}" if change else "as long"
     over = other["finished"] - own["finished"]
     ended = "as many would be completed"
@@ -189,23 +189,23 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _row(kind: Kind, rows: Sequence[Mapping[str, Any]]) -> Row:
-    raw = [row[kind.name] for row in rows]
-    values = tuple(NOT_APPLICABLE if value is None else kind.write(value) for value in raw)
+def _row(metric: Metric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
+    raw = [row[metric.name] for row in rows]
+    values = tuple(NOT_APPLICABLE if value is None else metric.write(value) for value in raw)
     if len(raw) < 2 or None in raw:
-        return Row(kind, values)
-    change = kind.change(raw)
+        return MetricRow(metric, values)
+    change = metric.change(raw)
     if not change:
-        return Row(kind, values, "the same")
-    shown = kind.write_change(abs(change))
+        return MetricRow(metric, values, "the same")
+    shown = metric.write_change(abs(change))
     verdict = ""
-    if kind.better:
-        verdict = "better" if change * kind.better > 0 else "worse"
-    return Row(kind, values, ("+" if change > 0 else MINUS) + shown, verdict)
+    if metric.better:
+        verdict = "better" if change * metric.better > 0 else "worse"
+    return MetricRow(metric, values, ("+" if change > 0 else MINUS) + shown, verdict)
 
 
 def _charts(
-    result: Mapping[str, Any], names: Sequence[str], hours: int, marks: Mapping[int, TenantMark]
+    result: Mapping[str, Any], names: Sequence[str], hours: int, badges: Mapping[int, TenantBadge]
 ) -> tuple[tuple[str, str, Markup], ...]:
     runs = result["runs"]
     styles = ("ln", "la")
@@ -221,7 +221,7 @@ def _charts(
         ]
 
     gpus = plural(result["gpus"], "GPU")
-    waits = _waits(runs, marks)
+    waits = _waits(runs, badges)
     return (
         (
             "GPUs that are held",
@@ -244,12 +244,12 @@ def _charts(
     )  # fmt: skip
 
 
-def _waits(runs: Sequence[Mapping[str, Any]], marks: Mapping[int, TenantMark]) -> list[Move]:
+def _waits(runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]) -> list[Move]:
     after = {row["tenant"]: row["avg_queue_s"] / HOUR_S for row in runs[-1]["tenants"]}
     both = len(runs) > 1
     return [
         Move(
-            _mark(marks, row["tenant"]).name,
+            _badge(badges, row["tenant"]).name,
             row["avg_queue_s"] / HOUR_S,
             after.get(row["tenant"]) if both else None,
         )
@@ -257,17 +257,17 @@ def _waits(runs: Sequence[Mapping[str, Any]], marks: Mapping[int, TenantMark]) -
     ]
 
 
-def _mark(marks: Mapping[int, TenantMark], tenant: int) -> TenantMark:
-    return marks.get(tenant) or TenantMark(f"tenant {tenant}", 0, "??")
+def _badge(badges: Mapping[int, TenantBadge], tenant: int) -> TenantBadge:
+    return badges.get(tenant) or TenantBadge(f"tenant {tenant}", 0, "??")
 
 
 def _tenants(
-    runs: Sequence[Mapping[str, Any]], marks: Mapping[int, TenantMark]
+    runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]
 ) -> tuple[TenantRow, ...]:
     by_run = [{row["tenant"]: row for row in run["tenants"]} for run in runs]
     return tuple(
         TenantRow(
-            _mark(marks, row["tenant"]),
+            _badge(badges, row["tenant"]),
             row["jobs"],
             tuple(rows[row["tenant"]]["finished"] for rows in by_run),
             tuple(_time(rows[row["tenant"]]["avg_queue_s"]) for rows in by_run),
@@ -280,7 +280,7 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> TenantRow:
     rows = [run["row"] for run in runs]
     waits = [row["avg_queue_s"] for row in rows]
     return TenantRow(
-        TenantMark("Pool", 0, ""),
+        TenantBadge("Pool", 0, ""),
         rows[0]["jobs"],
         tuple(row["finished"] for row in rows),
         tuple(NOT_APPLICABLE if value is None else _time(value) for value in waits),
@@ -356,12 +356,12 @@ def _work_words(known: Mapping[str, Any]) -> str:
             )
         ),
     ]
-    told = [
+    assumed = [
         (one if count == 1 else many).format(plural(count, "job"))
         for count, one, many in parts
         if count
     ]
-    words = f"Work that is left is known of no job for sure: {', '.join(told)}; less what its"
+    words = f"Work that is left is known of no job for sure: {', '.join(assumed)}; less what its"
     words += " leases did so far."
     if known["past"]:
         words += f" {_capital(plural(known['past'], 'job'))} did all of that already and"

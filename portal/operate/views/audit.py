@@ -32,7 +32,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AuditEntry:
     """One record as the page tells it."""
 
     record: AuditRecord
@@ -50,7 +50,7 @@ def log(request: HttpRequest) -> HttpResponse:
     with site_scope():
         records, more = audit_page(AuditFilter(**asked), before_id=before)
     rows = [
-        Row(row, action_words(row.action), tuple(differences(row.before, row.after)))
+        AuditEntry(row, action_words(row.action), tuple(differences(row.before, row.after)))
         for row in records
     ]
     query = urlencode({name: value for name, value in asked.items() if value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 
 from portal.charts.figures import duration, plural, thousands
-from portal.charts.notes import Addend, Stat
+from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
 from portal.operate.views.console import console_read, page, pool_of_console
 from portal.site.clocks import clocks, pool_now
@@ -24,8 +24,8 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         rounds = operate.last_rounds(facts.id)
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
-        aside = operate.quarantined_jobs(facts.id)
-    told = clocks(facts)
+        quarantined = operate.quarantined_jobs(facts.id)
+    times = clocks(facts)
     line = line_of(facts)
     context = {
         "pool": facts,
@@ -34,8 +34,8 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "paused": line.state == PAUSED,
         "failure": failure,
         "stuck": stuck,
-        "aside": aside,
-        "rounds": [(row, told.instant(row.at)) for row in rounds],
+        "quarantined": quarantined,
+        "rounds": [(row, times.instant(row.at)) for row in rounds],
         "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
         "fallbacks": sum(bool(row.fallback) for row in rounds),
         "stats": _stats(facts, rounds, failure),
@@ -56,24 +56,24 @@ def _stats(
             "Last round",
             duration(age_s),
             "ago",
-            (Addend("one is due every", duration(facts.round_s)),),
+            (LineItem("one is due every", duration(facts.round_s)),),
         ),
         Stat(
             "Failed in a row",
             thousands(failure.count if failure else 0),
             "rounds",
-            (Addend("last at", f"{failure.at:%H:%M:%S} UTC" if failure else "never"),),
+            (LineItem("last at", f"{failure.at:%H:%M:%S} UTC" if failure else "never"),),
         ),
         Stat(
             "Fell back",
             thousands(len(fallbacks)),
             f"of {plural(len(rounds), 'round')}",
-            (Addend("to", fallbacks[0].fallback if fallbacks else "nothing"),),
+            (LineItem("to", fallbacks[0].fallback if fallbacks else "nothing"),),
         ),
         Stat(
             "Median time",
             thousands(middle),
             "ms",
-            (Addend("slowest", f"{thousands(times[-1] if times else 0)} ms"),),
+            (LineItem("slowest", f"{thousands(times[-1] if times else 0)} ms"),),
         ),
     ]

@@ -27,11 +27,11 @@ def home(request: HttpRequest) -> HttpResponse:
     with site_scope():
         pools = all_pools()
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
-        things = queue(pools, now)
+        alerts = queue(pools, now)
         tenants = tenant_sizes()
-    count = len(things)
+    count = len(alerts)
     context = {
-        "things": things,
+        "alerts": alerts,
         "count_words": NUMBERS[count] if count < len(NUMBERS) else str(count),
         "pools": [(facts, line_of(facts)) for facts in pools],
         "tenants": tenants,

@@ -56,17 +56,17 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         rows = operate.node_statuses(facts.id, now)
         windows = operate.windows_ahead(facts.id, now)
         into = {window.pk: operate.leases_into(window) for window in windows}
-    told = clocks(facts)
+    times = clocks(facts)
     forms = {"add", "window"}
     context = {
         "pool": facts,
         "now": now,
-        "nodes": [(row, told.instant(row.last_expiry)) for row in rows],
+        "nodes": [(row, times.instant(row.last_expiry)) for row in rows],
         "up": sum(row.state == Node.State.UP for row in rows),
         "gpus": sum(row.gpus for row in rows),
         "gpus_up": sum(row.gpus for row in rows if row.state == Node.State.UP),
         "held_off": sum(row.held for row in rows if row.state != Node.State.UP),
-        "windows": [_window(window, into[window.pk], told) for window in windows],
+        "windows": [_window(window, into[window.pk], times) for window in windows],
         "trouble": "" if do in forms else " ".join(errors.values()),
         "add_fields": _add_fields(request, errors if do == "add" else {}),
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
@@ -77,12 +77,12 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
 
 
-def _window(window: MaintenanceWindow, into: int, told: Clocks) -> dict[str, object]:
+def _window(window: MaintenanceWindow, into: int, times: Clocks) -> dict[str, object]:
     return {
         "row": window,
-        "starts": told.instant(window.starts_at),
-        "ends": told.instant(window.ends_at),
-        "runs": window.starts_at <= told.now.pool_at,
+        "starts": times.instant(window.starts_at),
+        "ends": times.instant(window.ends_at),
+        "runs": window.starts_at <= times.now.pool_at,
         "into": into,
     }
 

@@ -15,7 +15,7 @@ from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration
-from portal.operate.settings_form import (
+from portal.operate.forms.settings import (
     lengths_typed,
     option_fields,
     options_typed,
@@ -103,12 +103,12 @@ class PriceRow:
 def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceRow]:
     with site_scope():
         rows = price_settings(pool.pk)
-    found = []
+    settings_rows = []
     for name, row in rows.items():
         typed = request.POST if errors and text(request.POST, "gpu_type") == name else {}
         base = text(typed, "base") or f"{row.base:f}"
         theta = text(typed, "theta") or f"{row.theta:f}"
-        found.append(
+        settings_rows.append(
             PriceRow(
                 name,
                 Field("base", "Base", base, error=errors.get("base", "") if typed else ""),
@@ -116,7 +116,7 @@ def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[Pr
                 tuple(_price(amount(base), amount(theta), use) for use in USES),
             )
         )
-    return found
+    return settings_rows
 
 
 def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | None:

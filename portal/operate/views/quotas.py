@@ -16,7 +16,7 @@ from portal.operate.forms.quotas import (
     MODES,
     NAMES,
     NOW,
-    Sheet,
+    QuotaForm,
     columns,
     grids,
     headline,
@@ -30,7 +30,7 @@ from portal.operate.text.impact import Preview, preview
 from portal.operate.views.console import actor_of, console, console_act, page, pool_of_console
 from portal.site.clocks import pool_now
 from portal.site.forms import instant_text, text, whole
-from portal.site.tenant_marks import tenant_badge
+from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
 from scheduling.selectors.capacity import type_capacities
@@ -54,12 +54,12 @@ from tenants.services.quotas import (
 
 
 @dataclass
-class Desk:
+class QuotaRequest:
     """One request to the grid: what it asks for, and what is wrong with it."""
 
     facts: PoolFacts
     now: PoolNow
-    sheet: Sheet
+    form: QuotaForm
     since_text: str
     basis: str
     added: list[Key]
@@ -71,14 +71,14 @@ class Desk:
 def grid(request: HttpRequest, name: str) -> HttpResponse:
     """Who may have what, and when; with a posted draft also what it would do."""
     facts, _ = pool_of_console(request, name)
-    desk = _desk(request, facts)
-    if request.method == "POST" and not desk.errors and _posted(request, desk):
-        query = urlencode({"since": desk.since_text})
+    asked = _read_request(request, facts)
+    if request.method == "POST" and not asked.errors and _posted(request, asked):
+        query = urlencode({"since": asked.since_text})
         return redirect(f"{reverse('operate-quotas', args=[name])}?{query}")
-    return _show(request, desk)
+    return _show(request, asked)
 
 
-def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
+def _read_request(request: HttpRequest, facts: PoolFacts) -> QuotaRequest:
     now = pool_now(facts)
     typed = text(request.POST if request.method == "POST" else request.GET, "since") or NOW
     since = read_since(typed, now.pool_at)
@@ -90,7 +90,7 @@ def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
     if errors or since is None:
         typed, since = NOW, now.pool_at
     with site_scope():
-        sheet = Sheet(
+        form = QuotaForm(
             periods=quota_periods(facts.id, now.pool_at),
             types={one.id: (one.name, one.gpus) for one in type_capacities(facts.id)},
             tenants={one.pk: (one.slug, tenant_badge(one)) for one in all_tenants()},
@@ -98,72 +98,74 @@ def _desk(request: HttpRequest, facts: PoolFacts) -> Desk:
             since=since,
         )
         basis = basis_of(facts.id, now.pool_at)
-    return Desk(facts, now, sheet, typed, basis, _added(request, sheet), errors)
+    return QuotaRequest(facts, now, form, typed, basis, _added(request, form), errors)
 
 
-def _added(request: HttpRequest, sheet: Sheet) -> list[Key]:
+def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
     """Rows without quota so far: asked for by `tenant`, or part of the posted draft."""
     wanted = text(request.GET, "tenant")
     return [
         (tenant, type_id)
-        for tenant, (slug, _) in sheet.tenants.items()
-        for type_id in sheet.types
+        for tenant, (slug, _) in form.tenants.items()
+        for type_id in form.types
         if slug == wanted or input_id((tenant, type_id), "gpus") in request.POST
     ]
 
 
-def _posted(request: HttpRequest, desk: Desk) -> bool:
+def _posted(request: HttpRequest, asked: QuotaRequest) -> bool:
     """Save the draft if it is what was previewed; else estimate it. Return whether it was saved.
 
     What is wrong with it is noted in the desk.
     """
-    edits, desk.errors = read_edits(desk.sheet, request.POST)
-    if not edits and not desk.errors:
-        desk.errors = {"draft": "Nothing is drafted: type in a cell first."}
-    if desk.errors:
+    edits, asked.errors = read_edits(asked.form, request.POST)
+    if not edits and not asked.errors:
+        asked.errors = {"draft": "Nothing is drafted: type in a cell first."}
+    if asked.errors:
         return False
-    digest = _digest(request, desk)
+    digest = _digest(request, asked)
     saving = text(request.POST, "do") == "save"
     try:
         if saving and text(request.POST, "previewed") == digest:
-            _save(request, desk, edits)
+            _save(request, asked, edits)
             return True
-        desk.preview = _estimate(desk, edits, digest)
+        asked.preview = _estimate(asked, edits, digest)
     except InvalidInputError as error:
-        desk.errors = input_errors(error, edits)
+        asked.errors = input_errors(error, edits)
         return False
     if saving:
         words = "The draft is not the one that was estimated: look at the new estimate first."
-        desk.errors = {"previewed": words}
+        asked.errors = {"previewed": words}
     return False
 
 
-def _digest(request: HttpRequest, desk: Desk) -> str:
+def _digest(request: HttpRequest, asked: QuotaRequest) -> str:
     """Of everything that the estimate was made from: the draft, its start, what holds now."""
     names = sorted(name for name in request.POST if name.split("-")[0] in NAMES)
     drafted = [(name, text(request.POST, name)) for name in names]
-    told = json.dumps([drafted, desk.since_text, desk.basis])
-    return sha256(told.encode()).hexdigest()[:16]
+    drawn_from = json.dumps([drafted, asked.since_text, asked.basis])
+    return sha256(drawn_from.encode()).hexdigest()[:16]
 
 
-def _estimate(desk: Desk, edits: list[QuotaEdit], digest: str) -> Preview:
-    impact = quota_impact(pool_id=desk.facts.id, edits=edits, since=desk.sheet.since, now=desk.now)
-    marks = {tenant: mark for tenant, (_, mark) in desk.sheet.tenants.items()}
-    types = {type_id: name for type_id, (name, _) in desk.sheet.types.items()}
-    return preview(impact, marks, types, digest)
+def _estimate(asked: QuotaRequest, edits: list[QuotaEdit], digest: str) -> Preview:
+    impact = quota_impact(
+        pool_id=asked.facts.id, edits=edits, since=asked.form.since, now=asked.now
+    )
+    badges = {tenant: badge for tenant, (_, badge) in asked.form.tenants.items()}
+    types = {type_id: name for type_id, (name, _) in asked.form.types.items()}
+    return preview(impact, badges, types, digest)
 
 
-def _save(request: HttpRequest, desk: Desk, edits: list[QuotaEdit]) -> None:
+def _save(request: HttpRequest, asked: QuotaRequest, edits: list[QuotaEdit]) -> None:
     with site_scope():
-        number = next_number(desk.facts.id)
+        number = next_number(asked.facts.id)
     record = save_quotas(
         actor=actor_of(request),
-        pool_id=desk.facts.id,
-        pool_name=desk.facts.name,
-        book=desk.facts.book,
+        pool_id=asked.facts.id,
+        pool_name=asked.facts.name,
+        book=asked.facts.book,
         edits=edits,
-        since=desk.sheet.since,
-        now=desk.now.pool_at,
+        since=asked.form.since,
+        now=asked.now.pool_at,
         basis=text(request.POST, "basis"),
         next_round=number,
         reason=text(request.POST, "reason"),
@@ -172,31 +174,31 @@ def _save(request: HttpRequest, desk: Desk, edits: list[QuotaEdit]) -> None:
         messages.info(request, "Nothing differed: nothing was saved.")
 
 
-def _show(request: HttpRequest, desk: Desk) -> HttpResponse:
+def _show(request: HttpRequest, asked: QuotaRequest) -> HttpResponse:
     posted = request.POST if request.method == "POST" else {}
-    types = grids(desk.sheet, posted, desk.errors, desk.added)
-    heads = columns(desk.sheet)
+    types = grids(asked.form, posted, asked.errors, asked.added)
+    heads = columns(asked.form)
     shown = {row.key[0] for kind in types for row in kind.rows}
     context = {
-        "pool": desk.facts,
+        "pool": asked.facts,
         "types": types,
         "columns": heads,
         "headline": headline(types),
         "modes": MODES,
-        "since": desk.since_text,
-        "since_at": desk.sheet.since,
-        "starts_now": desk.sheet.starts_now,
-        "pool_at": desk.now.pool_at,
-        "tomorrow": instant_text(tomorrow(desk.now.pool_at)),
-        "basis": desk.basis,
-        "others": [slug for key, (slug, _) in desk.sheet.tenants.items() if key not in shown],
-        "errors": desk.errors,
+        "since": asked.since_text,
+        "since_at": asked.form.since,
+        "starts_now": asked.form.starts_now,
+        "pool_at": asked.now.pool_at,
+        "tomorrow": instant_text(tomorrow(asked.now.pool_at)),
+        "basis": asked.basis,
+        "others": [slug for key, (slug, _) in asked.form.tenants.items() if key not in shown],
+        "errors": asked.errors,
         "field_errors": [field for kind in types for row in kind.rows for field in row.errors],
-        "preview": desk.preview,
-        "undo": _undoable(desk.facts),
+        "preview": asked.preview,
+        "undo": _undoable(asked.facts),
     }
     # htmx shows an answer of success alone.
-    failed = desk.errors and request.method == "POST" and "HX-Request" not in request.headers
+    failed = asked.errors and request.method == "POST" and "HX-Request" not in request.headers
     return page(request, "quotas.html", context, key="quotas", status=422 if failed else 200)
 
 

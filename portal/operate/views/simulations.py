@@ -11,8 +11,8 @@ from django.shortcuts import redirect
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.compare import bar
-from portal.operate.settings_form import option_fields, options_typed, policy_choices
-from portal.operate.text.simulation import told
+from portal.operate.forms.settings import option_fields, options_typed, policy_choices
+from portal.operate.text.simulation import view_simulation
 from portal.operate.views.console import (
     actor_of,
     console,
@@ -23,7 +23,7 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import clocks
 from portal.site.forms import text, whole
-from portal.site.tenant_marks import tenant_badge
+from portal.site.tenant_badges import tenant_badge
 from scheduling.models import Pool, Simulation
 from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
 from scheduling.services.simulations import HOURS, cancel_simulation, request_simulation
@@ -32,7 +32,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
 
 KEY = "simulations"
-# State -> kind of its mark, its word in lists.
+# State -> kind of its badge, its word in lists.
 STATES = {
     "queued": ("waiting", "queued"),
     "running": ("running", "running"),
@@ -95,11 +95,11 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     facts, pool = pool_of_console(request, name)
     with site_scope():
         row = simulation_of(pool.pk, number)
-        marks = {one.pk: tenant_badge(one) for one in all_tenants()}
+        badges = {one.pk: tenant_badge(one) for one in all_tenants()}
     if row is None:
         raise Http404
-    found = told(row, marks) if row.state == Simulation.State.DONE else None
-    both = found is not None and len(found.names) > 1
+    view = view_simulation(row, badges) if row.state == Simulation.State.DONE else None
+    both = view is not None and len(view.names) > 1
     context: dict[str, Any] = {
         "pool": facts,
         "one": row,
@@ -107,7 +107,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "at": clocks(facts).instant(row.at),
         "bar": bar(row.progress_milli / ONE_MILLI),
         "percent": row.progress_milli // 10,
-        "told": found,
+        "result": view,
         "figures_title": "The figures of both" if both else "Its figures",
     }
     return page(request, "simulation.html", context, key=KEY)

@@ -10,12 +10,12 @@ from django.urls import reverse
 
 from portal.charts.figures import clock, credits_text, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
-from portal.charts.notes import Addend, Link, Note, count_note
+from portal.charts.notes import LineItem, Link, Note, count_note
 from portal.charts.pricechart import PRICE_FORMULA
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
-from portal.charts.tenants import TenantMark
-from portal.site.tenant_marks import HIDDEN, map_marks
+from portal.charts.tenants import TenantBadge
+from portal.site.tenant_badges import HIDDEN, map_badges
 from scheduling.models import Node
 from scheduling.selectors.pools import (
     ClaimUse,
@@ -27,17 +27,17 @@ from scheduling.selectors.pools import (
     TypeUse,
 )
 
-Marks = dict[int, TenantMark]
+Badges = dict[int, TenantBadge]
 
 
 _STATES = {Node.State.UP: "up", Node.State.DRAINED: "drained", Node.State.LOST: "down"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TenantUseRow:
     """One row of the table beside the map."""
 
-    mark: TenantMark
+    badge: TenantBadge
     claim: ClaimUse
     href: str = ""
 
@@ -48,32 +48,32 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TypeSection:
     """One GPU type: its map and its rows."""
 
     use: TypeUse
     words: str
     svg: Markup
-    rows: tuple[Row, ...]
+    rows: tuple[TenantUseRow, ...]
 
 
-def charts_of(view: PoolOverview) -> Marks:
-    """Marks by tenant: those that use most have their own."""
+def badges_of(view: PoolOverview) -> Badges:
+    """Badges by tenant: those that use most have their own."""
     uses: Counter[int] = Counter()
     seen = {}
     for claim in (claim for type_ in view.types for claim in type_.claims):
         if claim.tenant is not None:
             uses[claim.tenant.id] += claim.uses
             seen[claim.tenant.id] = claim.tenant
-    return map_marks(seen.values(), uses)
+    return map_badges(seen.values(), uses)
 
 
-def pool_context(name: str, view: PoolOverview, marks: Marks) -> dict[str, Any]:
+def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any]:
     """Return what templates/pools/pool.html reads of the pool's state."""
     used, idle, blocked = (view.total(key) for key in ("used", "idle", "blocked"))
     last = view.rounds[-1] if view.rounds else None
     return {
-        "parts": [_part(type_, marks) for type_ in view.types],
+        "parts": [_part(type_, badges) for type_ in view.types],
         "gpus": view.total("gpus"),
         "nodes": sum(len(type_.nodes) for type_ in view.types),
         "used": used,
@@ -92,7 +92,7 @@ def pool_context(name: str, view: PoolOverview, marks: Marks) -> dict[str, Any]:
         "last": last,
         "strip": _strip(name, view.rounds) if view.rounds else None,
         "prices": [(price, price_note(price)) for price in view.prices],
-        "grouped": any(mark.css == HIDDEN.css for mark in marks.values()),
+        "grouped": any(badge.css == HIDDEN.css for badge in badges.values()),
     }
 
 
@@ -140,43 +140,43 @@ def price_note(price: PriceNow) -> Note:
     share = f"{thousands(price.used)} of {thousands(price.capacity)} GPUs used"
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
-        (Addend("posted after the last round", credits_text(price.price, 6)),),
+        (LineItem("posted after the last round", credits_text(price.price, 6)),),
         words=f"It follows from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost it.",
     )
 
 
-def _part(type_: TypeUse, marks: Marks) -> Part:
+def _part(type_: TypeUse, badges: Badges) -> TypeSection:
     words = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
     if type_.idle:
         words += f", {thousands(type_.idle)} idle"
     if type_.blocked:
         words += f", {thousands(type_.blocked)} unavailable"
-    return Part(
+    return TypeSection(
         use=type_,
         words=words,
-        svg=node_map([_node(node, marks) for node in type_.nodes], label=words),
-        rows=tuple(_row(claim, marks) for claim in type_.claims),
+        svg=node_map([_node(node, badges) for node in type_.nodes], label=words),
+        rows=tuple(_row(claim, badges) for claim in type_.claims),
     )
 
 
-def _row(claim: ClaimUse, marks: Marks) -> Row:
+def _row(claim: ClaimUse, badges: Badges) -> TenantUseRow:
     if claim.tenant is None:
-        return Row(HIDDEN, claim)
+        return TenantUseRow(HIDDEN, claim)
     href = reverse("dashboard", args=[claim.tenant.slug]) if claim.tenant.slug else ""
-    return Row(marks[claim.tenant.id], claim, href)
+    return TenantUseRow(badges[claim.tenant.id], claim, href)
 
 
-def _node(node: NodeUse, marks: Marks) -> MapNode:
+def _node(node: NodeUse, badges: Badges) -> MapNode:
     return MapNode(
         name=node.name,
         gpus=node.gpus,
-        leases=tuple(_lease(hold, marks) for hold in node.holds),
+        leases=tuple(_lease(hold, badges) for hold in node.holds),
         state=_STATES[Node.State(node.state)],
     )
 
 
-def _lease(hold: HeldGpus, marks: Marks) -> MapLease:
-    mark = HIDDEN if hold.tenant is None else marks.get(hold.tenant.id, HIDDEN)
+def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
+    badge = HIDDEN if hold.tenant is None else badges.get(hold.tenant.id, HIDDEN)
     words = [hold.tenant.name if hold.tenant else HIDDEN.name]
     if hold.name:
         words.append(hold.name)
@@ -186,7 +186,7 @@ def _lease(hold: HeldGpus, marks: Marks) -> MapLease:
     if hold.borrowed:
         words.append(f"{hold.borrowed} borrowed")
     href = reverse("job", args=[hold.job]) if hold.job and hold.tenant and hold.tenant.you else ""
-    return MapLease(hold.slots, mark, ", ".join(words), hold.borrowed, href)
+    return MapLease(hold.slots, badge, ", ".join(words), hold.borrowed, href)
 
 
 def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:

@@ -8,7 +8,7 @@ from typing import Any
 
 from billing.selectors import PostedPricePoint
 from portal.charts.figures import credits_text, thousands
-from portal.charts.notes import Addend, Note
+from portal.charts.notes import LineItem, Note
 from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
 from portal.site.clocks import Clocks
 
@@ -49,11 +49,11 @@ def _note(point: PostedPricePoint) -> Note:
     return Note(
         f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on",
         (
-            Addend("base price", credits_text(point.base, 6)),
-            Addend("theta", f"{point.theta:.3f}"),
-            Addend("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
+            LineItem("base price", credits_text(point.base, 6)),
+            LineItem("theta", f"{point.theta:.3f}"),
+            LineItem("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
         ),
-        Addend(PRICE_FORMULA, credits_text(point.price, 6)),
+        LineItem(PRICE_FORMULA, credits_text(point.price, 6)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Throughput of a mixed pool in words and marks: now, over time, and by policy."""
+"""Throughput of a mixed pool in words and charts: now, over time, and by policy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from django.urls import reverse
 from portal.charts.figures import plural
 from portal.charts.notes import Note
 from portal.charts.speeds import moments_chart, value_text
-from portal.charts.tenants import TenantMark
-from portal.site.tenant_marks import HIDDEN
+from portal.charts.tenants import TenantBadge
+from portal.site.tenant_badges import HIDDEN
 from scheduling.selectors.throughput import PolicyPeriod, TenantSpeed, Throughput
 
 SHOWN = 5
@@ -36,33 +36,36 @@ class ReignRow:
 class SpeedRow:
     """One tenant's part."""
 
-    mark: TenantMark
+    badge: TenantBadge
     speed: TenantSpeed
     value: str
     each: str
 
 
 def throughput_context(
-    told: Throughput | None, marks: dict[int, TenantMark], name: str, now: datetime
+    throughput: Throughput | None, badges: dict[int, TenantBadge], name: str, now: datetime
 ) -> dict[str, Any]:
     """Return what templates/pools/_throughput.html reads; `throughput` None: nothing to tell."""
-    if told is None:
+    if throughput is None:
         return {"throughput": None}
-    gpus = sum(row.gpus for row in told.tenants)
-    title = f"{plural(gpus, 'GPU does', 'GPUs do')} the work of {value_text(told.last.milli)}"
+    gpus = sum(row.gpus for row in throughput.tenants)
+    title = f"{plural(gpus, 'GPU does', 'GPUs do')} the work of {value_text(throughput.last.milli)}"
     return {
-        "throughput": told,
+        "throughput": throughput,
         "throughput_title": f"{title} of the slowest type",
         "throughput_note": Note("Throughput", words=MEANING),
         "throughput_gpus": gpus,
-        "throughput_total": value_text(told.last.milli),
-        "throughput_each": value_text(told.last.milli // gpus, 2) if gpus else "",
-        "throughput_round": reverse("round", args=[name, told.last.number]),
+        "throughput_total": value_text(throughput.last.milli),
+        "throughput_each": value_text(throughput.last.milli // gpus, 2) if gpus else "",
+        "throughput_round": reverse("round", args=[name, throughput.last.number]),
         "throughput_chart": moments_chart(
-            told.moments, now, label=f"{title} of the slowest type; over the last day", width=820
+            throughput.moments,
+            now,
+            label=f"{title} of the slowest type; over the last day",
+            width=820,
         ),
-        "reigns": reign_rows(told.policy_periods),
-        "speeds": [_speed_row(row, marks) for row in told.tenants],
+        "reigns": reign_rows(throughput.policy_periods),
+        "speeds": [_speed_row(row, badges) for row in throughput.tenants],
     }
 
 
@@ -82,7 +85,7 @@ def _gain(reign: PolicyPeriod, before: PolicyPeriod | None) -> float | None:
     return 100 * (reign.mean_milli - before.mean_milli) / before.mean_milli
 
 
-def _speed_row(row: TenantSpeed, marks: dict[int, TenantMark]) -> SpeedRow:
-    mark = HIDDEN if row.tenant is None else marks.get(row.tenant.id, HIDDEN)
+def _speed_row(row: TenantSpeed, badges: dict[int, TenantBadge]) -> SpeedRow:
+    badge = HIDDEN if row.tenant is None else badges.get(row.tenant.id, HIDDEN)
     each = row.each_milli
-    return SpeedRow(mark, row, value_text(row.milli), "" if each is None else value_text(each, 2))
+    return SpeedRow(badge, row, value_text(row.milli), "" if each is None else value_text(each, 2))

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from portal.charts.notes import Instant
-from portal.pools.text.pool import charts_of, pool_context, strip_title
+from portal.pools.text.pool import badges_of, pool_context, strip_title
 from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -37,13 +37,13 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         view = pool_overview(facts.id, visibility)
         now = pool_now(facts).pool_at
         windows = windows_ahead(facts.id, now)
-        told = read_throughput(facts.id, visibility, since=now - DAY)
-    marks = charts_of(view)
+        throughput = read_throughput(facts.id, visibility, since=now - DAY)
+    badges = badges_of(view)
     context = {
-        **pool_context(name, view, marks),
+        **pool_context(name, view, badges),
         "strip_title": strip_title(view.rounds, facts.unit),
         "price_unit": f"credits per {facts.unit}-hour",
-        **throughput_context(told, marks, name, now),
+        **throughput_context(throughput, badges, name, now),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "visibility": visibility,
@@ -58,10 +58,10 @@ def _maintenance(
     facts: PoolFacts, windows: list[MaintenanceWindow]
 ) -> list[tuple[MaintenanceWindow, Instant | None, Instant | None]]:
     """Windows that run, or that keep new leases away already, with the instants of their banner."""
-    told = clocks(facts)
-    near = told.now.pool_at + timedelta(seconds=facts.lease_s + facts.round_s * told.now.scale)
+    times = clocks(facts)
+    near = times.now.pool_at + timedelta(seconds=facts.lease_s + facts.round_s * times.now.scale)
     return [
-        (row, told.instant(row.starts_at), told.instant(row.ends_at))
+        (row, times.instant(row.starts_at), times.instant(row.ends_at))
         for row in windows
         if row.starts_at < near
     ]

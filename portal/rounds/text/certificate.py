@@ -11,8 +11,8 @@ from typing import Any
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
-from portal.charts.notes import Addend, Certificate, Note, Promise, count_note
-from portal.site.tenant_marks import mark_of
+from portal.charts.notes import Certificate, LineItem, Note, Promise, count_note
+from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
 from scheduling.selectors.promises import DecisionCounts
 from scheduling.selectors.rounds import RoundView
@@ -249,18 +249,18 @@ BASES = {
 
 def _note(row: CertificateItemView) -> Note | None:
     """What was measured on what, with the same on whole GPUs beside it."""
-    addends = [
-        Addend("looked at", thousands(row.checked)),
-        Addend("break it", thousands(row.count)),
+    line_items = [
+        LineItem("looked at", thousands(row.checked)),
+        LineItem("break it", thousands(row.count)),
     ]
     if row.worst is not None:
-        addends.append(Addend("the number that decides", thousands(row.worst, 4)))
+        line_items.append(LineItem("the number that decides", thousands(row.worst, 4)))
     if row.in_gpus is not None:
-        addends.append(Addend("the same in whole GPUs", thousands(row.in_gpus, 4)))
+        line_items.append(LineItem("the same in whole GPUs", thousands(row.in_gpus, 4)))
     if row.why:
         return None
     words = f"Measured on {BASES[row.basis]}. "
-    return Note(NAMES[row.name], tuple(addends), words=words + UNIT)
+    return Note(NAMES[row.name], tuple(line_items), words=words + UNIT)
 
 
 def _gpus(value: float | None) -> str:
@@ -285,11 +285,11 @@ def _was(count: int) -> str:
 # ---- rows ----
 
 
-def worth_context(seen: CertificateView | None) -> dict[str, Any]:
+def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
     """What each does with its share, where the policy has shares before rounding."""
     rows = [row for row in seen.rows if row.ideal is not None] if seen else []
     if seen is None or not rows:
-        return {"worth": []}
+        return {"throughputs": []}
     less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
     title = "Everybody does at least as well as alone"
     if less:
@@ -298,9 +298,9 @@ def worth_context(seen: CertificateView | None) -> dict[str, Any]:
     elif seen.rows_hidden:
         title = "You do at least as well as alone"
     return {
-        "worth": [{"row": row, "mark": mark_of(row.tenant)} for row in rows],
-        "worth_title": title,
-        "worth_hidden": seen.rows_hidden,
+        "throughputs": [{"row": row, "badge": badge_of(row.tenant)} for row in rows],
+        "throughput_title": title,
+        "throughput_hidden": seen.rows_hidden,
     }
 
 

@@ -17,47 +17,47 @@ SOURCES = {
 
 
 def counterfactual_body(
-    found: Counterfactual, round_: Round, speeds: dict[str, int], wrong: list[str]
+    result: Counterfactual, round_: Round, speeds: dict[str, int], wrong: list[str]
 ) -> dict[str, Any]:
     """Return what the page says and shows of the reports that were tried."""
-    body: dict[str, Any] = {"headline": _headline(found, round_), "deck": _deck(found, round_)}
-    if found.truth is None or found.chosen is None:
+    body: dict[str, Any] = {"headline": _headline(result, round_), "deck": _deck(result, round_)}
+    if result.truth is None or result.chosen is None:
         return body
     return body | {
         "fields": [
             (name, _speed(speeds.get(name, milli)), _speed(milli), name in wrong)
-            for name, milli in ((one, found.truth.speeds[one]) for one in found.gpu_types)
+            for name, milli in ((one, result.truth.speeds[one]) for one in result.gpu_types)
         ],
-        "rows": [_row(found.truth, found), *(_row(one, found) for one in found.tried)],
-        "source": SOURCES.get(found.chosen.source, "no longer kept"),
+        "rows": [_row(result.truth, result), *(_row(one, result) for one in result.tried)],
+        "source": SOURCES.get(result.chosen.source, "no longer kept"),
     }
 
 
-def _headline(found: Counterfactual, round_: Round) -> str:
-    if not found.looks_at_speeds:
+def _headline(result: Counterfactual, round_: Round) -> str:
+    if not result.looks_at_speeds:
         return "No report of speeds would have changed this round."
-    if found.chosen is None:
+    if result.chosen is None:
         return f"You had no job type with speeds in round {thousands(round_.number)}."
-    if found.best is None or found.truth is None:
+    if result.best is None or result.truth is None:
         return "The truth was your best report."
-    whole = found.truth.outcome.throughput
-    gain = percent(found.best.gain / whole, 1) if whole > 0 else "something"
+    whole = result.truth.outcome.throughput
+    gain = percent(result.best.gain / whole, 1) if whole > 0 else "something"
     return f"Another report would have gained {gain} in this round."
 
 
-def _deck(found: Counterfactual, round_: Round) -> str:
+def _deck(result: Counterfactual, round_: Round) -> str:
     """What the policy promises, and names it where it is not truthful."""
     policy = f"Policy {round_.policy}"
-    if not found.looks_at_speeds:
+    if not result.looks_at_speeds:
         return f"{policy} gives GPUs by other rules, and does not look at speeds."
-    if found.chosen is None:
+    if result.chosen is None:
         return "It takes a job with a job type, and speeds of it, that was there in the round."
-    if found.best is not None:
+    if result.best is not None:
         rest = "it promises no gain from overstating, one job type, and understating gained"
-        if not found.promised:
+        if not result.promised:
             rest = "it does not promise that a false report never gains"
         return f"{policy} is not truthful here: {rest}."
-    if found.promised:
+    if result.promised:
         return f"{policy} promises here: no gain from overstating, one job type."
     return f"{policy} does not promise that; it is so for the reports that were tried."
 
@@ -67,16 +67,16 @@ def _speed(milli: int) -> str:
     return f"{milli / ONE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
-def _row(one: ReportTrial, found: Counterfactual) -> dict[str, Any]:
-    truth = found.truth
+def _row(one: ReportTrial, result: Counterfactual) -> dict[str, Any]:
+    truth = result.truth
     return {
         "words": "The truth" if one is truth else _words(one.factor),
         "truth": one is truth,
-        "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in found.gpu_types),
-        "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in found.gpu_types],
+        "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in result.gpu_types),
+        "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in result.gpu_types],
         "throughput": one.outcome.throughput,
         "gain": one.gain,
-        "state": _state(one, found),
+        "state": _state(one, result),
     }
 
 
@@ -87,10 +87,10 @@ def _words(factor: float | None) -> str:
     return f"{kind}, \N{MULTIPLICATION SIGN}{factor:g}"
 
 
-def _state(one: ReportTrial, found: Counterfactual) -> tuple[str, str]:
+def _state(one: ReportTrial, result: Counterfactual) -> tuple[str, str]:
     """(mark, word): a gain is what the page warns of, so it has the sign of a warning."""
-    if one is found.truth:
+    if one is result.truth:
         return ("", "")
-    if one.gain > found.noise:
+    if one.gain > result.noise:
         return ("note", "gains")
-    return ("ok", "loses") if one.gain < -found.noise else ("ok", "the same")
+    return ("ok", "loses") if one.gain < -result.noise else ("ok", "the same")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evenshare_core.policies import registry
 from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
-from portal.charts.notes import Addend, Note
+from portal.charts.notes import LineItem, Note
 from portal.charts.pricechart import PRICE_FORMULA
 from portal.site.context import PYTHON
 from scheduling.models import Round
@@ -14,14 +14,14 @@ from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, Roun
 
 def order_words(policy: str) -> str:
     """Who goes first under a policy; nothing of one that is gone."""
-    found = registry.POLICIES.get(policy)
-    return found.order_text if found else ""
+    known = registry.POLICIES.get(policy)
+    return known.order_text if known else ""
 
 
 def _note_words(policy: str, note: str) -> str:
     """What the note of a pick means, else its own words."""
-    found = registry.POLICIES.get(policy)
-    return (found.note_texts.get(note) if found else None) or note.replace("_", " ")
+    known = registry.POLICIES.get(policy)
+    return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
 
 
 def replay_command(pool: str, number: int) -> str:
@@ -47,18 +47,18 @@ def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | Non
         return Note(
             f"Leases {words}",
             (
-                Addend("leases", thousands(decided)),
-                Addend("GPUs of them", thousands(gpus)),
+                LineItem("leases", thousands(decided)),
+                LineItem("GPUs of them", thousands(gpus)),
             ),
             words="Decided and applied are the same.",
         )
     return Note(
         f"Leases {words}",
         (
-            Addend("decided", thousands(decided)),
-            Addend("superseded", thousands(-lost)),
+            LineItem("decided", thousands(decided)),
+            LineItem("superseded", thousands(-lost)),
         ),
-        Addend("applied", thousands(decided - lost)),
+        LineItem("applied", thousands(decided - lost)),
         words="What changed between snapshot and apply was left out; it is listed below.",
     )
 
@@ -89,8 +89,8 @@ def idle_words(round_: Round, decision: RoundDecision | None) -> str:
     if decision.smallest_gang is None:
         return f"{text}, for no job is queued."
     if decision.largest_free < decision.smallest_gang:
-        hole, gang = decision.largest_free, decision.smallest_gang
-        return f"{text}: at most {hole} on one node, and no queued job needs fewer than {gang}."
+        largest, gang = decision.largest_free, decision.smallest_gang
+        return f"{text}: at most {largest} on one node, and no queued job needs fewer than {gang}."
     return f"{text}; at most {decision.largest_free} on one node."
 
 
@@ -103,10 +103,10 @@ def share_note(row: ShareRow) -> Note:
     return Note(
         f"{name}, GPUs held after the round",
         (
-            Addend("held before the round", thousands(row.held_before)),
-            Addend("ended less granted", thousands(row.holds - row.held_before, signed=True)),
+            LineItem("held before the round", thousands(row.held_before)),
+            LineItem("ended less granted", thousands(row.holds - row.held_before, signed=True)),
         ),
-        Addend("holds now", thousands(row.holds)),
+        LineItem("holds now", thousands(row.holds)),
         words=f"Of these, {thousands(row.got)} were granted or renewed in this round;"
         f" {thousands(row.own)} own, {thousands(row.borrowed)} borrowed.",
     )
@@ -117,10 +117,10 @@ def rho_note(row: ShareRow) -> Note:
     return Note(
         "rho before the round",
         (
-            Addend("received, GPU-h", gpu_hours(row.alloc_gpu_s)),
-            Addend("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
+            LineItem("received, GPU-h", gpu_hours(row.alloc_gpu_s)),
+            LineItem("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
         ),
-        Addend("received ÷ fair share", ratio(row.rho_before, 3)),
+        LineItem("received ÷ fair share", ratio(row.rho_before, 3)),
         words="After: rho at the end of one lease length, if all leases of this round last so long"
         f" ({ratio(row.rho_after, 3)}, expected).",
     )
@@ -129,8 +129,8 @@ def rho_note(row: ShareRow) -> Note:
 def key_note(row: PickRow, policy: str) -> Note:
     """The numbers that a pick was made by: rho, where the policy looks at it."""
     by_rho = (
-        Addend("its tenant's rho then", ratio(row.tenant_rho, 4)),
-        Addend("its job's rho then", ratio(row.job_rho, 4)),
+        LineItem("its tenant's rho then", ratio(row.tenant_rho, 4)),
+        LineItem("its job's rho then", ratio(row.job_rho, 4)),
     )
     return Note(
         f"Pick {thousands(row.order)} of the round",
@@ -144,11 +144,11 @@ def price_row_note(row: RoundPrice) -> Note:
     return Note(
         f"Price of {row.gpu_type} for the next round",
         (
-            Addend("base price", credits_text(row.base, 6)),
-            Addend("theta", f"{row.theta:.3f}"),
-            Addend("use", f"{thousands(row.used)} of {thousands(row.capacity)}"),
+            LineItem("base price", credits_text(row.base, 6)),
+            LineItem("theta", f"{row.theta:.3f}"),
+            LineItem("use", f"{thousands(row.used)} of {thousands(row.capacity)}"),
         ),
-        Addend(PRICE_FORMULA, credits_text(row.posted, 6)),
+        LineItem(PRICE_FORMULA, credits_text(row.posted, 6)),
     )
 
 

@@ -12,7 +12,7 @@ from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
 from portal.rounds.text import round as words
 from portal.site.clocks import Clocks
-from portal.site.tenant_marks import mark_of
+from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
 from scheduling.selectors.reasons import why
 from scheduling.selectors.rounds import (
@@ -67,7 +67,7 @@ def list_title(page: RoundsPage) -> str:
 
 def round_body(view: RoundView) -> dict[str, Any]:
     """Return what templates/rounds/round.html reads of the decision."""
-    found = view.decision
+    decision = view.decision
     body: dict[str, Any] = {
         "shares": [_share(row, view.shares) for row in view.shares],
         "share_sums": {
@@ -87,30 +87,30 @@ def round_body(view: RoundView) -> dict[str, Any]:
             {"what": ITEMS.get(row["item"], row["item"]), "why": row["why"]}
             for row in view.round.superseded
         ],
-        "found": found,
+        "decision": decision,
         "limit": LIMIT,
     }
-    if found is not None:
+    if decision is not None:
         body |= {
             "order": words.order_words(view.round.policy),
-            "grants": _picks(found.grants, view.round.policy),
-            "renewals": _picks(found.renewals, view.round.policy),
-            "ends": [_end(row) for row in found.ends],
-            "groups": [_group(group) for group in found.skips],
-            "waiting_jobs": sum(group.jobs for group in found.skips),
-            "waiting_gpus": sum(group.gpus for group in found.skips),
-            "prices": [(row, words.price_row_note(row)) for row in found.prices],
-            "unseen": _unseen(found),
+            "grants": _picks(decision.grants, view.round.policy),
+            "renewals": _picks(decision.renewals, view.round.policy),
+            "ends": [_end(row) for row in decision.ends],
+            "groups": [_group(group) for group in decision.skips],
+            "waiting_jobs": sum(group.jobs for group in decision.skips),
+            "waiting_gpus": sum(group.gpus for group in decision.skips),
+            "prices": [(row, words.price_row_note(row)) for row in decision.prices],
+            "unseen": _unseen(decision),
         }
     return body
 
 
-def _unseen(found: RoundDecision) -> dict[str, int]:
+def _unseen(decision: RoundDecision) -> dict[str, int]:
     """Rows of each table that are not shown: out of sight, or beyond the limit."""
     return {
-        "grants": found.counts["grants"] - len(found.grants),
-        "renewals": found.counts["renewals"] - len(found.renewals),
-        "ends": found.counts["ends"] - len(found.ends),
+        "grants": decision.counts["grants"] - len(decision.grants),
+        "renewals": decision.counts["renewals"] - len(decision.renewals),
+        "ends": decision.counts["ends"] - len(decision.ends),
     }
 
 
@@ -118,7 +118,7 @@ def _share(row: ShareRow, rows: Sequence[ShareRow]) -> dict[str, Any]:
     most = max(max(one.holds, one.quota, one.demand) for one in rows)
     return {
         "row": row,
-        "mark": mark_of(row.tenant),
+        "badge": badge_of(row.tenant),
         "most": most,
         "note": words.share_note(row),
         "rho_note": words.rho_note(row) if row.rho_before is not None else None,
@@ -162,7 +162,7 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     return [
         {
             "row": row,
-            "mark": mark_of(row.tenant),
+            "badge": badge_of(row.tenant),
             "key": words.key_note(row, policy),
             "where": _where(row.places),
             "head": heads.get(place, ""),
@@ -186,7 +186,7 @@ def _where(places: Sequence[Any]) -> str:
 def _end(row: EndRow) -> dict[str, Any]:
     return {
         "row": row,
-        "mark": mark_of(row.tenant),
+        "badge": badge_of(row.tenant),
         "where": _where(row.places),
         "why": words.MOVED if row.moved else words.ended_words(row.reason.value),
     }
@@ -197,7 +197,7 @@ def _group(group: SkipGroup) -> dict[str, Any]:
         "group": group,
         "why": why(group.reason.value),
         "rows": [
-            {"row": row, "mark": mark_of(row.tenant), "why": why(group.reason.value, row.numbers)}
+            {"row": row, "badge": badge_of(row.tenant), "why": why(group.reason.value, row.numbers)}
             for row in group.rows
         ],
     }

@@ -43,13 +43,13 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
         ASKED.take(viewer.user_id or 0, ASKED.full / PAGES_AT_ONCE)
     except Problem as problem:
         context |= {"why_not": f"Too many were asked for; ask again in {problem.retry_after_s} s."}
-        answer = render(request, "rounds/otherwise.html", context, status=429)
+        answer = render(request, "rounds/counterfactual.html", context, status=429)
         answer["Retry-After"] = str(problem.retry_after_s)
         return answer
     speeds, wrong = _speeds(request)
     try:
         with site_scope():
-            found = read_counterfactual(
+            result = read_counterfactual(
                 round_, visibility, profile=_profile(request), speeds=speeds
             )
     except ReplayError as error:
@@ -57,8 +57,8 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
     except TooLargeError as error:
         context |= {"why_not": f"This round is too large to be decided again here: {error}."}
     else:
-        context |= {"found": found, **counterfactual_body(found, round_, speeds, wrong)}
-    return render(request, "rounds/otherwise.html", context)
+        context |= {"result": result, **counterfactual_body(result, round_, speeds, wrong)}
+    return render(request, "rounds/counterfactual.html", context)
 
 
 def _profile(request: HttpRequest) -> int | None:

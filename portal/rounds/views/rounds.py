@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as words
-from portal.rounds.text.certificate import round_certificate, worth_context
+from portal.rounds.text.certificate import round_certificate, throughput_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -77,7 +77,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
     context = {
         **_head(facts, view),
         **round_body(view),
-        **worth_context(seen),
+        **throughput_context(seen),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
         "command": words.replay_command(name, number),

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from portal.charts.compare import Course, Move, bar, courses, moves
-from portal.operate.text.simulation import KINDS, _headline, _row, _work_words
+from portal.operate.text.simulation import METRICS, _headline, _row, _work_words
 
-KIND = {kind.name: kind for kind in KINDS}
+METRIC = {metric.name: metric for metric in METRICS}
 
 
-def row(name: str, before: float | None, after: float | None) -> tuple[Any, ...]:
-    told = _row(KIND[name], [{name: before}, {name: after}])
-    return (*told.values, told.change, told.verdict)
+def printed(name: str, before: float | None, after: float | None) -> tuple[Any, ...]:
+    row = _row(METRIC[name], [{name: before}, {name: after}])
+    return (*row.values, row.change, row.verdict)
 
 
 class TestAFigure:
     @pytest.mark.parametrize(
-        ("name", "before", "after", "told"),
+        ("name", "before", "after", "row"),
         [
             ("preemptions", 3, 5, ("3", "5", "+2", "worse")),
             ("gpu_utilisation", 0.5, 0.6, ("50.0 %", "60.0 %", "+10.0 points", "")),
@@ -32,29 +32,29 @@ class TestAFigure:
         ],
     )
     def test_says_what_changes_and_whether_it_is_better(
-        self, name: str, before: float, after: float, told: tuple[str, ...]
+        self, name: str, before: float, after: float, row: tuple[str, ...]
     ) -> None:
-        assert row(name, before, after) == told
+        assert printed(name, before, after) == row
 
     def test_differs_by_what_is_printed(self) -> None:
         """1.106 and 1.114 are both written 1.11: no difference is claimed."""
-        assert row("avg_slowdown", 1.106, 1.114)[2] == "the same"
+        assert printed("avg_slowdown", 1.106, 1.114)[2] == "the same"
 
 
 class TestTheHeadline:
-    def told(self, **other: Any) -> str:
+    def headline(self, **other: Any) -> str:
         own = {"policy": "ltgf", "jobs": 9, "finished": 4, "avg_queue_s": 100.0, "sha256": "a"}
         return _headline([own, {**own, "sha256": "b", **other}], ["ltgf, as now", "fifo"], 24)
 
     def test_says_what_differs(self) -> None:
-        assert self.told(avg_queue_s=40.0, finished=5) == (
+        assert self.headline(avg_queue_s=40.0, finished=5) == (
             "Under fifo jobs would wait 1 min less, and 1 job more would be completed"
             " in the next 24 h."
         )
-        assert "wait as long, and as many would be completed" in self.told()
+        assert "wait as long, and as many would be completed" in self.headline()
 
     def test_says_when_nothing_does(self) -> None:
-        assert self.told(sha256="a") == "Fifo would do exactly the same in the next 24 h."
+        assert self.headline(sha256="a") == "Fifo would do exactly the same in the next 24 h."
 
     def test_of_one_policy_says_how_many_are_over(self) -> None:
         rows = [{"policy": "ltgf", "jobs": 9, "finished": 4}]

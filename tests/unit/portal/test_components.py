@@ -10,7 +10,7 @@ from django.test import RequestFactory
 
 from portal.charts.notes import Certificate, Instant, Note, Promise, count_note, credit_note
 from portal.charts.page import LIVE, RoundLine
-from portal.charts.tenants import TenantMark
+from portal.charts.tenants import TenantBadge
 from portal.site.styleguide import styleguide
 
 HOSTILE = "<script>alert('x')</script>"
@@ -75,7 +75,7 @@ class TestTags:
         ],
     )
     def test_escape(self, source: str) -> None:
-        mark = TenantMark(HOSTILE, 0, "<b")
+        mark = TenantBadge(HOSTILE, 0, "<b")
         assert "<script>" not in shown(source, h=HOSTILE, mark=mark, one=Decimal(1))
 
     def test_section_refreshes_with_the_round(self) -> None:

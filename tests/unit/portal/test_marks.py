@@ -24,7 +24,7 @@ from portal.charts import (
 
 HOSTILE = "<script>alert('x')</script>\"&"
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-MARK = tenants.TenantMark(HOSTILE, 3, "<b", you=True)
+MARK = tenants.TenantBadge(HOSTILE, 3, "<b", you=True)
 
 
 def at(minutes: float) -> datetime:
@@ -114,17 +114,17 @@ class TestNodeMap:
 class TestTenantMarks:
     def test_initials_differ(self) -> None:
         names = [f"sample-{word}" for word in ["vision", "video", "voice", "view", "vault", "vc"]]
-        made = tenants.tenant_marks(names, you=names[1])
+        made = tenants.tenant_badges(names, you=names[1])
         assert len({mark.initials for mark in made.values()}) == len(names)
         assert [mark.you for mark in made.values()].count(True) == 1
 
     @pytest.mark.parametrize("name", ["", "-", "6214e9", "ä", "x"])
     def test_takes_any_name(self, name: str) -> None:
-        assert tenants.tenant_marks([name])[name].initials
+        assert tenants.tenant_badges([name])[name].initials
 
     def test_small_tenants_share_a_mark_but_never_you(self) -> None:
         names = [f"t{n}" for n in range(20)]
-        made = tenants.tenant_marks(names, you="t19")
+        made = tenants.tenant_badges(names, you="t19")
         use = {name: 20 - place for place, name in enumerate(names)}
         grouped = tenants.group_small(made, use, limit=12)
         kept = [name for name in names if grouped[name].index != tenants.OTHERS]

@@ -28,7 +28,7 @@ def there(committed_db: str) -> Stage:
 
 
 def path(there: Stage, query: str = "") -> str:
-    return there.url(f"rounds/{last_round(there).number}/otherwise/{query}")
+    return there.url(f"rounds/{last_round(there).number}/counterfactual/{query}")
 
 
 def words(page: str) -> str:
@@ -160,4 +160,4 @@ class TestWhatItCosts:
         assert "no longer kept, so nothing can be tried" in words(there.page("owner", path(there)))
 
     def test_asks_for_no_round_that_was_not(self, there: Stage) -> None:
-        assert there.get("owner", there.url("rounds/99/otherwise/")).status_code == 404
+        assert there.get("owner", there.url("rounds/99/counterfactual/")).status_code == 404
