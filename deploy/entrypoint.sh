@@ -23,10 +23,12 @@ case $role in
     # Here, once: a process of the server that refused would be started again for ever.
     python -m portal.site.prepare --check
     export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-8}"
+    # A process that is only slow to start, on a busy machine, must not be killed for it for ever.
     exec python -m uvicorn portal.site.asgi:application \
       --host "${BIND:-127.0.0.1}" --port "${PORT:-8000}" \
       --workers "${WEB_CONCURRENCY:-2}" --lifespan off --proxy-headers --no-access-log \
-      --no-server-header --timeout-graceful-shutdown 8 --log-config deploy/uvicorn-log.json
+      --no-server-header --timeout-graceful-shutdown 8 --timeout-worker-healthcheck 60 \
+      --log-config deploy/uvicorn-log.json
     ;;
   worker)
     queue=${1:?a queue: rounds or default}
