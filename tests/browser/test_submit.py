@@ -37,6 +37,15 @@ HOSTILE = (
     "w(b'x' * 20_000_000 + b'\\nthe end\\n')\n"
     "sys.stdout.flush(); time.sleep(6000)\n"
 )
+# Notes that the answer to the whole of what was typed stands on the page.
+ANSWERED = """
+document.body.addEventListener("htmx:afterSettle", (event) => {
+  const asked = event.detail.requestConfig;
+  if (asked.elt.id === "answer" && asked.formData.get("yaml").includes("# mine\\n")) {
+    window.answered = true;
+  }
+})
+"""
 
 
 @pytest.fixture
@@ -133,9 +142,10 @@ class TestBothSides:
         self, stage: LocalStage, page: Page
     ) -> None:
         page.goto(NEW)
+        page.evaluate(ANSWERED)
         page.fill("#f-gpus", "2")
         page.locator("#yaml").press_sequentially("# mine\n", delay=60)
-        page.wait_for_timeout(1500)
+        eventually(lambda: page.evaluate("window.answered === true"))
         assert "# mine\n" in page.input_value("#yaml")
 
     def test_name_what_is_wrong_and_where(self, stage: LocalStage, page: Page) -> None:
