@@ -10,8 +10,8 @@ from tenants.input.requests import request_fields
 
 TEXTS = {
     column.name: column.max_length
-    for column in Job._meta.get_fields()
-    if getattr(column, "max_length", None) is not None
+    for column in Job._meta.concrete_fields
+    if column.max_length is not None
 }
 STORED = sorted(name for name in request_fields(JobRequest) if name in TEXTS)
 
