@@ -100,7 +100,7 @@ class TestTheMapOfGpus:
         table = dict(rows(shown))
         assert table["Pool"][1:] == [kind["own"], kind["borrowed"], kind["gpus"]]
         assert table["idle"][-1] == kind["idle"]
-        assert table["blocked"][-1] == kind["blocked"] == 2
+        assert table["unavailable"][-1] == kind["blocked"] == 2
         uses = [row[3] for name, row in table.items() if name in made.lab.tenants]
         assert sum(filter(None, uses)) == kind["used"] > 0
         # Each node says in words what its colours say, and both agree with the API.
