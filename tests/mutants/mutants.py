@@ -118,7 +118,7 @@ MUTANTS = (
     pure(
         "quota_is_used_twice",
         ADMISSION,
-        "        account.left -= own\n",
+        "        self.left -= own\n",
         "",
         f"{ROUND_TESTS}::TestOwnAndBorrowed",
     ),

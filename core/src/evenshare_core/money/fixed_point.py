@@ -103,7 +103,7 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     Raises:
         ValueError: a weight or the total is negative.
     """
-    if total < 0 or min(weights, default=0) < 0:
+    if total < 0 or (weights and min(weights) < 0):
         raise ValueError("largest_remainder needs a total and weights of at least 0")
     weight_sum = sum(weights)
     if weight_sum == 0:
@@ -111,9 +111,10 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     parts = [total * weight // weight_sum for weight in weights]
     left = total - sum(parts)
     if left:
-        ranked = [(-(total * weight % weight_sum), index) for index, weight in enumerate(weights)]
-        ranked.sort()
-        for _, index in ranked[:left]:
+        rests = [total * weight % weight_sum for weight in weights]
+        # Reversed too, a sort keeps the order of equals.
+        ranked = sorted(range(len(rests)), key=rests.__getitem__, reverse=True)
+        for index in ranked[:left]:
             parts[index] += 1
     return parts
 

@@ -27,7 +27,6 @@ from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
-from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.prices import post_prices
 from evenshare_core.policies.shared.terms import settle
 
@@ -54,12 +53,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     answer = policy.decide(ready)
-    terms = settle(
-        answer,
-        Admission.of(ready),
-        {job.id: job for job in ready.jobs},
-        {lease.id: lease for lease in ready.leases},
-    )
+    terms = settle(ready, answer)
     decision = Decision(
         at_us=snapshot.at_us,
         grants=terms.grants,

@@ -101,14 +101,16 @@ class Books:
 
     def granted(self, at_us: int, lease: Lease) -> None:
         """A lease began, and with it its first term."""
-        self._begin(at_us, lease)
+        costs = lease.borrowed and lease.price_micro
+        self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None)
         self._idle[lease.gpu_type].use(at_us, lease.tenant, lease.own)
         self._borrow(at_us, lease.gpu_type, lease.borrowed)
 
     def renewed(self, at_us: int, old: Lease, new: Lease) -> None:
         """One term closed and the next began."""
         self._close(at_us, old)
-        self._begin(at_us, new)
+        costs = new.borrowed and new.price_micro
+        self._begun[new.id] = (at_us, self._mark(at_us, new.gpu_type) if costs else None)
         if new.own != old.own:
             self._idle[old.gpu_type].use(at_us, old.tenant, new.own - old.own)
             self._borrow(at_us, old.gpu_type, new.borrowed - old.borrowed)
@@ -139,10 +141,6 @@ class Books:
         elif before + more == 0:
             since = self._lent_since.pop(gpu_type)
             _add(self._lent, gpu_type, weights_between(since, self._mark(at_us, gpu_type)))
-
-    def _begin(self, at_us: int, lease: Lease) -> None:
-        costs = lease.borrowed and lease.price_micro
-        self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None)
 
     def _close(self, at_us: int, lease: Lease) -> None:
         starts_us, before = self._begun[lease.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
-from heapq import heappop, heappush
+from heapq import heappush
 
 
 class Kind(IntEnum):
@@ -20,22 +20,22 @@ class Kind(IntEnum):
 class Events:
     """A heap of (instant in us, sequence, kind, key). Equal instants keep their push order."""
 
-    __slots__ = ("_due", "_heap", "_sequence")
+    __slots__ = ("_due", "_sequence", "coming")
 
     def __init__(self) -> None:
         self._due: deque[tuple[int, int]] = deque()
-        self._heap: list[tuple[int, int, Kind, int]] = []
+        self.coming: list[tuple[int, int, Kind, int]] = []
         self._sequence = 0
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is to come but expiries, which say nothing where no lease holds."""
-        return not self._heap
+        return not self.coming
 
     def push(self, at_us: int, kind: Kind, key: int) -> None:
         """Let something happen at an instant."""
         self._sequence += 1
-        heappush(self._heap, (at_us, self._sequence, kind, key))
+        heappush(self.coming, (at_us, self._sequence, kind, key))
 
     def push_due(self, at_us: int, lease: int) -> None:
         """Let a lease expire, not before any that was told here.
@@ -44,24 +44,16 @@ class Events:
         """
         self._due.append((at_us, lease))
 
-    def take_due(self, at_us: int) -> list[int]:
-        """Take the leases of `push_due` that expire up to and at `at_us`."""
-        due, taken = self._due, []
+    def take_due(self, at_us: int, taken: list[int]) -> None:
+        """Add the leases of `push_due` that expire up to and at `at_us` to those taken."""
+        due = self._due
         while due and due[0][0] <= at_us:
             taken.append(due.popleft()[1])
-        return taken
 
     @property
     def next_us(self) -> int | None:
         """The instant of the earliest event; None when nothing is to come."""
-        heap, due = self._heap, self._due
+        heap, due = self.coming, self._due
         if not due:
             return heap[0][0] if heap else None
         return min(heap[0][0], due[0][0]) if heap else due[0][0]
-
-    def pop_until(self, at_us: int) -> tuple[int, Kind, int] | None:
-        """Take the earliest event up to and at `at_us`; None when there is none."""
-        if not self._heap or self._heap[0][0] > at_us:
-            return None
-        instant_us, _, kind, key = heappop(self._heap)
-        return instant_us, kind, key

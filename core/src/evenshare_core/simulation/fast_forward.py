@@ -8,7 +8,7 @@ from round to round:
 |---|---|
 | `fairness.gpu_time.advance` | the same `Sums`, unfrozen; claims catch up when looked at |
 | `Policy.decide` | the policy's own `Session`; a policy without one is asked from a snapshot |
-| `terms.settle` | the same, on limits that are told of leases as they begin and end |
+| `terms.settle` | its `split_terms`, on limits that are told of leases as they begin and end |
 | `prices.post_prices` | the same |
 | reasons, shares, invariants | not made: nobody asks |
 
@@ -21,10 +21,11 @@ tests/simulation/test_fast_forward.py compares it with `decide_round` round by r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from evenshare_core.domain.decision import End
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import PoolPrice
 from evenshare_core.fairness.gpu_time import ClaimSums, Sums
@@ -34,7 +35,7 @@ from evenshare_core.policies.registry import options as parse_options
 from evenshare_core.policies.shared.admission import Admission, Limits
 from evenshare_core.policies.shared.prices import post_prices
 from evenshare_core.policies.shared.session import Session
-from evenshare_core.policies.shared.terms import Terms, settle
+from evenshare_core.policies.shared.terms import Terms, split_terms, withdrawn_ends
 from evenshare_core.simulation.lazy_accounting import LazyClaim, RoundInstants
 from evenshare_core.simulation.state import SimulationState
 
@@ -56,14 +57,16 @@ class Rounds:
 
     def run(self) -> int:
         """Do the round of the state's instant; return how many jobs it started."""
-        began = self._timer() if self._timer is not None else 0.0
         if self._kept is None:
             return self._ask()
-        terms, memory, prices = self._kept.decide()
-        if self._timer is not None:
+        if self._timer is None:
+            decided = self._kept.decide()
+        else:
+            began = self._timer()
+            decided = self._kept.decide()
             self.decide_s.append(self._timer() - began)
-        self._state.apply_terms(terms, memory, prices)
-        return len(terms.grants)
+        self._state.apply_terms(*decided)
+        return len(decided[0].granted)
 
     def _ask(self) -> int:
         state = self._state
@@ -86,6 +89,10 @@ class Rounds:
             self._kept.close()
 
 
+# The terms of a round, the leases that end, the memory and the prices of the next one.
+_Decided = tuple[Terms, Sequence[End], dict[str, Any], tuple[PoolPrice, ...]]
+
+
 class _KeptRounds:
     """The sums, limits and session of a state; the `KeptRound` that its session looks at."""
 
@@ -96,8 +103,13 @@ class _KeptRounds:
         self._instants = RoundInstants(state.service.at_us)
         self._sums: Sums | None = None
         self._limits = Limits((), ())
+        self._settled = self._open = Admission(self._limits, rules.lease_us)
+        for lease in state.leases.values():
+            self._settled.hold(lease)
+        state.over.clear()
         self._limits_of: object = ()  # the entitlements that they are of
         self._posted: tuple[PoolPrice, ...] = ()  # by this object; the state may have others
+        self._posted_of = -1  # the version of the occupancy
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
         self._is_quiet = False  # whether the last round changed nothing
@@ -115,33 +127,46 @@ class _KeptRounds:
 
     # One round.
 
-    def decide(self) -> tuple[Terms, dict[str, Any], tuple[PoolPrice, ...]]:
+    def decide(self) -> _Decided:
         """Decide the round of the state's instant; nothing of the state changes but its sums."""
         state, occupancy = self._state, self._state.occupancy
         self.at_us, self.memory = state.at_us, state.memory
+        if state.over:
+            self._settled.release(state.over)
         if state.quotas is not self._limits_of or state.prices is not self._prices_of:
             self._read_limits()
         had_changes = bool(state.changes)
-        self._advance()
+        if had_changes or self._sums is None or self._window_us:
+            self._advance()
+        else:
+            self._instants.add(self.at_us)
         due = self.due = state.due
-        self.is_limited = not self._limits.are_none or bool(state.priced or occupancy.overfull)
+        self.is_limited = not (
+            self._limits.are_none and not state.priced and not occupancy.overfull
+        )
         answer = self._session.decide(self)
         unused = occupancy.unused(due) if self._limits.keepers else {}
-        self._settled.begin(self._prices, unused, due)
-        terms = settle(answer, self._settled, state.jobs, state.leases)
-        if len(terms.grants) < len(answer.grants):
+        self._settled.release(due)
+        self._settled.begin(self._prices, unused)
+        terms = split_terms(answer.renewed, answer.grants, self._settled, state.jobs)
+        ends = answer.ends
+        if terms.withdrawn:
+            ends = [*ends, *withdrawn_ends(terms)]
             for grant in answer.grants:
                 occupancy.touch(grant.placement)
-        prices = self._post(terms)
+        prices = state.prices
+        has_use = terms.granted or ends or occupancy.version != self._posted_of
+        if has_use or prices is not self._posted:
+            prices = self._post(terms, ends)
         self._is_quiet = not (
             had_changes
-            or terms.grants
-            or terms.renewals
-            or terms.ends
+            or answer.renewed
+            or answer.grants
+            or ends
             or prices is not state.prices
             or answer.memory != state.memory
         )
-        return terms, answer.memory, prices
+        return terms, ends, answer.memory, prices
 
     def _advance(self) -> None:
         """Bring the sums to this round, as `gpu_time.advance` would, without freezing them."""
@@ -165,35 +190,34 @@ class _KeptRounds:
         if quotas is not self._limits_of:
             self._limits_of = quotas
             self._limits = Limits(quotas, state.tenants)
-            self._settled, self._picked = self._admission(), self._admission()
+            self._settled = self._settled.copy(self._limits)
+            self._open = Admission(self._limits, self.lease_us)
         if state.prices is not self._prices_of:
             self._prices = {row.gpu_type: row.price_micro for row in state.prices}
             self._prices_of = state.prices
 
-    def _admission(self) -> Admission:
-        own, borrowed = self._state.occupancy.own, self._state.occupancy.borrowed
-        return Admission(self._limits, self.lease_us, own=own, borrowed=borrowed)
-
-    def _post(self, terms: Terms) -> tuple[PoolPrice, ...]:
+    def _post(self, terms: Terms, ends: Sequence[End]) -> tuple[PoolPrice, ...]:
         """The prices of the next round; the same object where nothing moved."""
         state, occupancy = self._state, self._state.occupancy
         used, capacity = occupancy.held, occupancy.capacity
-        if terms.grants or terms.ends:
+        changes_use = bool(terms.granted or ends)
+        if changes_use:
             used = dict(used)
-            for grant in terms.grants:
-                gpus = grant.own + grant.borrowed
+            for grant, (own, borrowed, _) in terms.granted:
+                gpus = own + borrowed
                 used[grant.gpu_type] = used.get(grant.gpu_type, 0) + gpus
-            for end in terms.ends:
+            for end in ends:
                 lease = state.leases[end.lease]
                 used[lease.gpu_type] -= lease.own + lease.borrowed
-        if state.prices is self._posted:
-            for row in state.prices:
-                now = (used.get(row.gpu_type, 0), capacity.get(row.gpu_type, 0))
-                if now != (row.used, row.capacity):
-                    break
-            else:
-                return state.prices
-        self._posted = post_prices(state.prices, used, capacity)
+        self._posted_of = -1 if changes_use else occupancy.version
+        is_new = state.prices is not self._posted
+        for row in state.prices:
+            name = row.gpu_type
+            is_new = (
+                is_new or row.used != used.get(name, 0) or row.capacity != capacity.get(name, 0)
+            )
+        if is_new:
+            self._posted = post_prices(state.prices, used, capacity)
         return self._posted
 
     # Between rounds.
@@ -231,8 +255,7 @@ class _KeptRounds:
 
     def held(self, tenant: int, gpu_type: str) -> int:
         """GPUs of a tenant in leases, those that are due included."""
-        occupancy, key = self._state.occupancy, (tenant, gpu_type)
-        return occupancy.own.get(key, 0) + occupancy.borrowed.get(key, 0)
+        return self._settled.held(tenant, gpu_type)
 
     def quota(self, tenant: int, gpu_type: str) -> int:
         """Its effective quota."""
@@ -245,9 +268,12 @@ class _KeptRounds:
 
     def admission(self) -> Admission:
         """The limits of this round, nothing taken; leases that are due count as free."""
-        unused = self._state.occupancy.unused(self.due) if self._limits.keepers else {}
-        self._picked.begin(self._prices, unused, self.due)
-        return self._picked
+        if not self.is_limited:
+            return self._open  # it refuses nobody, whatever was taken
+        tried = self._settled.copy(self._limits)
+        tried.release(self.due)
+        tried.begin(self._prices, self._state.occupancy.unused(self.due))
+        return tried
 
     def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
         """Where gangs of each GPU type may go at the beginning of this round."""

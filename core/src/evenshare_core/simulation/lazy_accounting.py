@@ -24,7 +24,9 @@ class RoundInstants:
 
     def add(self, at_us: int, count: int = 1) -> None:
         """So many rounds took place, of equal spans, the last one now."""
-        span_us = (at_us - self.last_us) // count
+        span_us = at_us - self.last_us
+        if count > 1:
+            span_us //= count
         if span_us <= 0:
             return
         self.last_us = at_us
@@ -57,13 +59,13 @@ class LazyClaim(ClaimSums):
         if last_us > self._round_us:
             missed = self._missed()
             next_us = self._round_us + missed[0][0]
-            super().advance(next_us)
+            ClaimSums.advance(self, next_us)
             missed[0][1] -= 1
             if last_us > next_us:
                 self._skip(missed, last_us - next_us)
                 self.since_us = last_us
             self._note()
-        super().advance(at_us)
+        ClaimSums.advance(self, at_us)
 
     def _missed(self) -> list[list[int]]:
         """Runs of rounds since the last that it went through; not empty, the first is a copy."""

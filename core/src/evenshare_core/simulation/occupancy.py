@@ -10,10 +10,10 @@ from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_c
 
 
 class Occupancy:
-    """GPUs by node, by GPU type and by tenant.
+    """GPUs by node and by GPU type.
 
     `gpus`: of each node, those that may be scheduled now. `free`: by type, what nobody holds.
-    `capacity` and `held` by type; `own` and `borrowed` by (tenant, type). `overfull`: nodes that
+    `capacity` and `held` by type. `overfull`: nodes that
     have fewer GPUs than leases hold there, because some were switched off.
     """
 
@@ -22,9 +22,8 @@ class Occupancy:
         self.gpus: dict[int, int] = {}
         self.capacity = capacity_by_type(self._nodes.values())
         self.held: dict[str, int] = {}
-        self.own: dict[tuple[int, str], int] = {}
-        self.borrowed: dict[tuple[int, str], int] = {}
         self.overfull: set[int] = set()
+        self.version = 0  # grows with each change of what is held or offered
         self._load: dict[int, int] = {}
         self._sizes: dict[str, dict[int, int]] = {}
         for node in self._nodes.values():
@@ -43,6 +42,7 @@ class Occupancy:
 
     def resize(self, node_id: int, gpus: int) -> None:
         """Let a node offer so many GPUs from now on."""
+        self.version += 1
         gpu_type, before = self._nodes[node_id].gpu_type, self.gpus[node_id]
         self.gpus[node_id] = self._sizes[gpu_type][node_id] = gpus
         self.capacity[gpu_type] += gpus - before
@@ -62,7 +62,8 @@ class Occupancy:
         self._use(lease, -1)
 
     def _use(self, lease: Lease, sign: int) -> None:
-        gpu_type, key, gpus = lease.gpu_type, (lease.tenant, lease.gpu_type), 0
+        self.version += 1
+        gpu_type, gpus = lease.gpu_type, 0
         free, load = self.free[gpu_type], self._load
         for node_id, count in lease.placement:
             gpus += count
@@ -72,20 +73,12 @@ class Occupancy:
             if load[node_id] > self.gpus[node_id] or self.overfull:
                 self._note_load(node_id)
         self.held[gpu_type] = self.held.get(gpu_type, 0) + sign * gpus
-        self.own[key] = self.own.get(key, 0) + sign * lease.own
-        self.borrowed[key] = self.borrowed.get(key, 0) + sign * lease.borrowed
 
     def _note_load(self, node_id: int) -> None:
         if self._load[node_id] > self.gpus[node_id]:
             self.overfull.add(node_id)
         else:
             self.overfull.discard(node_id)
-
-    def renew(self, old: Lease, own: int) -> None:
-        """A lease has another share of own GPUs in its new term."""
-        key, more = (old.tenant, old.gpu_type), own - old.own
-        self.own[key] += more
-        self.borrowed[key] -= more
 
     def free_capacity(
         self, due: Iterable[Lease], leases: Iterable[Lease], at_us: int, *, spread: bool

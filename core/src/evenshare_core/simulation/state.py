@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop
 from typing import Any
 
 from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision, Grant
+from evenshare_core.domain.decision import Decision, End, Grant
 from evenshare_core.domain.entitlements import Entitlement, Tenant, effective_quotas
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -31,6 +32,7 @@ from evenshare_core.domain.snapshot import (
 )
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
+from evenshare_core.policies.shared.admission import Split
 from evenshare_core.policies.shared.terms import Terms
 from evenshare_core.simulation.books import Books, JobRow, LeaseRow
 from evenshare_core.simulation.events import Events, Kind
@@ -104,6 +106,7 @@ class SimulationState:
         self.queue: set[int] = set()
         self.joined: list[int] = []
         self.due: list[Lease] = []
+        self.over: list[Lease] = []  # leases that ended since the last round
         self._expired: list[int] = []
         self.priced = 0  # active jobs with a maximum price
         self.tenants: tuple[Tenant, ...] = ()  # those whose credit is limited, if any are told
@@ -133,29 +136,32 @@ class SimulationState:
     def advance(self, at_us: int) -> None:
         """Let everything happen that comes up to `at_us`, in its order."""
         self.at_us = at_us
-        while (event := self.events.pop_until(at_us)) is not None:
-            instant_us, kind, key = event
-            if kind is Kind.ARRIVE:
-                self._arrive(self.sim_jobs[key])
-            elif kind is Kind.END:
-                lease = self.leases.get(key)
-                if lease is not None and self.runs[lease.job].ends_us == instant_us:
-                    self._finish(lease, instant_us)
-            elif kind is Kind.DUE:
-                self._expired.append(key)
-            elif kind is Kind.NODE:
-                self._node(key, instant_us)
-            elif kind is Kind.CANCEL:
-                self._cancel_ask(key, instant_us)
-        for job_id in self._cancelled:
-            if job_id in self.runs:
-                self._cancel(job_id, at_us)
-        self._cancelled.clear()
+        coming = self.events.coming
+        while coming and coming[0][0] <= at_us:
+            self._happen(*heappop(coming))
+        if self._cancelled:
+            self._cancel_running(at_us)
         self._expire(at_us)
+
+    def _happen(self, instant_us: int, _: int, kind: Kind, key: int) -> None:
+        if kind is Kind.ARRIVE:
+            self._arrive(self.sim_jobs[key])
+        elif kind is Kind.END:
+            lease = self.leases.get(key)
+            if lease is not None and self.runs[lease.job].ends_us == instant_us:
+                self._finish(lease, instant_us)
+        elif kind is Kind.DUE:
+            self._expired.append(key)
+        elif kind is Kind.NODE:
+            self._node(key, instant_us)
+        elif kind is Kind.CANCEL:
+            self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
         """Find the leases that the round at `at_us` may take; some were renewed or are over."""
-        self._expired += self.events.take_due(at_us)
+        self.events.take_due(at_us, self._expired)
+        if not self._expired:
+            return
         leases = self.leases
         self.due = [
             lease
@@ -203,11 +209,16 @@ class SimulationState:
         else:
             self._gone(job_id, at_us, "cancelled")
 
-    def _cancel(self, job_id: int, at_us: int) -> None:
-        run = self.runs[job_id]
-        if run.lease:
-            self._release(self.leases[run.lease], at_us, EndReason.CANCELLED)
-        self._gone(job_id, at_us, "cancelled")
+    def _cancel_running(self, at_us: int) -> None:
+        """End those that ran when they were taken back, unless they are over by now."""
+        for job_id in self._cancelled:
+            run = self.runs.get(job_id)
+            if run is None:
+                continue
+            if run.lease:
+                self._release(self.leases[run.lease], at_us, EndReason.CANCELLED)
+            self._gone(job_id, at_us, "cancelled")
+        self._cancelled.clear()
 
     def _gone(self, job_id: int, at_us: int, state: str) -> None:
         run = self.runs.pop(job_id)
@@ -262,6 +273,7 @@ class SimulationState:
         run.lease = run.overhead_us = 0
         self.past_terms[lease.job] = self.past_terms.get(lease.job, 0) + lease.term
         self.occupancy.give(lease)
+        self.over.append(lease)
         del self.leases[lease.id]
         self.changes.append(Change(at_us, ChangeKind.RELEASE, lease.tenant, lease.job))
         self.books.ended(at_us, lease)
@@ -351,26 +363,40 @@ class SimulationState:
     def apply(self, decision: Decision) -> None:
         """Do what `decide_round` decided from a snapshot of this state."""
         self.service = decision.service
-        terms = Terms(decision.grants, decision.renewals, decision.ends, decision.skips)
-        self.apply_terms(terms, decision.memory, decision.prices)
+        terms = Terms(
+            [
+                (self.leases[row.lease], (row.own, row.borrowed, row.price_micro))
+                for row in decision.renewals
+            ],
+            [(row, (row.own, row.borrowed, row.price_micro)) for row in decision.grants],
+            [],
+        )
+        self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
 
     def apply_terms(
-        self, terms: Terms, memory: dict[str, Any], prices: tuple[PoolPrice, ...]
+        self,
+        terms: Terms,
+        ends: Iterable[End],
+        memory: dict[str, Any],
+        prices: tuple[PoolPrice, ...],
     ) -> None:
         """Do what a round decided: renew, end, grant; its grants start at its instant."""
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
-        self.has_sums = self.has_sums or bool(self.changes)
-        self.changes.clear()
-        self._expired.clear()
-        self.due = []
+        if self.changes:
+            self.has_sums = True
+            self.changes.clear()
+        if self._expired:
+            self._expired.clear()
+            self.due = []
         self.number += 1
-        for renewal in terms.renewals:
-            lease = self.leases[renewal.lease]
-            self.renew(lease, renewal.own, renewal.borrowed, renewal.price_micro)
-        for end in terms.ends:
+        for lease, split in terms.renewed:
+            self.renew(lease, split)
+        for end in ends:
             self.end(self.leases[end.lease], end.reason)
-        for grant in terms.grants:
-            self.grant(grant)
+        for grant, split in terms.granted:
+            self.grant(grant, split)
+        if self.over:
+            self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
         """Take a lease back that expired."""
@@ -378,10 +404,9 @@ class SimulationState:
         self._release(lease, self.at_us, reason)
         self._wait(lease.job)
 
-    def renew(self, old: Lease, own: int, borrowed: int, price_micro: int) -> None:
+    def renew(self, old: Lease, split: Split) -> None:
         """Give a lease one more term."""
-        if own != old.own:
-            self.occupancy.renew(old, own)
+        own, borrowed, price_micro = split
         until_us = self.at_us + self.rules.lease_us
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
@@ -395,15 +420,15 @@ class SimulationState:
             run.ends_us += self.rules.checkpoint_us
             self.events.push(run.ends_us, Kind.END, old.id)
 
-    def grant(self, grant: Grant) -> None:
+    def grant(self, grant: Grant, split: Split) -> None:
         """Begin a lease; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
         until_us = self.at_us + self.rules.lease_us
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
-            until_us, 1, grant.own, grant.borrowed, grant.price_micro,
+            until_us, 1, *split,
         )  # fmt: skip
-        gpus = grant.own + grant.borrowed
+        gpus = split[0] + split[1]
         self.occupancy.take(lease)
         self.queue.discard(grant.job)
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))

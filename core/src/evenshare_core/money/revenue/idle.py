@@ -99,9 +99,8 @@ class IdleSums:
         self.capacity = 0
         self.quotas: dict[int, LendableQuota] = {}
         self.own: dict[int, int] = {}
-        self._sums: dict[int, int] = {}
-        self._since_us: dict[int, int] = {}
-        self._rates: dict[int, int] = {}
+        # By lender: (offset, rate, since when); its integral at t is offset + rate x t.
+        self._lines: dict[int, tuple[int, int, int]] = {}
 
     def entitle(self, at_us: int, capacity: int, quotas: Mapping[int, LendableQuota]) -> None:
         """Replace capacity and all quotas of the type from `at_us` on."""
@@ -126,16 +125,16 @@ class IdleSums:
     def mark(self, at_us: int) -> dict[int, int]:
         """Return each lender's integral up to `at_us` (zeros left out), in GPU-microseconds."""
         self._advance(at_us)
-        now_us, since_us, sums = self.now_us, self._since_us, self._sums
+        now_us = self.now_us
         return {
             lender: total
-            for lender, rate in self._rates.items()
-            if (total := sums[lender] + rate * (now_us - since_us[lender]))
+            for lender, (offset, rate, _) in self._lines.items()
+            if (total := offset + rate * now_us)
         }
 
     def rates(self) -> dict[int, int]:
         """Return each lender's lendable idle GPUs now."""
-        return {lender: rate for lender, rate in self._rates.items() if rate}
+        return {lender: rate for lender, (_, rate, _) in self._lines.items() if rate}
 
     def _advance(self, at_us: int) -> None:
         self.now_us = max(self.now_us, at_us)
@@ -146,10 +145,9 @@ class IdleSums:
         return idle if lendable is None else min(idle, lendable)
 
     def _set_rate(self, lender: int, rate: int) -> None:
-        past = self._rates.get(lender, 0) * (self.now_us - self._since_us.get(lender, 0))
-        self._sums[lender] = self._sums.get(lender, 0) + past
-        self._since_us[lender] = self.now_us
-        self._rates[lender] = rate
+        now_us = self.now_us
+        offset, before, _ = self._lines.get(lender, (0, 0, 0))
+        self._lines[lender] = (offset + (before - rate) * now_us, rate, now_us)
 
     def to_state(self) -> dict[str, Any]:
         """Return the whole state as JSON values; `from_state` continues from it."""
@@ -159,8 +157,8 @@ class IdleSums:
             "quotas": {str(key): list(row) for key, row in self.quotas.items()},
             "own": {str(key): gpus for key, gpus in self.own.items()},
             "sums": {
-                str(key): [self._sums[key], self._since_us[key], rate]
-                for key, rate in self._rates.items()
+                str(key): [offset + rate * since_us, since_us, rate]
+                for key, (offset, rate, since_us) in self._lines.items()
             },
         }
 
@@ -173,9 +171,7 @@ class IdleSums:
         sums.quotas = {int(key): (gpus, lend) for key, (gpus, lend) in state["quotas"].items()}
         sums.own = {int(key): gpus for key, gpus in state["own"].items()}
         for key, (total, since_us, rate) in state["sums"].items():
-            sums._sums[int(key)] = total
-            sums._since_us[int(key)] = since_us
-            sums._rates[int(key)] = rate
+            sums._lines[int(key)] = (total - rate * since_us, rate, since_us)
         return sums
 
 

@@ -134,7 +134,7 @@ class IncrementalLtgf:
         renewed = {renewal.lease for renewal in renewals}
         return SessionDecision(
             grants,
-            renewals,
+            [lease for lease in view.due if lease.id in renewed],
             ends_of(view.due, view.gpus, renewed, pick.refused),
             reservations.memory(pick.picked),
         )

@@ -113,11 +113,12 @@ def kept_claims(view: KeptRound, options: LtgfOptions) -> list[TenantClaim]:
     """Return the claims that have candidates, from sums that still move."""
     if options.new_jobs_first or options.hooked:
         view.count_terms([*view.waiting, *(lease.job for lease in view.due)])
-    jobs, rows = view.jobs, view.sums.jobs
+    ids = [*view.waiting, *[lease.job for lease in view.due]]
+    leases: list[Lease | None] = [None] * len(view.waiting)
+    leases += view.due
+    jobs, rows = map(view.jobs.__getitem__, ids), map(view.sums.jobs.__getitem__, ids)
     by_key = _KeptClaims(view, by_quota=options.deserves_quota)
-    candidates: list[Waiting] = [(jobs[job_id], rows[job_id], None) for job_id in view.waiting]
-    candidates += [(jobs[lease.job], rows[lease.job], lease) for lease in view.due]
-    queue_up(candidates, by_key, view.at_us, options)
+    queue_up(zip(jobs, rows, leases, strict=True), by_key, view.at_us, options)
     return list(by_key.values())
 
 

@@ -22,6 +22,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import worst_case_micro
 
 Claim = tuple[int, str]  # (tenant, GPU type)
+Split = tuple[int, int, int]  # of a term: own and borrowed GPUs, price of the borrowed ones
 
 
 class Limits:
@@ -50,32 +51,33 @@ class Limits:
 
 
 class _Account:
-    """One tenant's use of one GPU type in a round, in GPUs."""
+    """One tenant's use of one GPU type, in GPUs."""
 
     __slots__ = (
         "borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own", "quota",
-        "round",
     )  # fmt: skip
 
     def __init__(self, entitlement: Entitlement) -> None:
         self.entitlement = entitlement
-        self.quota = entitlement.gpus
+        self.quota = self.left = entitlement.gpus  # `left`: what no term uses yet
         self.may_borrow = entitlement.may_borrow
         self.lends_all = entitlement.lendable(entitlement.gpus) == entitlement.gpus
-        self.round = 0
-        self.begin(0, 0)
-
-    def begin(self, own: int, borrowed: int) -> None:
-        """Begin a round in which so much is held."""
-        self.own, self.borrowed = own, borrowed
-        self.left = self.quota - own if own < self.quota else 0  # that no term uses yet
+        self.own = self.borrowed = 0
         self.kept = 0  # idle quota that others may not use
 
-    def release(self, own: int, borrowed: int) -> None:
-        """A lease ends."""
-        self.own -= own
-        self.borrowed -= borrowed
+    def hold(self, own: int, borrowed: int) -> None:
+        """So many more GPUs are held; fewer where below 0."""
+        self.own += own
+        self.borrowed += borrowed
         self.left = self.quota - self.own if self.own < self.quota else 0
+
+    def take(self, gpus: int) -> int:
+        """Use so many for a term, own quota first; return how many are own."""
+        own = min(gpus, self.left)
+        self.left -= own
+        self.own += own
+        self.borrowed += gpus - own
+        return own
 
     def keep(self) -> int:
         """Recompute `kept`; return how much it grew."""
@@ -95,59 +97,69 @@ class Refusal:
 
 
 class Admission:
-    """The quota, credit and lendable GPUs that are left while a round is decided."""
+    """The quota, credit and lendable GPUs that are left while a round is decided.
 
-    def __init__(
-        self,
-        limits: Limits,
-        lease_us: int,
-        *,
-        own: Mapping[Claim, int],
-        borrowed: Mapping[Claim, int],
-    ) -> None:
-        """`own` and `borrowed`: GPUs of all leases, by claim; they may change between rounds."""
+    Its accounts may go on from round to round: leases that are over are released, those that end
+    by a round are released before it, and what the round takes is held from then on.
+    """
+
+    def __init__(self, limits: Limits, lease_us: int) -> None:
+        """Nobody holds anything, and nothing has a price."""
         self._limits, self._lease_us = limits, lease_us
-        self._own, self._borrowed = own, borrowed
         self._accounts: dict[Claim, _Account] = {}
-        self._round = 0
+        self._prices: Mapping[str, int] = {}
+        self._unused: dict[str, int] = {}
         self._spendable: dict[int, int] = {}
         self._kept: dict[str, int] = {}
-        self.begin({}, {}, ())
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Admission:
         """The admission of a round that nothing was given in yet."""
         kept = [lease for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)]
-        own: dict[Claim, int] = {}
-        borrowed: dict[Claim, int] = {}
+        new = cls(Limits(snapshot.entitlements, snapshot.tenants), snapshot.lease_us)
         for lease in kept:
-            key = (lease.tenant, lease.gpu_type)
-            own[key] = own.get(key, 0) + lease.own
-            borrowed[key] = borrowed.get(key, 0) + lease.borrowed
-        limits = Limits(snapshot.entitlements, snapshot.tenants)
-        new = cls(limits, snapshot.lease_us, own=own, borrowed=borrowed)
+            new.hold(lease)
         prices = {price.gpu_type: price.price_micro for price in snapshot.prices}
-        new.begin(prices, _unused(snapshot.nodes, kept), ())
+        new.begin(prices, _unused(snapshot.nodes, kept))
         return new
 
-    def begin(
-        self, prices: Mapping[str, int], unused: dict[str, int], due: Iterable[Lease]
-    ) -> None:
-        """Begin a round: leases in `due` end by it and count as free.
+    def copy(self, limits: Limits) -> Admission:
+        """The same use of GPUs under other limits, or to try something."""
+        new = Admission(limits, self._lease_us)
+        for key, account in self._accounts.items():
+            new._account(*key).hold(account.own, account.borrowed)
+        return new
 
-        `prices` by GPU type, and `unused`: GPUs that no other lease holds; they are needed where
-        somebody keeps quota from others.
+    def hold(self, lease: Lease) -> None:
+        """A lease holds its GPUs."""
+        self._account(lease.tenant, lease.gpu_type).hold(lease.own, lease.borrowed)
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        """Leases are over, or end by the round that comes: their GPUs count as free."""
+        for lease in leases:
+            account = self._account(lease.tenant, lease.gpu_type)
+            account.hold(-lease.own, -lease.borrowed)
+
+    def held(self, tenant: int, gpu_type: str) -> int:
+        """GPUs that are held now."""
+        account = self._account(tenant, gpu_type)
+        return account.own + account.borrowed
+
+    def begin(self, prices: Mapping[str, int], unused: dict[str, int]) -> None:
+        """Begin a round; `prices` by GPU type.
+
+        `unused`: GPUs by type that no lease holds which goes on; needed where somebody keeps quota
+        from others.
         """
-        self._round += 1
         self._prices, self._unused = prices, unused
-        for lease in due:
-            self._account(lease.tenant, lease.gpu_type).release(lease.own, lease.borrowed)
         limits = self._limits
         if limits.are_none:
             return
         self._spendable, self._kept = dict(limits.spendable_micro), {}
         for key in limits.keepers:
-            self._kept[key[1]] = self._kept.get(key[1], 0) + self._account(*key).keep()
+            account = self._account(*key)
+            account.keep()
+            self._kept[key[1]] = self._kept.get(key[1], 0) + account.kept
 
     def _account(self, tenant: int, gpu_type: str) -> _Account:
         key = (tenant, gpu_type)
@@ -157,14 +169,7 @@ class Admission:
             if entitlement is None:
                 entitlement = Entitlement(tenant=tenant, gpu_type=gpu_type, gpus=0)
             account = self._accounts[key] = _Account(entitlement)
-        if account.round != self._round:
-            account.round = self._round
-            account.begin(self._own.get(key, 0), self._borrowed.get(key, 0))
         return account
-
-    def price_micro(self, gpu_type: str) -> int:
-        """Price per GPU-hour of this round; 0 where none is posted."""
-        return self._prices.get(gpu_type, 0)
 
     def check(self, job: Job, gpu_type: str) -> Refusal | None:
         """Return why the job may not take its gang of this type now; None if it may."""
@@ -199,14 +204,23 @@ class Admission:
                 return Refusal(Reason.BUDGET, needed_micro=cost, spendable_micro=spendable)
         return None
 
+    def enter(self, job: Job, tenant: int, gpu_type: str) -> Refusal | Split:
+        """Use the job's gang for a term; or say why it may not have it."""
+        if self._limits.are_none and job.max_price_micro is None:
+            own = self._account(tenant, gpu_type).take(job.gpus)
+            borrowed = job.gpus - own
+        else:
+            refusal = self.check(job, gpu_type)
+            if refusal is not None:
+                return refusal
+            own, borrowed = self.take(tenant, gpu_type, job.gpus)
+        return own, borrowed, self._prices.get(gpu_type, 0) if borrowed else 0
+
     def take(self, tenant: int, gpu_type: str, gpus: int) -> tuple[int, int]:
         """Use GPUs for one term, own quota first; return (own, borrowed)."""
         account = self._account(tenant, gpu_type)
-        own = min(gpus, account.left)
+        own = account.take(gpus)
         borrowed = gpus - own
-        account.left -= own
-        account.own += own
-        account.borrowed += borrowed
         if self._limits.are_none:
             return own, borrowed
         if self._limits.keepers:

@@ -55,8 +55,9 @@ class OrderedSession:
         self._take(view, rule, picks, ended)
         self._given = [grant.job for grant in picks.grants]
         renewed = {row.lease for row in picks.renewals}
+        kept = [lease for lease in view.due if lease.id in renewed]
         ends = ends_of(view.due, view.gpus, renewed, picks.refused)
-        return SessionDecision(picks.grants, picks.renewals, ends, view.memory)
+        return SessionDecision(picks.grants, kept, ends, view.memory)
 
     def quiet_until(self, at_us: int) -> int | None:  # noqa: ARG002 - the protocol's
         """Time alone changes nothing: neither order nor free GPUs."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import End, Grant, Key, Renew, Skip
+from evenshare_core.domain.decision import End, Grant, Key
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.fairness.gpu_time import Sums
@@ -78,14 +80,13 @@ class KeptRound(Protocol):
         ...
 
 
-class SessionDecision(NamedTuple):
+class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait."""
 
     grants: Sequence[Grant]
-    renewals: Sequence[Renew]
+    renewed: Sequence[Lease]
     ends: Sequence[End]
     memory: dict[str, Any]
-    skips: Sequence[Skip] = ()
 
 
 class Session(Protocol):
@@ -149,11 +150,4 @@ def uncontested(
         if place is None:
             return None
         grants.append(Grant(len(due) + 1, job_id, row.tenant, row.gpu_type, place, NO_KEY))
-    renewals = [
-        Renew(
-            order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.own + lease.borrowed,
-            NO_KEY,
-        )
-        for order, lease in enumerate(due, start=1)
-    ]  # fmt: skip
-    return SessionDecision(grants, renewals, (), memory)
+    return SessionDecision(grants, due, (), memory)

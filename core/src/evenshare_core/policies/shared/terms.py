@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from evenshare_core.domain.decision import End, Grant, Renew, Skip
+import msgspec
+
+from evenshare_core.domain.decision import Decision, End, Grant, Renew, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.admission import Admission, Refusal, Split
 
 _END_REASONS = {
     Reason.PRICE_ABOVE_MAX: EndReason.PRICE_ABOVE_MAX,
@@ -64,8 +66,54 @@ def ends_of(
     return tuple(ends)
 
 
-class Terms(NamedTuple):
-    """The terms of a round with own, borrowed and price; and what was withdrawn."""
+class Terms(msgspec.Struct, frozen=True, gc=False):
+    """The terms of a round; `withdrawn`: what a limit refused, renewals before grants."""
+
+    renewed: list[tuple[Lease, Split]]
+    granted: list[tuple[Grant, Split]]
+    withdrawn: list[tuple[Lease | Grant, Refusal]]
+
+
+def split_terms(
+    renewed: Sequence[Lease],
+    grants: Sequence[Grant],
+    admission: Admission,
+    jobs: Mapping[int, Job],
+) -> Terms:
+    """Split every new term into own and borrowed GPUs; withdraw what may not be taken.
+
+    `admission`: of the round, nothing taken; `jobs` by id, at least those of the terms.
+    """
+    enter = admission.enter
+    again: list[tuple[Lease, Split]] = []
+    given: list[tuple[Grant, Split]] = []
+    withdrawn: list[tuple[Lease | Grant, Refusal]] = []
+    for lease in sorted(renewed, key=_by_start) if len(renewed) > 1 else renewed:
+        split = enter(jobs[lease.job], lease.tenant, lease.gpu_type)
+        if isinstance(split, Refusal):
+            withdrawn.append((lease, split))
+        else:
+            again.append((lease, split))
+    for grant in sorted(grants, key=_by_order) if len(grants) > 1 else grants:
+        split = enter(jobs[grant.job], grant.tenant, grant.gpu_type)
+        if isinstance(split, Refusal):
+            withdrawn.append((grant, split))
+        else:
+            given.append((grant, split))
+    return Terms(again, given, withdrawn)
+
+
+def withdrawn_ends(terms: Terms) -> list[End]:
+    """The leases whose renewal was withdrawn, with the reason."""
+    return [
+        End(row.id, row.job, row.tenant, end_reason(refusal.reason))
+        for row, refusal in terms.withdrawn
+        if isinstance(row, Lease)
+    ]
+
+
+class Settled(NamedTuple):
+    """The terms of a round as a decision tells them, withdrawals among ends and skips."""
 
     grants: tuple[Grant, ...]
     renewals: tuple[Renew, ...]
@@ -73,73 +121,40 @@ class Terms(NamedTuple):
     skips: tuple[Skip, ...]
 
 
-class Picked(Protocol):
-    """What a policy picked, before own, borrowed and price are told; a `Decision` is one."""
-
-    @property
-    def grants(self) -> Sequence[Grant]: ...
-    @property
-    def renewals(self) -> Sequence[Renew]: ...
-    @property
-    def ends(self) -> Sequence[End]: ...
-    @property
-    def skips(self) -> Sequence[Skip]: ...
-
-
-def settle(
-    answer: Picked, admission: Admission, jobs: Mapping[int, Job], leases: Mapping[int, Lease]
-) -> Terms:
-    """Split every new term into own and borrowed GPUs; withdraw what may not be taken.
-
-    `admission`: of the round, nothing taken; `jobs` and `leases` by id, at least those picked.
-    """
-    withdrawn: list[tuple[Job, str, Refusal]] = []
-    ends, renewals, grants = list(answer.ends), [], []
-    by_start = answer.renewals
-    if len(by_start) > 1:
-        by_start = sorted(by_start, key=lambda r: (leases[r.lease].started_us, r.lease))
-    for renewal in by_start:
-        job = jobs[renewal.job]
-        refusal = admission.check(job, renewal.gpu_type)
-        if refusal is None:
-            renewals.append(_priced_renewal(renewal, admission))
-            continue
-        withdrawn.append((job, renewal.gpu_type, refusal))
-        reason = end_reason(refusal.reason)
-        ends.append(End(renewal.lease, renewal.job, renewal.tenant, reason))
-    for grant in sorted(answer.grants, key=_by_order) if answer.grants else ():
-        job = jobs[grant.job]
-        refusal = admission.check(job, grant.gpu_type)
-        if refusal is None:
-            grants.append(_priced_grant(grant, job, admission))
-        else:
-            withdrawn.append((job, grant.gpu_type, refusal))
-    if len(renewals) > 1:
-        renewals.sort(key=_by_order)
-    if len(ends) > 1:
-        ends.sort(key=_by_lease)
-    skips = (*answer.skips, *_skips(withdrawn)) if withdrawn else answer.skips
-    return Terms(tuple(grants), tuple(renewals), tuple(ends), tuple(skips))
+def settle(snapshot: Snapshot, answer: Decision) -> Settled:
+    """Tell what a policy answered with own and borrowed GPUs and the price of each term."""
+    jobs = {job.id: job for job in snapshot.jobs}
+    leases = {lease.id: lease for lease in snapshot.leases}
+    renewals: dict[int, list[Renew]] = {}  # more than one is wrong, and for the invariants to say
+    for renewal in answer.renewals:
+        renewals.setdefault(renewal.lease, []).append(renewal)
+    renewed = [leases[renewal.lease] for renewal in answer.renewals]
+    terms = split_terms(renewed, answer.grants, Admission.of(snapshot), jobs)
+    priced = [_priced_renewal(renewals[lease.id].pop(0), split) for lease, split in terms.renewed]
+    withdrawn = [(jobs[row.job], row.gpu_type, refusal) for row, refusal in terms.withdrawn]
+    return Settled(
+        tuple(_priced_grant(grant, split) for grant, split in terms.granted),
+        tuple(sorted(priced, key=_by_order)),
+        tuple(sorted([*answer.ends, *withdrawn_ends(terms)], key=_by_lease)),
+        (*answer.skips, *_skips(withdrawn)),
+    )
 
 
+_by_start = attrgetter("started_us", "id")
 _by_order, _by_lease = attrgetter("order"), attrgetter("lease")
 
 
-def _priced_renewal(renewal: Renew, admission: Admission) -> Renew:
-    own, borrowed = admission.take(renewal.tenant, renewal.gpu_type, renewal.gpus)
+def _priced_renewal(renewal: Renew, split: Split) -> Renew:
     return Renew(
         renewal.order, renewal.lease, renewal.job, renewal.tenant, renewal.gpu_type,
-        renewal.gpus, renewal.key, own, borrowed,
-        admission.price_micro(renewal.gpu_type) if borrowed else 0,
+        renewal.gpus, renewal.key, *split,
     )  # fmt: skip
 
 
-def _priced_grant(grant: Grant, job: Job, admission: Admission) -> Grant:
-    own, borrowed = admission.take(grant.tenant, grant.gpu_type, job.gpus)
+def _priced_grant(grant: Grant, split: Split) -> Grant:
     return Grant(
-        grant.order, grant.job, grant.tenant, grant.gpu_type, grant.placement, grant.key,
-        own, borrowed, admission.price_micro(grant.gpu_type) if borrowed else 0,
-    )  # fmt: skip
+        grant.order, grant.job, grant.tenant, grant.gpu_type, grant.placement, grant.key, *split
+    )
 
 
 def _skips(withdrawn: list[tuple[Job, str, Refusal]]) -> list[Skip]:
