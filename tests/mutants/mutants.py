@@ -111,8 +111,8 @@ MUTANTS = (
     pure(
         "quota_is_filled_in_pick_order",
         "core/src/evenshare_core/policies/shared/terms.py",
-        "key=lambda r: (leases[r.lease].started_us, r.lease)",
-        "key=lambda r: r.order",
+        "sorted(renewed, key=_by_start) if len(renewed) > 1 else renewed",
+        "renewed",
         f"{ROUND_TESTS}::TestOwnAndBorrowed",
     ),
     pure(
@@ -170,8 +170,8 @@ MUTANTS = (
     pure(
         "what_is_left_goes_to_the_smallest_remainder",
         "core/src/evenshare_core/money/fixed_point.py",
-        "(-(total * weight % weight_sum), index)",
-        "(total * weight % weight_sum, index)",
+        "key=rests.__getitem__, reverse=True",
+        "key=rests.__getitem__",
         "tests/unit/core/test_revenue.py::TestSplit",
         f"{MONEY_TESTS}::TestLargestRemainder",
         "tests/papers/test_posted_price_payments.py",
@@ -186,8 +186,8 @@ MUTANTS = (
     pure(
         "integrals_start_anew_after_json",
         "core/src/evenshare_core/money/revenue/idle.py",
-        "sums._since_us[int(key)] = since_us",
-        "sums._since_us[int(key)] = sums.now_us",
+        "(total - rate * since_us, rate, since_us)",
+        "(total - rate * sums.now_us, rate, since_us)",
         "tests/unit/core/test_revenue.py::TestIdleSums",
     ),
     # One writer

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision, End, Grant
+from evenshare_core.domain.decision import Decision, End, Grant, Renew
 from evenshare_core.domain.entitlements import Entitlement, Tenant, effective_quotas
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -75,6 +75,10 @@ class Run:
 
 def _moment(change: Change) -> tuple[int, int]:
     return (change.at_us, change.job)
+
+
+def _split(row: Grant | Renew) -> Split:
+    return (row.own, row.borrowed, row.price_micro)
 
 
 class SimulationState:
@@ -281,11 +285,6 @@ class SimulationState:
     # What a round looks at, and what it changes.
 
     @property
-    def waiting(self) -> int:
-        """How many jobs wait."""
-        return len(self.queue)
-
-    @property
     def is_quiet(self) -> bool:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
         if self.changes or self.queue or self.quotas is None:
@@ -363,14 +362,9 @@ class SimulationState:
     def apply(self, decision: Decision) -> None:
         """Do what `decide_round` decided from a snapshot of this state."""
         self.service = decision.service
-        terms = Terms(
-            [
-                (self.leases[row.lease], (row.own, row.borrowed, row.price_micro))
-                for row in decision.renewals
-            ],
-            [(row, (row.own, row.borrowed, row.price_micro)) for row in decision.grants],
-            [],
-        )
+        renewed = [(self.leases[row.lease], _split(row)) for row in decision.renewals]
+        granted = [(row, _split(row)) for row in decision.grants]
+        terms = Terms(renewed, granted, [])
         self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
 
     def apply_terms(
@@ -395,8 +389,7 @@ class SimulationState:
             self.end(self.leases[end.lease], end.reason)
         for grant, split in terms.granted:
             self.grant(grant, split)
-        if self.over:
-            self.over.clear()
+        self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
         """Take a lease back that expired."""
