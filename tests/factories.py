@@ -9,10 +9,10 @@ from typing import Any
 
 from billing.models import Book
 from evenshare_core.units import SECOND_US
-from portal.demo.pool_creation import open_pool
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.rounds import RoundResult, execute_round
 from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, Profile, VirtualWork
+from scheduling.services.pool_creation import open_pool
 from tenants.models import Quota, Tenant
 from tenants.services.tenants import create_tenant
 

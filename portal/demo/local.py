@@ -7,10 +7,10 @@ import sys
 from django.conf import settings
 
 from billing.models import Book
-from portal.demo.pool_creation import open_pool
 from portal.embedded.slots import probe
 from scheduling.engine.clock import wall_now
 from scheduling.models import GpuType, Node, Pool, PriceSetting
+from scheduling.services.pool_creation import open_pool
 from tenants.models import Quota, Tenant
 from tenants.services.tenants import create_tenant
 

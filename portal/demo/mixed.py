@@ -13,9 +13,9 @@ from typing import NamedTuple
 from billing.models import Book
 from evenshare_core.policies.registry import POLICIES
 from portal.demo.mixed_trace import HOURS, TEAMS
-from portal.demo.pool_creation import open_pool
 from portal.demo.speeds import published_speeds
 from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed
+from scheduling.services.pool_creation import open_pool
 from tenants.models import Tenant
 from tenants.services.tenants import create_tenant, quotas_from_weights
 

@@ -11,8 +11,8 @@ from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.local import seed_local
 from portal.demo.mixed import seed_mixed
-from portal.demo.pool_creation import open_pool
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
+from scheduling.services.pool_creation import open_pool
 from tenants.models import Membership, Tenant, User
 from tenants.services.tenants import create_demo_user, create_tenant, quotas_from_weights
 
