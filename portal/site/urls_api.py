@@ -1,4 +1,4 @@
-"""Addresses of the REST API, version 1. What a view shows of money is wired in here."""
+"""Addresses of the REST API, version 1. What views need of an app above is wired in."""
 
 from __future__ import annotations
 
@@ -6,37 +6,31 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 
 from billing.api import Charges, PriceList, UsageList
 from portal.site import api
-from scheduling.api import (
-    jobs,
-    operate_nodes,
-    operate_pools,
-    operate_quotas,
-    operate_tenants,
-    pools,
-    profiles,
-)
-from tenants.api.operate import AuditList
-from tenants.api.views import TokenList, TokenOne
+from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds
+from scheduling.selectors.lines import all_books
+from tenants.api.audit import AuditList
+from tenants.api.tenants import TenantList
+from tenants.api.tokens import TokenList, TokenOne
 
 MONEY = Charges()
 register_converter(api.Anything, "anything")
 
 # What operators change; for finance and auditors to read, for others not there.
 OPERATE: list[URLPattern] = [
-    path("pools/<slug:name>", operate_pools.PoolOne.as_view()),
-    path("pools/<slug:name>/pause", operate_pools.PoolPause.as_view()),
-    path("pools/<slug:name>/resume", operate_pools.PoolResume.as_view()),
-    path("pools/<slug:name>/scale", operate_pools.PoolScale.as_view()),
-    path("quotas", operate_quotas.QuotaList.as_view()),
-    path("quotas/preview", operate_quotas.QuotaPreview.as_view()),
-    path("quotas/<slug:name>/<slug:slug>/<slug:gpu_type>", operate_quotas.QuotaOne.as_view()),
-    path("nodes", operate_nodes.NodeList.as_view()),
-    path("nodes/<slug:name>/<slug:node>", operate_nodes.NodeOne.as_view()),
-    path("nodes/<slug:name>/<slug:node>/drain", operate_nodes.NodeDrain.as_view()),
-    path("nodes/<slug:name>/<slug:node>/resume", operate_nodes.NodeResume.as_view()),
-    path("maintenance", operate_nodes.WindowList.as_view()),
-    path("maintenance/<slug:name>/<int:number>", operate_nodes.WindowOne.as_view()),
-    path("tenants", operate_tenants.TenantList.as_view()),
+    path("pools/<slug:name>", pools.OperatePool.as_view()),
+    path("pools/<slug:name>/pause", pools.PoolPause.as_view()),
+    path("pools/<slug:name>/resume", pools.PoolResume.as_view()),
+    path("pools/<slug:name>/scale", pools.PoolScale.as_view()),
+    path("quotas", quotas.OperateQuotaList.as_view()),
+    path("quotas/preview", quotas.QuotaPreview.as_view()),
+    path("quotas/<slug:name>/<slug:slug>/<slug:gpu_type>", quotas.OperateQuota.as_view()),
+    path("nodes", nodes.NodeList.as_view()),
+    path("nodes/<slug:name>/<slug:node>", nodes.NodeOne.as_view()),
+    path("nodes/<slug:name>/<slug:node>/drain", nodes.NodeDrain.as_view()),
+    path("nodes/<slug:name>/<slug:node>/resume", nodes.NodeResume.as_view()),
+    path("maintenance", nodes.WindowList.as_view()),
+    path("maintenance/<slug:name>/<int:number>", nodes.WindowOne.as_view()),
+    path("tenants", TenantList.as_view(books=all_books)),
     path("audit", AuditList.as_view()),
 ]
 
@@ -59,10 +53,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
         profiles.ProfileOne.as_view(),
         name="api-profile",
     ),
-    path("quotas", pools.QuotaList.as_view(), name="api-quotas"),
+    path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
     path("prices", PriceList.as_view(), name="api-prices"),
-    path("rounds", pools.RoundList.as_view(), name="api-rounds"),
-    path("rounds/<slug:name>/<int:number>", pools.RoundShow.as_view(), name="api-round"),
+    path("rounds", rounds.RoundList.as_view(), name="api-rounds"),
+    path("rounds/<slug:name>/<int:number>", rounds.RoundShow.as_view(), name="api-round"),
     path("usage", UsageList.as_view(), name="api-usage"),
     path("operate/", include(OPERATE)),
     path("schema", api.Schema.as_view(), name="api-schema"),

@@ -1,19 +1,23 @@
-"""What the views of jobs and pools share: whose rows are there for the caller."""
+"""What views of pools share: whose rows are there for the caller, and an operator's edit of one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from rest_framework.request import Request
 
-from scheduling.models import Job
+from scheduling.engine.clock import read_clock
+from scheduling.models import Job, Node, Pool
 from scheduling.selectors.job_lists import find_visible_job
 from scheduling.selectors.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
 from tenants.api.base import ApiView
+from tenants.api.operate import OperateView
 from tenants.api.problems import Problem, bad_field, not_there
-from tenants.models import Tenant
+from tenants.models import Quota, Tenant
 from tenants.permissions import SITE_ACTIONS, Action, may_in_pool
 from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
@@ -103,6 +107,47 @@ class SchedulingView(ApiView):
         if not memberships:
             raise Problem(403, "role", "You are in no tenant, so nothing can be submitted.")
         return self.tenant(memberships[0].slug, Action.SUBMIT)
+
+
+class OperatePoolView(OperateView):
+    """Finds pools by name; every pool is there for those who run the site."""
+
+    def named(self, name: str) -> Pool:
+        """Return a pool.
+
+        Raises:
+            Problem: 404.
+        """
+        pool = Pool.objects.filter(name=name).first()
+        if pool is None:
+            raise not_there()
+        return pool
+
+    def asked(self) -> list[Pool]:
+        """Return the pool of the query's `pool`, or all of them.
+
+        Raises:
+            Problem: 404.
+        """
+        name = self.request.query_params.get("pool", "")
+        return [self.named(name)] if name else list(Pool.objects.order_by("id"))
+
+    @contextmanager
+    def edited(self, name: str) -> Iterator[tuple[Pool, datetime]]:
+        """One transaction with the pool, its nodes and quotas locked, at its time of now.
+
+        So what If-Match is compared with stays as it is until the edit is made.
+
+        Raises:
+            Problem: 404.
+        """
+        with site_scope():
+            pool = Pool.objects.select_for_update(no_key=True).filter(name=name).first()
+            if pool is None:
+                raise not_there()
+            list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
+            list(Quota.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
+            yield pool, read_clock(pool.pk).pool_at
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Count, Q
 
@@ -25,6 +26,8 @@ class TenantSize:
 
     slug: str
     name: str
+    initials: str
+    created_at: datetime
     people: int
     managers: int
 
@@ -36,5 +39,6 @@ def tenant_sizes() -> list[TenantSize]:
         managers=Count("memberships", filter=Q(memberships__role=Membership.Role.MANAGER)),
     )
     return [
-        TenantSize(row.slug, row.name, row.people, row.managers) for row in rows.order_by("slug")
+        TenantSize(row.slug, row.name, row.initials, row.created_at, row.people, row.managers)
+        for row in rows.order_by("slug")
     ]

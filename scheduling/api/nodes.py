@@ -12,8 +12,8 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api.operate_base import PoolView
-from scheduling.api.operate_pools import OperateReason
+from scheduling.api.base import OperatePoolView
+from scheduling.api.pools import OperateReason
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
 from scheduling.requests.nodes import NodeRequest, WindowRequest
@@ -79,7 +79,7 @@ class WindowPage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
-class NodeList(PoolView):
+class NodeList(OperatePoolView):
     """Nodes of one pool or of all."""
 
     query: ClassVar[tuple[str, ...]] = ("pool",)
@@ -114,7 +114,7 @@ class NodeList(PoolView):
             return _one(pool, wanted.name, now, status=201)
 
 
-class NodeEdit(PoolView):
+class NodeEdit(OperatePoolView):
     """A change of one node, with its pool and list as they were read."""
 
     def require_node(self, pool: Pool, node: str, now: datetime) -> None:
@@ -176,7 +176,7 @@ class NodeResume(NodeSwitch):
         return self.switch(request, name, node, resume_node)
 
 
-class WindowList(PoolView):
+class WindowList(OperatePoolView):
     """Maintenance of one pool or of all."""
 
     query: ClassVar[tuple[str, ...]] = ("pool",)
@@ -212,7 +212,7 @@ class WindowList(PoolView):
             return answer(page(_window(pool, row) for row in made), tag, 201)
 
 
-class WindowOne(PoolView):
+class WindowOne(OperatePoolView):
     """One maintenance window."""
 
     @extend_schema(

@@ -1,4 +1,4 @@
-"""An operator's quotas: the periods of a pool, the edit of one quota, and the estimate of many."""
+"""Quotas: those of the caller's tenants; an operator's edit of one, and the estimate of many."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api.operate_base import PoolView
+from scheduling.api import schemas
+from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
+from scheduling.selectors.quotas import list_quotas
 from scheduling.services.quota_impact import Impact, Standing, quota_impact
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
@@ -123,7 +126,46 @@ class Names:
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
 
 
-class QuotaList(PoolView):
+class QuotaList(SchedulingView):
+    """What the caller's tenants are entitled to."""
+
+    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "cursor", "limit")
+
+    @extend_schema(
+        operation_id="quota_list",
+        responses={200: schemas.QuotaPage},
+        parameters=schemas.QUOTA_QUERY,
+    )
+    def get(self, request: Request) -> Response:
+        """List quotas with their periods, newest first."""
+        tenant, limit = self.filtered_tenant(), read_limit(request)
+        key = read_cursor(request, "quotas")
+        with site_scope():
+            rows, more = list_quotas(
+                self.tenants() if tenant is None else [tenant.pk],
+                pool=request.query_params.get("pool", ""),
+                before=key[0] if key else None,
+                limit=limit,
+            )
+        shown = [
+            {
+                "tenant": row.tenant.slug,
+                "pool": row.pool.name,
+                "gpu_type": row.gpu_type.name,
+                "gpus": row.gpus,
+                "mode": row.mode,
+                "borrow_limit": row.borrow_limit,
+                "lend_limit": row.lend_limit,
+                "valid_from": time_text(row.valid_from),
+                "valid_until": time_text(row.valid_until),
+            }
+            for row in rows
+        ]
+        following = make_cursor("quotas", rows[-1].pk) if more else None
+        return Response({"results": shown, "next": following})
+
+
+class OperateQuotaList(OperatePoolView):
     """Quotas of a pool, from now on."""
 
     query: ClassVar[tuple[str, ...]] = ("pool",)
@@ -139,7 +181,7 @@ class QuotaList(PoolView):
             return _told(pool, read_clock(pool.pk).pool_at)
 
 
-class QuotaOne(PoolView):
+class OperateQuota(OperatePoolView):
     """A tenant's quota of a GPU type in a pool."""
 
     @extend_schema(operation_id="operate_quota_show", responses={200: QuotasSet})

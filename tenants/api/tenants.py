@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.db import IntegrityError
-from django.db.models import Count, Q, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.models import Pool
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field
 from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
-from tenants.models import Membership, Tenant
+from tenants.models import Tenant
 from tenants.requests import TenantRequest
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import TenantSize, tenant_sizes
 from tenants.services.people import open_tenant
+
+
+def no_books() -> Iterable[str]:
+    """Stands where nothing else is wired in."""
+    return ()
 
 
 class TenantRow(s.Serializer[object]):
@@ -41,13 +46,15 @@ class TenantPage(s.Serializer[object]):
 
 
 class TenantList(OperateView):
-    """All tenants of the site."""
+    """All tenants of the site. `books` are those of the pools, which live above."""
+
+    books: Callable[[], Iterable[str]] = staticmethod(no_books)
 
     @extend_schema(operation_id="operate_tenant_list", responses={200: TenantPage})
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List the tenants by slug."""
         with site_scope():
-            rows = list(_tenants())
+            rows = tenant_sizes()
         return answer(page(_row(row) for row in rows), _tag(rows))
 
     @extend_schema(
@@ -63,31 +70,20 @@ class TenantList(OperateView):
             with site_scope():
                 # Whoever opens another one at this moment waits here, and is stale then.
                 list(Tenant.objects.select_for_update(no_key=True).order_by("id"))
-                self.require_match(_tag(_tenants()))
-                open_tenant(
-                    actor=self.actor,
-                    request=wanted,
-                    books=Pool.objects.values_list("book", flat=True).distinct(),
-                )
-                rows = list(_tenants())
+                self.require_match(_tag(tenant_sizes()))
+                open_tenant(actor=self.actor, request=wanted, books=self.books())
+                rows = tenant_sizes()
         except IntegrityError as error:  # twins on a site without any tenant to wait at
             raise bad_field("slug", "is taken") from error
         made = next(row for row in rows if row.slug == wanted.slug)
         return answer(_row(made), _tag(rows), 201)
 
 
-def _tenants() -> QuerySet[Tenant]:
-    managers = Q(memberships__role=Membership.Role.MANAGER)
-    return Tenant.objects.annotate(
-        people=Count("memberships"), managers=Count("memberships", filter=managers)
-    ).order_by("slug")
-
-
-def _tag(rows: Any) -> str:
+def _tag(rows: Iterable[TenantSize]) -> str:
     return etag_of([[row.slug, row.name, row.initials] for row in rows])
 
 
-def _row(row: Any) -> dict[str, Any]:
+def _row(row: TenantSize) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "name": row.name,
