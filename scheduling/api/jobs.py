@@ -198,13 +198,14 @@ class JobWhy(SchedulingView):
             return Response(_settled(job))
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
-        told = why(wait.code, wait.numbers) if wait.code else None
+        reason = why(wait.code, wait.numbers) if wait.code else None
+        words = reason.sentence or reason.words if reason else "No round has looked at it yet."
         return Response(
             {
                 "state": job.state,
                 "reason_code": wait.code,
-                "words": told.sentence or told.words if told else "No round has looked at it yet.",
-                "next_step": told.next_step if told else "The next round decides.",
+                "words": words,
+                "next_step": reason.next_step if reason else "The next round decides.",
                 "numbers": visible_numbers(wait.numbers),
                 "round": wait.round,
                 "as_of": time_text(wait.at),

@@ -90,13 +90,13 @@ class NodeList(OperatePoolView):
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List nodes with what runs there."""
         with site_scope():
-            told = [
+            listed = [
                 (pool, node_statuses(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
             ]
-        body = page(_node(pool, row) for pool, rows in told for row in rows)
+        body = page(_node(pool, row) for pool, rows in listed for row in rows)
         if "pool" not in self.request.query_params:
             return Response(body)
-        return answer(body, _nodes_tag(told[0][1]))
+        return answer(body, _nodes_tag(listed[0][1]))
 
     @extend_schema(
         operation_id="operate_node_add",
@@ -187,13 +187,13 @@ class WindowList(OperatePoolView):
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List maintenance that is not over, the next one of each pool first."""
         with site_scope():
-            told = [
+            listed = [
                 (pool, windows_ahead(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
             ]
-        body = page(_window(pool, row) for pool, rows in told for row in rows)
+        body = page(_window(pool, row) for pool, rows in listed for row in rows)
         if "pool" not in self.request.query_params:
             return Response(body)
-        return answer(body, _windows_tag(*told[0]))
+        return answer(body, _windows_tag(*listed[0]))
 
     @extend_schema(
         operation_id="operate_maintenance_plan",

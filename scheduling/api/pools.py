@@ -149,7 +149,7 @@ class OperatePool(OperatePoolView):
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show what an operator may set for a pool; the ETag is of all of it."""
         with site_scope():
-            return _told(_found(name))
+            return _settings_answer(_settings(name))
 
     @extend_schema(
         operation_id="operate_pool_change",
@@ -161,10 +161,10 @@ class OperatePool(OperatePoolView):
         """Change some settings, all or none; the next round uses them."""
         wanted = _pool_change(request.data)
         with site_scope():
-            present = _found(name, lock=True)
+            present = _settings(name, lock=True)
             self.require_match(etag_of(_state(present)))
             patch_pool(actor=self.actor, settings=present, request=wanted)
-            return _told(_found(name))
+            return _settings_answer(_settings(name))
 
 
 class PoolClockView(OperatePoolView):
@@ -178,7 +178,7 @@ class PoolClockView(OperatePoolView):
         wanted = request_of(self.body, request.data)
         scale = wanted.scale if isinstance(wanted, ScaleRequest) else None
         with site_scope():
-            present = _found(name, lock=True)
+            present = _settings(name, lock=True)
             self.require_match(etag_of(_state(present)))
             set_pool_clock(
                 actor=self.actor,
@@ -187,7 +187,7 @@ class PoolClockView(OperatePoolView):
                 scale=scale,
                 reason=wanted.reason,
             )
-            return _told(_found(name))
+            return _settings_answer(_settings(name))
 
 
 class PoolPause(PoolClockView):
@@ -238,36 +238,36 @@ class PoolScale(PoolClockView):
         return self.change(request, name)
 
 
-def _found(name: str, *, lock: bool = False) -> PoolSettings:
-    found = pool_settings(name, lock=lock)
-    if found is None:
+def _settings(name: str, *, lock: bool = False) -> PoolSettings:
+    settings = pool_settings(name, lock=lock)
+    if settings is None:
         raise not_there()
-    return found
+    return settings
 
 
-def _state(found: PoolSettings) -> dict[str, Any]:
+def _state(settings: PoolSettings) -> dict[str, Any]:
     """What the tag is of."""
-    pool = found.pool
+    pool = settings.pool
     return {
         "name": pool.name,
         "policy": pool.policy,
-        "options": dict(found.options),
+        "options": dict(settings.options),
         "visibility": pool.visibility,
         **{name: getattr(pool, name) for name in LENGTHS},
         "prices": {
-            kind: {"base": credits_text(row.base), "theta": f"{row.theta:.3f}"}
-            for kind, row in found.prices.items()
+            gpu_type: {"base": credits_text(row.base), "theta": f"{row.theta:.3f}"}
+            for gpu_type, row in settings.prices.items()
         },
         "book": pool.book,
         "executor": pool.executor,
-        "scale": found.clock.scale,
-        "paused": found.clock.paused,
+        "scale": settings.clock.scale,
+        "paused": settings.clock.paused,
     }
 
 
-def _told(found: PoolSettings) -> Response:
-    state = _state(found)
-    now = time_text(read_clock(found.pool.pk).pool_at)
+def _settings_answer(settings: PoolSettings) -> Response:
+    state = _state(settings)
+    now = time_text(read_clock(settings.pool.pk).pool_at)
     return answer({**state, "now": now}, etag_of(state))
 
 

@@ -97,10 +97,12 @@ class ProfileOne(SchedulingView):
         """Drop a job type of which no job waits or runs."""
         facts, tenant = self._there(name, slug)
         try:
-            found = drop_profile(tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile)
+            is_dropped = drop_profile(
+                tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile
+            )
         except InUseError as error:
             raise Problem(409, "in_use", f"{error}: cancel them, or wait.") from error
-        if not found:
+        if not is_dropped:
             raise not_there()
         return Response(status=204)
 

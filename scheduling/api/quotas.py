@@ -81,7 +81,7 @@ Drafts = request_serializer(
 )
 
 
-class StandingTold(s.Serializer[object]):
+class QuotaStanding(s.Serializer[object]):
     """A tenant's figures of a round: GPUs, and rho after it."""
 
     quota = s.IntegerField()
@@ -91,16 +91,16 @@ class StandingTold(s.Serializer[object]):
     rho = s.FloatField(allow_null=True)
 
 
-class ImpactRowTold(s.Serializer[object]):
+class QuotaImpactRow(s.Serializer[object]):
     """One tenant and GPU type, with the present quotas and with the drafted ones."""
 
     tenant = s.CharField()
     gpu_type = s.CharField()
-    before = StandingTold()
-    after = StandingTold()
+    before = QuotaStanding()
+    after = QuotaStanding()
 
 
-class ImpactTold(s.Serializer[object]):
+class QuotaImpact(s.Serializer[object]):
     """An estimate of the next round, not a promise; `error` where there is none."""
 
     pool = s.CharField()
@@ -108,7 +108,7 @@ class ImpactTold(s.Serializer[object]):
     at = s.DateTimeField()
     waiting_before = s.IntegerField()
     waiting_after = s.IntegerField()
-    results = ImpactRowTold(many=True)
+    results = QuotaImpactRow(many=True)
     error = s.CharField(allow_blank=True)
 
 
@@ -178,7 +178,7 @@ class OperateQuotaList(OperatePoolView):
             raise bad_field("pool", "is required")
         with site_scope():
             pool = self.named(name)
-            return _told(pool, read_clock(pool.pk).pool_at)
+            return _periods_answer(pool, read_clock(pool.pk).pool_at)
 
 
 class OperateQuota(OperatePoolView):
@@ -189,7 +189,7 @@ class OperateQuota(OperatePoolView):
         """Show the periods of one quota; the ETag is of all quotas of the pool."""
         with site_scope():
             pool = self.named(name)
-            return _told(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
+            return _periods_answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
     @extend_schema(
         operation_id="operate_quota_set",
@@ -217,7 +217,7 @@ class OperateQuota(OperatePoolView):
                     next_round=next_number(pool.pk),
                     reason=wanted.reason,
                 )
-            return _told(pool, now, key)
+            return _periods_answer(pool, now, key)
 
 
 class QuotaPreview(OperateView):
@@ -226,7 +226,7 @@ class QuotaPreview(OperateView):
     preconditions: ClassVar[tuple[str, ...]] = ()
 
     @extend_schema(
-        operation_id="operate_quota_preview", request=Drafts, responses={200: ImpactTold}
+        operation_id="operate_quota_preview", request=Drafts, responses={200: QuotaImpact}
     )
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
@@ -253,9 +253,9 @@ def _named(place: Callable[[int], str]) -> Iterator[None]:
 
 
 def _named_error(error: FieldError, place: Callable[[int], str]) -> FieldError:
-    found = _EDIT.fullmatch(error.field)
-    if found:
-        return replace(error, field=f"{place(int(found[1]))}{found[2]}")
+    of_edit = _EDIT.fullmatch(error.field)
+    if of_edit:
+        return replace(error, field=f"{place(int(of_edit[1]))}{of_edit[2]}")
     return replace(error, field="from") if error.field == "since" else error
 
 
@@ -285,7 +285,7 @@ def _edits(drafts: Sequence[QuotaDraft], names: Names) -> list[QuotaEdit]:
     return edits
 
 
-def _told(pool: Pool, now: datetime, only: Key | None = None) -> Response:
+def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
     names = Names.read()
     rows = [
         _row(pool, key, period, names)
