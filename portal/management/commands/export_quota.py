@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.engine.clock import read_clock
 from scheduling.selectors.capacity import gpu_type_ids
-from scheduling.selectors.quotas import pools_today
+from scheduling.services.quota_files import pools_today
 from tenants.quota_files import format_yaml, write_csv
 from tenants.scopes import site_scope
 from tenants.services.quota_files import export_quotas
@@ -30,13 +28,9 @@ class Command(BaseCommand):
         """Write the file."""
         only = options["pool"]
         with site_scope():
-            pools = pools_today([only] if only else None, pool_now=_pool_now)
+            pools = pools_today([only] if only else None)
             if only and not pools:
                 raise CommandError(f"there is no pool {only}")
             rows = export_quotas(pools.values(), gpu_type_ids(), history=options["history"])
         written = format_yaml(rows) if options["format"] == "yaml" else write_csv(rows)
         self.stdout.write(written, ending="")
-
-
-def _pool_now(pool_id: int) -> datetime:
-    return read_clock(pool_id).pool_at

@@ -6,16 +6,14 @@ It stands in the outermost app because it reads clocks and nodes, which tenants 
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.engine.clock import read_clock
 from scheduling.selectors.capacity import gpu_type_ids
-from scheduling.selectors.quotas import pools_today
+from scheduling.services.quota_files import pools_today
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
@@ -99,7 +97,7 @@ def _read(name: str) -> list[QuotaLine]:
 def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
     """The pools that the file speaks of; a file without rows speaks of the named one."""
     names = [only] if only else {line.name[1] for line in lines}
-    pools = pools_today(names, pool_now=_pool_now)
+    pools = pools_today(names)
     if only and only not in pools:
         raise CommandError(f"there is no pool {only}")
     return pools
@@ -133,7 +131,3 @@ def _terms(terms: QuotaTerms) -> str:
     limits = (("borrows", terms.borrow_limit), ("lends", terms.lend_limit))
     limits_text = "".join(f", {word} at most {most}" for word, most in limits if most is not None)
     return f"{terms.gpus} {terms.mode}{limits_text}"
-
-
-def _pool_now(pool_id: int) -> datetime:
-    return read_clock(pool_id).pool_at

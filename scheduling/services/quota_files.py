@@ -1,0 +1,31 @@
+"""Pools as a file of quotas is planned for them: their clocks and nodes, which tenants know not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduling.engine.clock import read_clock
+from scheduling.models import Pool
+from scheduling.selectors.capacity import type_capacities
+from tenants.services.quota_files import PoolToday
+
+
+def pools_today(names: Iterable[str] | None) -> dict[str, PoolToday]:
+    """Return pools by name (None: all); names without a pool are left out.
+
+    Two queries a pool, and one.
+    """
+    rows = Pool.objects.select_related("fence").order_by("name")
+    if names is not None:
+        rows = rows.filter(name__in=list(names))
+    return {
+        pool.name: PoolToday(
+            pool.pk,
+            pool.name,
+            pool.book,
+            read_clock(pool.pk).pool_at,
+            {one.name: one.gpus for one in type_capacities(pool.pk) if one.gpus},
+            pool.fence.next_round,
+        )
+        for pool in rows
+    }
