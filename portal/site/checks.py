@@ -21,6 +21,8 @@ from django.conf import settings
 from django.core.checks import Error, Tags, register
 from django.db import DatabaseError, connections
 
+from scheduling.engine.executors import executor_traits
+
 KEY_LENGTH = 32
 # A key drawn at random has far more; "xxxx" and "0123" repeated have fewer.
 DISTINCT = 10
@@ -29,7 +31,6 @@ PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key"
 OLDEST_SERVER = 160000
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
 VERIFIED = ("require", "verify-ca", "verify-full")
-OURS = ("virtual", "local")
 TOKEN_WORD = re.compile(r"[A-Za-z0-9]{1,20}")
 HARDENED = ("SECURE_SSL_REDIRECT", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE")
 FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(48))'`"
@@ -228,12 +229,15 @@ def _content_problems() -> Iterator[str]:
     """What a former demo, or an operator, has left in the tables; none in an empty database."""
     if _has_table("scheduling_pool"):
         pools = dict(_rows("SELECT name, executor FROM scheduling_pool ORDER BY name"))
-        for name in [name for name, executor in pools.items() if executor == "local"]:
+        traits = {executor: executor_traits(executor) for executor in pools.values()}
+        for name, executor in pools.items():
+            if not traits[executor].runs_as_portal:
+                continue
             yield (
-                f"pool {name!r} has the executor local: its jobs would run as the portal's own "
-                "user; choose another, in a database that never held the demo"
+                f"pool {name!r} has the executor {executor}: its jobs would run as the portal's "
+                "own user; choose another, in a database that never held the demo"
             )
-        if settings.INSTALLATION == "es" and set(pools.values()) - set(OURS):
+        if settings.INSTALLATION == "es" and not all(one.is_exclusive for one in traits.values()):
             yield (
                 "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
                 "others use too; give this installation a name of its own"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduling.engine.executors import executor_traits
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
 from scheduling.selectors.offers import PoolOffer
@@ -17,15 +18,13 @@ from tenants.input.requests import (
     request_fields,
 )
 
-VIRTUAL = "virtual"
-
 
 def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
     """Return what `raw` (a mapping, as parsed from JSON) asks for, as `offer` can take it.
 
     `offer` is the pool that it names, None where its tenant has no such pool. With a profile,
-    `gpu_types` are those that it can run on. In a virtual pool `duration_s` is never None: the
-    time on its slowest GPU type. `tenant` is the caller's to resolve, and empty here.
+    `gpu_types` are those that it can run on. In a pool of simulated jobs `duration_s` is never
+    None: the time on its slowest GPU type. `tenant` is the caller's to resolve, and empty here.
 
     Raises:
         InvalidInputError: with every error, in the order of the request's fields.
@@ -66,10 +65,10 @@ def _read_for(
     errors: FieldErrors,
 ) -> dict[str, object]:
     """The fields that mean something only together with the pool."""
-    is_virtual = offer.executor == VIRTUAL
-    if "command" not in given and not is_virtual:
+    is_simulated = executor_traits(offer.executor).simulates
+    if "command" not in given and not is_simulated:
         errors.add("command", "is required", COMMAND_HINT, "required")
-    if "duration_s" in given and not is_virtual:
+    if "duration_s" in given and not is_simulated:
         hint = "Jobs of this pool run as long as their program does: leave it out."
         errors.add("duration_s", "is for pools of virtual jobs alone", hint)
     named = values.get("gpu_types", ())
@@ -79,7 +78,7 @@ def _read_for(
     gpus = values.get("gpus")
     if isinstance(gpus, int) and set(gpu_types) <= set(offer.gpus):
         _check_size(gpus, gpu_types, offer, errors)
-    duration_s = (values["duration_s"] or DURATION_S) if is_virtual else None
+    duration_s = (values["duration_s"] or DURATION_S) if is_simulated else None
     return {
         "pool": offer.name,
         "profile": profile,

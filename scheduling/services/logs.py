@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import LogWindow, read_log
 from scheduling.models import Job, Lease
 
 WINDOW_BYTES = 256 * 1024
 # C0 and C1 controls but tab and newline, and signs that turn the direction of writing.
 _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
         return LogPage(None, 0, 0, 0, "", complete=not job.is_active) if lease is None else None
     number, state = row
     window = LogWindow(b"", 0, 0)
-    if job.pool.executor == LOCAL:
+    if executor_traits(job.pool.executor).keeps_output:
         window = read_log(job.pk, number, offset, max(1, min(limit, WINDOW_BYTES)))
     data, text = _whole_signs(window)
     next_offset = window.offset + len(data)

@@ -29,6 +29,7 @@ from evenshare_core.simulation.trace_formats import (
 from scheduling.engine.arrivals import job_fields
 from scheduling.engine.bulk import copy_rows, next_ids
 from scheduling.engine.clock import PoolNow
+from scheduling.engine.executors import executor_traits, simulating_executors
 from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
 from tenants.models import Tenant
 from tenants.scopes import site_scope
@@ -38,7 +39,6 @@ BATCH = 2000
 SHOWN = 20
 # So many unknown tenants are told apart.
 NAMES = 1000
-EXECUTOR = "virtual"
 _SLUG = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 
@@ -152,10 +152,11 @@ def _pool(name: str) -> Pool:
     pool = Pool.objects.filter(name=name).first()
     if pool is None:
         raise TraceImportError(f"there is no pool {name}")
-    if pool.executor != EXECUTOR:
+    if not executor_traits(pool.executor).simulates:
+        needed = " or ".join(simulating_executors())
         raise TraceImportError(
             f"pool {name} runs real processes ({pool.executor}); a trace says how long its jobs"
-            f" last, not what they do: it needs a pool of the executor {EXECUTOR}"
+            f" last, not what they do: it needs a pool of the executor {needed}"
         )
     return pool
 

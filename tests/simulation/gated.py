@@ -94,6 +94,8 @@ def gate(workers: Sequence[Worker], may_write: Callable[[], bool]) -> Callable[[
 class FaultyExecutor:
     """The virtual executor, that refuses, answers too late, forgets or repeats itself."""
 
+    traits = VirtualExecutor.traits
+
     def __init__(self, random: Random, rate: float) -> None:
         self._virtual = VirtualExecutor()
         self._random, self.rate = random, rate

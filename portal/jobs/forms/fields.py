@@ -77,7 +77,7 @@ class SubmitField:
 
 
 def submit_fields(
-    draft: Draft, errors: Mapping[str, Sequence[str]], *, is_virtual: bool
+    draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool
 ) -> dict[str, SubmitField]:
     """Return the form's inputs by name."""
     hints = {"command": "Jobs of this pool are simulated: it may be left out."}
@@ -87,7 +87,7 @@ def submit_fields(
         shown[name] = SubmitField(
             name=name,
             label=field.input.label,
-            hint=hints.get(name, field.hint) if is_virtual else field.hint,
+            hint=hints.get(name, field.hint) if is_simulated else field.hint,
             unit=field.input.unit,
             example=field.input.example,
             kind=_KINDS.get(field.shape, "text"),

@@ -13,10 +13,11 @@ from django.conf import settings
 from django.urls import reverse
 
 from portal.charts.figures import thousands
+from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.engine.executors.local_spec import LOG_BYTES
 from scheduling.models import Job
-from scheduling.services.logs import LOCAL, inert
+from scheduling.services.logs import inert
 
 TAIL_LINES, LINE_CHARACTERS = 200, 4000
 METRICS, LEASES = 12, 20
@@ -87,7 +88,7 @@ def kept_bytes() -> int:
 
 def writes_output(job: Job) -> bool:
     """Whether jobs of this pool are programs: simulated ones write nothing."""
-    return job.pool.executor == LOCAL
+    return executor_traits(job.pool.executor).keeps_output
 
 
 def reported(job: Job) -> Reported | None:

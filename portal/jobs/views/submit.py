@@ -36,6 +36,7 @@ from portal.jobs.views.feasibility import Feasibility, answer_feasibility
 from portal.site.access import View, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
+from scheduling.engine.executors import executor_traits
 from scheduling.requests.jobs import DURATION_S
 from scheduling.selectors.job_requests import job_as_request
 from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
@@ -225,8 +226,8 @@ def _context(
 ) -> dict[str, Any]:
     from_form = form.side == FORM
     offer = target.offer
-    is_virtual = offer is not None and offer.executor == "virtual"
-    fields = submit_fields(form.draft, form.errors, is_virtual=is_virtual)
+    is_simulated = offer is not None and executor_traits(offer.executor).simulates
+    fields = submit_fields(form.draft, form.errors, is_simulated=is_simulated)
     return {
         "tenant": target.tenant,
         "nav_key": "jobs",
@@ -237,7 +238,7 @@ def _context(
         "profiles": [] if offer is None else profile_words(offer.profiles),
         "known_profile": target.offer is not None
         and form.draft["profile"] in target.offer.profiles,
-        "virtual": is_virtual,
+        "is_simulated": is_simulated,
         "default_s": DURATION_S,
         "form": form,
         "fields": fields,

@@ -8,8 +8,11 @@ from scheduling.engine.executors.base import (
     Report,
     ReportState,
     Stop,
+    Traits,
     executor_for,
+    executor_traits,
     lease_token,
+    simulating_executors,
     token_job,
 )
 
@@ -21,7 +24,10 @@ __all__ = [
     "Report",
     "ReportState",
     "Stop",
+    "Traits",
     "executor_for",
+    "executor_traits",
     "lease_token",
+    "simulating_executors",
     "token_job",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 
@@ -67,8 +67,24 @@ class Report:
     progress: dict[str, Any] | None = None
 
 
+class Traits(NamedTuple):
+    """What others ask of an executor instead of its name; an unknown one has none of these.
+
+    `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
+    `keeps_output`: what programs write lies in the portal's data folder. `runs_as_portal`: jobs
+    have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
+    """
+
+    simulates: bool = False
+    keeps_output: bool = False
+    runs_as_portal: bool = False
+    is_exclusive: bool = False
+
+
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token."""
+
+    traits: Traits
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start processes, or adopt what runs already under a token."""
@@ -87,7 +103,8 @@ class Executor(Protocol):
         """Drop what is kept about ended processes, once their end is recorded."""
 
 
-_EXECUTORS = {
+# Modules are imported when they are asked for: they need tables, and this one does not.
+EXECUTORS = {
     "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
     "local": "scheduling.engine.executors.local:LocalExecutor",
 }
@@ -99,12 +116,26 @@ def executor_for(name: str) -> Executor:
     Raises:
         ExecutorError: there is none of this name, or it is not for production.
     """
-    if name == "local" and settings.PRODUCTION:
-        raise ExecutorError("executor 'local' runs jobs as the portal's user: not in production")
-    if name not in _EXECUTORS:
-        raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(_EXECUTORS)}")
-    module, _, attribute = _EXECUTORS[name].partition(":")
-    executor: Executor = getattr(import_module(module), attribute)()
+    if name not in EXECUTORS:
+        raise ExecutorError(f"executor {name!r} is unknown; there are {', '.join(EXECUTORS)}")
+    if settings.PRODUCTION and executor_traits(name).runs_as_portal:
+        raise ExecutorError(f"executor {name!r} runs jobs as the portal's user: not in production")
+    return _class_of(name)()
+
+
+def executor_traits(name: str) -> Traits:
+    """Return the traits of a pool's executor; nothing is known of one that is not ours."""
+    return _class_of(name).traits if name in EXECUTORS else Traits()
+
+
+def simulating_executors() -> list[str]:
+    """Return the names of the executors whose jobs last as long as they say."""
+    return [name for name in EXECUTORS if executor_traits(name).simulates]
+
+
+def _class_of(name: str) -> type[Executor]:
+    module, _, attribute = EXECUTORS[name].partition(":")
+    executor: type[Executor] = getattr(import_module(module), attribute)
     return executor
 
 

@@ -35,6 +35,7 @@ from scheduling.engine.executors.base import (
     Report,
     ReportState,
     Stop,
+    Traits,
     lease_token,
     token_job,
 )
@@ -73,6 +74,8 @@ Reports = list[Report]
 
 class LocalExecutor:
     """Executor protocol over shims and their folders."""
+
+    traits = Traits(keeps_output=True, runs_as_portal=True, is_exclusive=True)
 
     def __init__(self) -> None:
         self._root = jobs_root()
