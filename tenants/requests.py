@@ -18,6 +18,9 @@ from tenants.periods import QuotaTerms
 
 SMALL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
+SITE_ROLE_COMPLAINT = "Choose one of the roles."
+ROLE_COMPLAINT = "Choose viewer, member or manager."
+NOBODY = "Nobody has this login name. Create the person first."
 INITIALS_COMPLAINT = "Write one or two letters or digits."
 
 Reason: TypeAlias = Annotated[
@@ -61,6 +64,50 @@ class TenantRequest(Request, frozen=True, kw_only=True):
         str,
         Meta(max_length=2, description="One or two letters or digits, on the node map."),
         Input(label="Initials", hint="One or two letters, on the node map.", read=_read_initials),
+    ]
+
+
+class PersonRequest(Request, frozen=True, kw_only=True):
+    """Somebody who may sign in; the first password is made, not asked for."""
+
+    NOUN: ClassVar[str] = "a person"
+
+    username: Annotated[
+        str,
+        Meta(pattern=r"^[\w.@+-]{1,150}$", description="What they sign in with."),
+        Input(label="Login name", complaint="Use up to 150 letters, digits and @ . + - _"),
+    ]
+    first_name: Annotated[
+        str, Meta(max_length=150, description="What they are called."), Input(label="First name")
+    ] = ""
+    last_name: Annotated[
+        str, Meta(max_length=150, description="Of which family."), Input(label="Last name")
+    ] = ""
+    site_role: Annotated[
+        str,
+        Meta(max_length=10, description="What they may do for the site; empty: nothing."),
+        Input(
+            label="Role for the site",
+            hint="Operators change everything here; finance and auditors read it.",
+            complaint=SITE_ROLE_COMPLAINT,
+        ),
+    ] = ""
+
+
+class MembershipRequest(Request, frozen=True, kw_only=True):
+    """A person's role in a tenant."""
+
+    NOUN: ClassVar[str] = "a membership"
+
+    username: Annotated[
+        str,
+        Meta(min_length=1, max_length=150, description="What they sign in with."),
+        Input(label="Login name", complaint=NOBODY),
+    ]
+    role: Annotated[
+        str,
+        Meta(min_length=1, max_length=10, description="What they may do in the tenant."),
+        Input(label="Role", complaint=ROLE_COMPLAINT),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -121,19 +121,28 @@ def request_inputs(
     errors: Mapping[str, str],
     *,
     defaults: Mapping[str, str] | None = None,
+    choices: Mapping[str, tuple[tuple[str, str], ...]] | None = None,
 ) -> list[Field]:
-    """Return the inputs of some of a request's fields, as typed."""
+    """Return the inputs of some of a request's fields, as typed; `choices`: what is chosen from."""
     fields = request_fields(request)
+    chosen = choices or {}
     return [
         Field(
             name,
             fields[name].input.label,
             text(typed, name) or (defaults or {}).get(name, ""),
-            "number" if fields[name].shape == Shape.WHOLE else "text",
+            _kind(fields[name], chosen),
             fields[name].input.hint,
             fields[name].input.unit,
             errors.get(name, ""),
+            chosen.get(name, ()),
             required=fields[name].is_required,
         )
         for name in names
     ]
+
+
+def _kind(field: RequestField, chosen: Container[str]) -> str:
+    if field.name in chosen:
+        return "select"
+    return "number" if field.shape == Shape.WHOLE else "text"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterable
 
@@ -12,9 +11,15 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Budget, Membership, Tenant, User
 from tenants.operator_transaction import operation
-from tenants.requests import TenantRequest
+from tenants.requests import (
+    NOBODY,
+    ROLE_COMPLAINT,
+    SITE_ROLE_COMPLAINT,
+    MembershipRequest,
+    PersonRequest,
+    TenantRequest,
+)
 
-_USERNAME = re.compile(r"[\w.@+-]{1,150}")
 SWATCHES = 16
 # 120 random bits: nobody guesses it, and it can be typed.
 PASSWORD_BYTES = 15
@@ -37,7 +42,7 @@ def open_tenant(*, actor: Actor, request: TenantRequest, books: Iterable[str]) -
     return tenant
 
 
-def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Membership:
+def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> Membership:
     """Give a person a role in a tenant.
 
     Raises:
@@ -45,22 +50,22 @@ def add_member(*, actor: Actor, tenant: Tenant, username: str, role: str) -> Mem
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        _role_check(role)
-        user = User.objects.filter(username=username, is_active=True).first()
+        _role_check(request.role)
+        user = User.objects.filter(username=request.username, is_active=True).first()
         if user is None:
-            raise invalid("username", "Nobody has this login name. Create the person first.")
+            raise invalid("username", NOBODY)
         try:
             with transaction.atomic():
-                membership = Membership.objects.create(user=user, tenant=tenant, role=role)
+                membership = Membership.objects.create(user=user, tenant=tenant, role=request.role)
         except IntegrityError:
             words = "This person is a member already: change the role in the list."
             raise invalid("username", words) from None
-        after = {"member": username, "role": role}
+        after = {"member": request.username, "role": request.role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
     return membership
 
 
-def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -> None:
+def set_member_role(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> None:
     """Change a member's role; the tenant's last manager stays one.
 
     Raises:
@@ -68,20 +73,20 @@ def set_member_role(*, actor: Actor, tenant: Tenant, username: str, role: str) -
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
-        _role_check(role)
-        membership = _lock_membership(tenant, username)
-        if membership.role == role:
+        _role_check(request.role)
+        membership = _lock_membership(tenant, request.username)
+        if membership.role == request.role:
             return
         if membership.role == Membership.Role.MANAGER:
             _check_other_manager(tenant, membership, "role")
-        before, membership.role = membership.role, role
+        before, membership.role = membership.role, request.role
         membership.save(update_fields=["role"])
         write_audit(
             actor,
             "member.role_changed",
             f"tenant {tenant.slug}",
-            before={"member": username, "role": before},
-            after={"member": username, "role": role},
+            before={"member": request.username, "role": before},
+            after={"member": request.username, "role": request.role},
         )
 
 
@@ -101,9 +106,7 @@ def remove_member(*, actor: Actor, tenant: Tenant, username: str) -> None:
         write_audit(actor, "member.removed", f"tenant {tenant.slug}", before=before)
 
 
-def create_user(
-    *, actor: Actor, username: str, first_name: str = "", last_name: str = "", site_role: str = ""
-) -> tuple[User, str]:
+def create_user(*, actor: Actor, request: PersonRequest) -> tuple[User, str]:
     """Create a person; return them and their first password, which is kept nowhere.
 
     Raises:
@@ -112,30 +115,28 @@ def create_user(
     """
     with operation(actor):
         errors = FieldErrors()
-        if not _USERNAME.fullmatch(username):
-            errors.add("username", "Use up to 150 letters, digits and @ . + - _")
-        elif User.objects.filter(username__iexact=username).exists():
+        if User.objects.filter(username__iexact=request.username).exists():
             errors.add("username", "There is a person of this login name already.")
-        if site_role not in User.SiteRole.values:
-            errors.add("site_role", "Choose one of the roles.")
+        if request.site_role not in User.SiteRole.values:
+            errors.add("site_role", SITE_ROLE_COMPLAINT)
         errors.raise_any()
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User(
-            username=username,
-            first_name=first_name[:150],
-            last_name=last_name[:150],
-            site_role=site_role,
+            username=request.username,
+            first_name=request.first_name,
+            last_name=request.last_name,
+            site_role=request.site_role,
         )
         user.set_password(password)
         user.save()
-        after = {"username": username, "site_role": site_role}
-        write_audit(actor, "person.created", f"person {username}", after=after)
+        after = {"username": request.username, "site_role": request.site_role}
+        write_audit(actor, "person.created", f"person {request.username}", after=after)
     return user, password
 
 
 def _role_check(role: str) -> None:
     if role not in Membership.Role.values:
-        raise invalid("role", "Choose viewer, member or manager.")
+        raise invalid("role", ROLE_COMPLAINT)
 
 
 def _lock_membership(tenant: Tenant, username: str) -> Membership:

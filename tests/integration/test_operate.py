@@ -36,7 +36,7 @@ from tenants.audit import Actor, AuditFilter, audit_page
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request
 from tenants.models import AuditRecord, Membership, User
-from tenants.requests import TenantRequest
+from tenants.requests import MembershipRequest, PersonRequest, TenantRequest
 from tenants.selectors.access import Access
 from tenants.services.people import (
     add_member,
@@ -338,25 +338,39 @@ class TestAJobSetAside:
 
 class TestPeople:
     def test_get_a_password_once_that_the_log_never_sees(self, actor: Actor) -> None:
-        user, password = create_user(actor=actor, username="nina", site_role="finance")
+        user, password = create_user(
+            actor=actor, request=PersonRequest(username="nina", site_role="finance")
+        )
         assert user.check_password(password)
         assert len(password) >= 16
         record = AuditRecord.objects.get()
         assert password not in str((record.before, record.after, record.subject))
         with pytest.raises(InvalidInputError, match="already"):
-            create_user(actor=actor, username="NINA")
+            create_user(actor=actor, request=PersonRequest(username="NINA"))
 
     def test_the_last_manager_stays(self, actor: Actor) -> None:
         tenant = open_tenant(actor=actor, request=NLP, books=["main"])
         for name in ("ada", "bea"):
             User.objects.create(username=name)
-            add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
-        set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.VIEWER)
+            add_member(
+                actor=actor,
+                tenant=tenant,
+                request=MembershipRequest(username=name, role=Role.MANAGER),
+            )
+        set_member_role(
+            actor=actor, tenant=tenant, request=MembershipRequest(username="ada", role=Role.VIEWER)
+        )
         with pytest.raises(InvalidInputError, match="last manager"):
-            set_member_role(actor=actor, tenant=tenant, username="bea", role=Role.MEMBER)
+            set_member_role(
+                actor=actor,
+                tenant=tenant,
+                request=MembershipRequest(username="bea", role=Role.MEMBER),
+            )
         with pytest.raises(InvalidInputError, match="last manager"):
             remove_member(actor=actor, tenant=tenant, username="bea")
-        set_member_role(actor=actor, tenant=tenant, username="ada", role=Role.MANAGER)
+        set_member_role(
+            actor=actor, tenant=tenant, request=MembershipRequest(username="ada", role=Role.MANAGER)
+        )
         remove_member(actor=actor, tenant=tenant, username="bea")
         records, more = audit_page(AuditFilter(action="member."), limit=3)
         assert [row.action for row in records][:1] == ["member.removed"]
@@ -367,7 +381,11 @@ class TestPeople:
         names = ("ada", "bea")
         for name in names:
             User.objects.create(username=name)
-            add_member(actor=actor, tenant=tenant, username=name, role=Role.MANAGER)
+            add_member(
+                actor=actor,
+                tenant=tenant,
+                request=MembershipRequest(username=name, role=Role.MANAGER),
+            )
         start, outcomes = Barrier(2), []
 
         def leave(name: str) -> None:
@@ -416,8 +434,12 @@ def test_nobody_else_operates(committed_db: str, role: str) -> None:
         lambda: jobs.release_job(actor=other, job=job),
         lambda: nodes.drain_node(actor=other, pool=lab.pool, name="n0000"),
         lambda: nodes.remove_node(actor=other, pool=lab.pool, name="n0000"),
-        lambda: create_user(actor=other, username="y", site_role="operator"),
-        lambda: add_member(actor=other, tenant=lab.tenants["a"], username="x", role=Role.MANAGER),
+        lambda: create_user(actor=other, request=PersonRequest(username="y", site_role="operator")),
+        lambda: add_member(
+            actor=other,
+            tenant=lab.tenants["a"],
+            request=MembershipRequest(username="x", role=Role.MANAGER),
+        ),
     ]
     for attempt in attempts:
         with pytest.raises(PermissionDenied):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 
 from portal.operate.views.console import actor_of, console, page
-from portal.site.forms import Field, text
+from portal.site.forms import request_inputs, typed_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
+from tenants.requests import PersonRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import people_listed
 from tenants.services.people import create_user
@@ -16,6 +17,7 @@ SITE_ROLES = tuple(
     (role.value, "none: member of tenants alone" if role == User.SiteRole.NONE else role.label)
     for role in User.SiteRole
 )
+FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
 
 
@@ -27,11 +29,7 @@ def people(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             made, password = create_user(
-                actor=actor_of(request),
-                username=text(request.POST, "username"),
-                first_name=text(request.POST, "first_name"),
-                last_name=text(request.POST, "last_name"),
-                site_role=text(request.POST, "site_role"),
+                actor=actor_of(request), request=typed_request(PersonRequest, request.POST)
             )
         except InvalidInputError as error:
             errors = error.by_field
@@ -44,25 +42,8 @@ def people(request: HttpRequest) -> HttpResponse:
         "left_out": count - len(users),
         "made": made,
         "password": password,
-        "fields": [
-            Field(
-                "username",
-                "Login name",
-                text(typed, "username"),
-                error=errors.get("username", ""),
-                required=True,
-            ),
-            Field("first_name", "First name", text(typed, "first_name")),
-            Field("last_name", "Last name", text(typed, "last_name")),
-            Field(
-                "site_role",
-                "Role for the site",
-                text(typed, "site_role"),
-                kind="select",
-                hint="Operators change everything here; finance and auditors read it.",
-                choices=SITE_ROLES,
-                error=errors.get("site_role", ""),
-            ),
-        ],
+        "fields": request_inputs(
+            PersonRequest, FIELDS, typed, errors, choices={"site_role": SITE_ROLES}
+        ),
     }
     return page(request, "people.html", context, key="people", status=422 if errors else 200)

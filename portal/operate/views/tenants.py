@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.operate.views.console import actor_of, console, page
-from portal.site.forms import Field, request_inputs, text, typed_request
+from portal.site.forms import request_inputs, text, typed_request
 from scheduling.selectors.lines import all_books
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.models import Membership, Tenant
-from tenants.requests import TenantRequest
+from tenants.requests import MembershipRequest, TenantRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import members_of
 from tenants.selectors.tenants import find_tenant, tenant_sizes
@@ -19,6 +21,7 @@ from tenants.services.people import add_member, open_tenant, remove_member, set_
 
 Role = Membership.Role
 ROLES = tuple((role.value, role.label) for role in Role)
+MEMBER_CHANGES: dict[str, Callable[..., object]] = {"add": add_member, "role": set_member_role}
 
 
 @console
@@ -76,23 +79,14 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
         "roles": ROLES,
         "managers": sum(membership.role == Role.MANAGER for membership in memberships),
         "trouble": "" if adding else " ".join(errors.values()),
-        "fields": [
-            Field(
-                "username",
-                "Login name",
-                text(typed, "username"),
-                error=errors.get("username", "") if adding else "",
-                required=True,
-            ),
-            Field(
-                "role",
-                "Role",
-                text(typed, "role") or Role.MEMBER,
-                kind="select",
-                choices=ROLES,
-                error=errors.get("role", "") if adding else "",
-            ),
-        ],
+        "fields": request_inputs(
+            MembershipRequest,
+            ("username", "role"),
+            typed,
+            errors if adding else {},
+            defaults={"role": Role.MEMBER},
+            choices={"role": ROLES},
+        ),
     }
     status = 422 if errors else 200
     return page(request, "members.html", context, key="tenants", status=status)
@@ -100,15 +94,13 @@ def members(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _change(request: HttpRequest, tenant: Tenant) -> str:
     """Make the change that a form of the page asks for; return what was done."""
-    actor, username = actor_of(request), text(request.POST, "username")
-    role, do = text(request.POST, "role"), text(request.POST, "do")
-    if do == "add":
-        add_member(actor=actor, tenant=tenant, username=username, role=role)
-        return f"{username} is a {role} of {tenant.name} now."
-    if do == "role":
-        set_member_role(actor=actor, tenant=tenant, username=username, role=role)
-        return f"{username} is a {role} of {tenant.name} now."
+    actor, do = actor_of(request), text(request.POST, "do")
+    if do in MEMBER_CHANGES:
+        wanted = typed_request(MembershipRequest, request.POST)
+        MEMBER_CHANGES[do](actor=actor, tenant=tenant, request=wanted)
+        return f"{wanted.username} is a {wanted.role} of {tenant.name} now."
     if do == "remove":
+        username = text(request.POST, "username")
         remove_member(actor=actor, tenant=tenant, username=username)
         return f"{username} is no member of {tenant.name} any more."
     raise invalid("do", "This page has no such button.")
