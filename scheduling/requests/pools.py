@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -50,7 +50,12 @@ def _plain(value: object) -> Any:
     """A value as options may have it: a number with a point as a float; None where it is other."""
     if isinstance(value, Decimal):
         return float(value) if isfinite(float(value)) else None
-    return value if isinstance(value, str | int) else None
+    return value if isinstance(value, str | int | float) else None
+
+
+OptionValues: TypeAlias = Annotated[
+    dict[str, Any], Meta(description="The policy's options."), Input(read=_read_options)
+]
 
 
 def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, PriceChange]:
@@ -83,9 +88,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
         Meta(description="The policy that decides its rounds."),
         Input(complaint="must be a name", advice="1 to 63 letters, digits, - and _."),
     ] = UNSET
-    options: Annotated[
-        dict[str, Any], Meta(description="The policy's options."), Input(read=_read_options)
-    ] = {}
+    options: OptionValues = {}
     visibility: Annotated[
         Annotated[str, Meta(pattern=f"^{SLUG.pattern}$")] | UnsetType,
         Meta(description="What tenants see of others."),

@@ -7,7 +7,6 @@ simulation was cancelled writes nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -18,6 +17,7 @@ from django.db import transaction
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, Simulation
+from scheduling.requests.simulations import HOURS, SimulationRequest
 from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
@@ -26,7 +26,6 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-HOURS = (6, 24, 72)
 OPEN_MOST = 2  # queued or running, of one pool
 RUNNING_MOST = 1  # of all pools together: rounds keep the other core
 # Open jobs x rounds x policies. About five minutes of one core with the simpler policies.
@@ -39,10 +38,8 @@ LOST_WORDS = (
 State = Simulation.State
 
 
-def request_simulation(
-    *, actor: Actor, pool_id: int, policy: str, options: Mapping[str, Any], hours: int
-) -> Simulation:
-    """Ask for a simulation of the pool's next hours under `policy` beside its present one.
+def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest) -> Simulation:
+    """Ask for a simulation of the pool's next hours under a policy beside its present one.
 
     Raises:
         InvalidInputError: on `policy`, `options.NAME`, `hours`, or none: too much, or too many.
@@ -51,30 +48,23 @@ def request_simulation(
     with operation(actor):
         # The lock makes two who ask at once count each other.
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
-        chosen = _chosen(policy, options, hours)
+        errors = FieldErrors()
+        chosen = complete_options(request.policy, request.options, errors)
+        errors.raise_any()
         jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES, quarantine="").count()
-        _refuse_too_much(pool, jobs, hours)
+        _refuse_too_much(pool, jobs, request.hours)
         row = Simulation.objects.create(
             pool=pool,
             asked_by=actor.user,
-            policy=policy,
+            policy=request.policy,
             options=chosen,
-            hours=hours,
+            hours=request.hours,
             asked_at=wall_now(),
         )
-        after = {"policy": policy, "options": chosen, "hours": hours, "simulation": row.pk}
+        after = {"policy": row.policy, "options": chosen, "hours": row.hours, "simulation": row.pk}
         write_audit(actor, "simulation.asked", f"pool {pool.name}", after=after)
         transaction.on_commit(_wake, robust=True)
     return row
-
-
-def _chosen(policy: str, options: Mapping[str, Any], hours: int) -> dict[str, Any]:
-    errors = FieldErrors()
-    if hours not in HOURS:
-        errors.add("hours", f"Choose {', '.join(map(str, HOURS[:-1]))} or {HOURS[-1]} hours.")
-    chosen = complete_options(policy, options, errors)
-    errors.raise_any()
-    return chosen
 
 
 def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:

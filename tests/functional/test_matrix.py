@@ -19,6 +19,7 @@ from django.utils import timezone
 from billing.metering import meter_pool, settle_pool
 from billing.models import Transfer
 from scheduling.models import Job, Pool
+from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
 from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, User
@@ -70,7 +71,8 @@ class Stage:
         """Ask for a simulation as the operator; return its number."""
         actor = Actor(User.objects.get(username=NAMES["operator"]))
         pool_id = self.lab.pool.pk
-        asked = request_simulation(actor=actor, pool_id=pool_id, policy="fifo", options={}, hours=6)
+        wanted = SimulationRequest(policy="fifo", hours=6)
+        asked = request_simulation(actor=actor, pool_id=pool_id, request=wanted)
         return asked.pk
 
     def fill(self, value: Any) -> Any:

@@ -15,11 +15,13 @@ from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, PoolClock, PoolState, Round, Simulation
+from scheduling.requests.simulations import SimulationRequest
 from scheduling.selectors.work_left import work_left
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
+from tenants.input.requests import read_request
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
@@ -49,9 +51,9 @@ def operator() -> Actor:
 
 
 def ask(lab: Cluster, actor: Actor, policy: str = "fifo", hours: int = 6, **options: Any) -> Any:
-    return service.request_simulation(
-        actor=actor, pool_id=lab.pool.pk, policy=policy, options=options, hours=hours
-    )
+    asked = {"policy": policy, "options": options, "hours": hours}
+    wanted = read_request(SimulationRequest, asked)
+    return service.request_simulation(actor=actor, pool_id=lab.pool.pk, request=wanted)
 
 
 def every_beat() -> Callable[[], float]:

@@ -22,11 +22,12 @@ from portal.operate.views.console import (
     pool_of_console,
 )
 from portal.site.clocks import clocks
-from portal.site.forms import text, whole
+from portal.site.forms import text, typed_request, whole
 from portal.site.tenant_badges import tenant_badge
 from scheduling.models import Pool, Simulation
+from scheduling.requests.simulations import HOURS, SimulationRequest
 from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
-from scheduling.services.simulations import HOURS, cancel_simulation, request_simulation
+from scheduling.services.simulations import cancel_simulation, request_simulation
 from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
@@ -80,13 +81,9 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
 
 def _ask(request: HttpRequest, pool: Pool) -> Simulation:
     policy = text(request.POST, "policy")
-    return request_simulation(
-        actor=actor_of(request),
-        pool_id=pool.pk,
-        policy=policy,
-        options=options_typed(policy, request.POST) if policy in POLICIES else {},
-        hours=whole(request.POST.get("hours")) or 0,
-    )
+    options = options_typed(policy, request.POST) if policy in POLICIES else {}
+    wanted = typed_request(SimulationRequest, request.POST, options=options)
+    return request_simulation(actor=actor_of(request), pool_id=pool.pk, request=wanted)
 
 
 @console_read
