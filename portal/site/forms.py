@@ -108,6 +108,9 @@ def _value(field: RequestField, posted: QueryDict) -> object:
     if field.shape == Shape.WHOLE:
         number = whole(typed)
         return typed if number is None else number
+    if field.shape == Shape.AMOUNT:
+        credits_typed = amount(typed)
+        return typed if credits_typed is None else credits_typed
     if field.shape == Shape.INSTANT:
         at = instant(typed)
         return typed if at is None else at.isoformat()

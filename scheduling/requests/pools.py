@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
+from evenshare_core.units import COUNT_MAX
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
@@ -18,6 +19,8 @@ from tenants.requests import Reason, ReasonRequest
 SCALE_MAX = 3600
 TYPES_MAX, OPTIONS_MAX = 64, 100
 DAY_S = 86_400
+BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
+NO_SUCH_TYPE = "The pool has no GPUs of this type."
 PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
 
 
@@ -75,6 +78,45 @@ def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
         amounts = (readers.credits(placed, f"{place}.{key}", errors) for key in PriceChange._fields)
         read[name] = PriceChange(*amounts)
     return read
+
+
+def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
+    value = given.get("base")
+    if isinstance(value, Decimal) and 0 <= value <= BASE_MAX and value == round(value, 6):
+        return value
+    errors.add("base", f"Write 0 to {BASE_MAX:,} credits, with at most six decimals.")
+    return Decimal(0)
+
+
+def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
+    value = given.get("theta")
+    # At theta 1 the price would be 0 at any use.
+    if isinstance(value, Decimal) and 1 < value <= THETA_MAX and value == round(value, 3):
+        return value
+    errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")
+    return Decimal(0)
+
+
+class PriceRequest(Request, frozen=True, kw_only=True):
+    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1)."""
+
+    NOUN: ClassVar[str] = "a price"
+
+    gpu_type: Annotated[
+        str,
+        Meta(pattern=f"^{SLUG.pattern}$", description="The type of the GPUs."),
+        Input(complaint=NO_SUCH_TYPE),
+    ]
+    base: Annotated[
+        Decimal,
+        Meta(description="Credits per GPU-hour at full use, over theta - 1."),
+        Input(label="Base", read=_read_base),
+    ]
+    theta: Annotated[
+        Decimal,
+        Meta(description="How steeply the price rises with use."),
+        Input(label="Theta", read=_read_theta),
+    ]
 
 
 class PoolChangeRequest(Request, frozen=True, kw_only=True):

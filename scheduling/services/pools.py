@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -12,18 +10,24 @@ from msgspec import UNSET
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
-from evenshare_core.units import COUNT_MAX
 from scheduling.engine.clock import PoolNow, set_clock
 from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
-from scheduling.requests.pools import LENGTHS, SCALE_MAX, PoolChangeRequest
+from scheduling.requests.pools import (
+    LENGTHS,
+    NO_SUCH_TYPE,
+    SCALE_MAX,
+    PoolChangeRequest,
+    PriceChange,
+    PriceRequest,
+)
 from scheduling.selectors.pool_settings import PoolSettings, read_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
+from tenants.input.requests import read_request
 from tenants.operator_transaction import operation
 
 # The book of pools at real time: their clock keeps scale 1.
 REAL_BOOK = "main"
-BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
 PAUSE_REASON = "operator"
 
 
@@ -125,37 +129,28 @@ def set_pool_clock(
     return now
 
 
-def set_price(
-    *, actor: Actor, pool_id: int, gpu_type: str, base: Decimal | None, theta: Decimal | None
-) -> PriceSetting:
+def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> PriceSetting:
     """Set base and theta of a GPU type; the price posted after the next round follows them.
 
     Raises:
-        InvalidInputError: on `gpu_type`, `base` or `theta`.
+        InvalidInputError: on `gpu_type`.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
-        kind = GpuType.objects.filter(name=gpu_type, node__pool_id=pool_id).first()
-        errors = FieldErrors()
-        if kind is None:
-            errors.add("gpu_type", "The pool has no GPUs of this type.")
-        if base is None or not 0 <= base <= BASE_MAX or base != round(base, 6):
-            errors.add("base", f"Write 0 to {BASE_MAX:,} credits, with at most six decimals.")
-        # At theta 1 the price would be 0 at any use.
-        if theta is None or not 1 < theta <= THETA_MAX or theta != round(theta, 3):
-            errors.add("theta", f"Write more than 1 and at most {THETA_MAX}, with three decimals.")
-        if errors or kind is None or base is None or theta is None:
-            raise errors.as_error()
+        gpu_type = GpuType.objects.filter(name=request.gpu_type, node__pool_id=pool_id).first()
+        if gpu_type is None:
+            raise invalid("gpu_type", NO_SUCH_TYPE)
         setting, _ = PriceSetting.objects.select_for_update().get_or_create(
-            pool_id=pool_id, gpu_type=kind
+            pool_id=pool_id, gpu_type=gpu_type
         )
         before = {"base": f"{setting.base:.6f}", "theta": f"{setting.theta:.3f}"}
-        was, becomes = changed(before, {"base": f"{base:.6f}", "theta": f"{theta:.3f}"})
+        after = {"base": f"{request.base:.6f}", "theta": f"{request.theta:.3f}"}
+        was, becomes = changed(before, after)
         if becomes:
-            setting.base, setting.theta = base, theta
+            setting.base, setting.theta = request.base, request.theta
             setting.save(update_fields=["base", "theta"])
-            subject = f"pool {pool.name}, {gpu_type}"
+            subject = f"pool {pool.name}, {request.gpu_type}"
             write_audit(actor, "price.changed", subject, before=was, after=becomes)
     return setting
 
@@ -191,24 +186,24 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
                 reason=request.reason,
             )
         )
-        for gpu_type, (base, theta) in request.prices.items():
-            now = settings.prices.get(gpu_type)
-            wrong = _errors_of(
-                set_price,
-                actor=actor,
-                pool_id=pool.pk,
-                gpu_type=gpu_type,
-                base=now.base if base is None and now else base,
-                theta=now.theta if theta is None and now else theta,
-            )
-            # Of a type that the pool has not, there is nothing else to say.
-            unknown = [one for one in wrong if one.field == "gpu_type"]
-            place = f"prices.{gpu_type}"
-            errors.extend(
-                replace(one, field=place) if unknown else one.inside(place)
-                for one in unknown or wrong
-            )
+        for gpu_type, terms in request.prices.items():
+            place, now = f"prices.{gpu_type}", settings.prices.get(gpu_type)
+            if now is None:
+                errors.add(place, NO_SUCH_TYPE)
+                continue
+            wrong = _errors_of(_patch_price, actor=actor, pool=pool, now=now, terms=terms)
+            errors.extend(one.inside(place) for one in wrong)
         errors.raise_any()
+
+
+def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceChange) -> None:
+    """Set a price of which a part stays as it is."""
+    asked = {
+        "gpu_type": now.gpu_type.name,
+        "base": now.base if terms.base is None else terms.base,
+        "theta": now.theta if terms.theta is None else terms.theta,
+    }
+    set_price(actor=actor, pool_id=pool.pk, request=read_request(PriceRequest, asked))
 
 
 def _errors_of(change: Callable[..., object], **values: Any) -> tuple[FieldError, ...]:

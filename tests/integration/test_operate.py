@@ -26,7 +26,7 @@ from scheduling.models import (
     RoundFailure,
 )
 from scheduling.requests.nodes import NodeRequest, WindowRequest
-from scheduling.requests.pools import LENGTHS
+from scheduling.requests.pools import LENGTHS, PriceRequest
 from scheduling.selectors import operate as reads
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
@@ -267,9 +267,7 @@ class TestAPool:
         pools.set_price(
             actor=actor,
             pool_id=lab.pool.pk,
-            gpu_type="v100",
-            base=Decimal("2.5"),
-            theta=Decimal(3),
+            request=PriceRequest(gpu_type="v100", base=Decimal("2.5"), theta=Decimal(3)),
         )
         lab.rounds(2, every_s=10)
         price = reads.last_rounds(lab.pool.pk)
@@ -287,13 +285,10 @@ class TestAPool:
         self, actor: Actor, base: str, theta: str, field: str
     ) -> None:
         lab = busy()
+        asked = {"gpu_type": "v100", "base": Decimal(base), "theta": Decimal(theta)}
         with pytest.raises(InvalidInputError) as error:
             pools.set_price(
-                actor=actor,
-                pool_id=lab.pool.pk,
-                gpu_type="v100",
-                base=Decimal(base),
-                theta=Decimal(theta),
+                actor=actor, pool_id=lab.pool.pk, request=read_request(PriceRequest, asked)
             )
         assert list(error.value.by_field) == [field]
 

@@ -30,9 +30,9 @@ from portal.operate.views.console import (
     pool_of_console,
 )
 from portal.site.clocks import pool_now
-from portal.site.forms import Field, amount, text, whole
+from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
 from scheduling.models import Pool
-from scheduling.requests.pools import SCALE_MAX
+from scheduling.requests.pools import SCALE_MAX, PriceRequest
 from scheduling.selectors.pool_settings import price_settings
 from scheduling.services import pools as change
 from tenants.input.errors import InvalidInputError, invalid
@@ -108,14 +108,10 @@ def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[Pr
         typed = request.POST if errors and text(request.POST, "gpu_type") == name else {}
         base = text(typed, "base") or f"{row.base:f}"
         theta = text(typed, "theta") or f"{row.theta:f}"
-        settings_rows.append(
-            PriceRow(
-                name,
-                Field("base", "Base", base, error=errors.get("base", "") if typed else ""),
-                Field("theta", "Theta", theta, error=errors.get("theta", "") if typed else ""),
-                tuple(_price(amount(base), amount(theta), use) for use in USES),
-            )
-        )
+        shown = {"base": base, "theta": theta}
+        inputs = request_inputs(PriceRequest, ("base", "theta"), shown, errors if typed else {})
+        prices = tuple(_price(amount(base), amount(theta), use) for use in USES)
+        settings_rows.append(PriceRow(name, inputs[0], inputs[1], prices))
     return settings_rows
 
 
@@ -165,15 +161,9 @@ def _scale(request: HttpRequest, pool: Pool) -> str:
 
 
 def _price_set(request: HttpRequest, pool: Pool) -> str:
-    name = text(request.POST, "gpu_type")
-    change.set_price(
-        actor=actor_of(request),
-        pool_id=pool.pk,
-        gpu_type=name,
-        base=amount(request.POST.get("base")),
-        theta=amount(request.POST.get("theta")),
-    )
-    return f"Saved: the next round of {pool.name} posts the price of {name} by it."
+    wanted = typed_request(PriceRequest, request.POST)
+    change.set_price(actor=actor_of(request), pool_id=pool.pk, request=wanted)
+    return f"Saved: the next round of {pool.name} posts the price of {wanted.gpu_type} by it."
 
 
 ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
