@@ -78,7 +78,7 @@ class JobList(SchedulingView):
         key, limit = read_cursor(request, "jobs"), read_limit(request)
         listing = JobListFilter(
             tenants=self.tenants() if tenant is None else [tenant.pk],
-            state=state,
+            states=[state] if state else (),
             pool=params.get("pool", ""),
             before=key[0] if key else None,
         )

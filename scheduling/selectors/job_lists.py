@@ -13,26 +13,37 @@ from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names
 from scheduling.selectors.replay import ReplayError, round_decision
 
+TEXT_MAX = 80
+
 
 @dataclass(frozen=True, slots=True)
 class JobListFilter:
-    """What a list of jobs is narrowed to. `tenants` None: all; the caller has checked that."""
+    """What a list of jobs is narrowed to; empty values narrow nothing. `before` is a page's key.
+
+    `tenants` None: all; the caller has checked that. `text` is a part of a name.
+    """
 
     tenants: Collection[int] | None
-    state: str = ""
+    states: Collection[str] = ()
     pool: str = ""
+    text: str = ""
     before: int | None = None
 
 
 def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
-    """Return jobs, newest first, with tenant and pool, and whether there are more. One query."""
+    """Return jobs, newest first, with tenant and pool, and whether there are more.
+
+    One query, never an offset.
+    """
     jobs = Job.objects.select_related("tenant", "pool", "profile").order_by("-id")
     if wanted.tenants is not None:
         jobs = jobs.filter(tenant__in=list(wanted.tenants))
-    if wanted.state:
-        jobs = jobs.filter(state=wanted.state)
+    if wanted.states:
+        jobs = jobs.filter(state__in=list(wanted.states))
     if wanted.pool:
         jobs = jobs.filter(pool__name=wanted.pool)
+    if wanted.text:
+        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
     if wanted.before is not None:
         jobs = jobs.filter(id__lt=wanted.before)
     page = list(jobs[: limit + 1])

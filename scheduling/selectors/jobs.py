@@ -12,11 +12,11 @@ from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
+from scheduling.selectors.job_lists import JobListFilter, list_jobs
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.replay import ReplayError, round_decision
 
 PAGE = 50
-TEXT_MAX = 80
 # A job of months has thousands of terms; its page tells of the last ones.
 EVENTS, LEASES = 600, 200
 # Rounds whose stored decision is read to say why a past wait was.
@@ -70,22 +70,19 @@ class JobListPage:
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first. Two queries, never an offset."""
-    jobs = Job.objects.filter(tenant_id=tenant_id).select_related("pool").order_by("-id")
-    if wanted.state in STATES:
-        jobs = jobs.filter(state__in=STATES[wanted.state])
-    if wanted.pool:
-        jobs = jobs.filter(pool__name=wanted.pool)
-    if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
-    if wanted.before is not None:
-        jobs = jobs.filter(id__lt=wanted.before)
-    page = list(jobs[: limit + 1])
-    shown = page[:limit]
+    listing = JobListFilter(
+        tenants=[tenant_id],
+        states=STATES.get(wanted.state, ()),
+        pool=wanted.pool,
+        text=wanted.text,
+        before=wanted.before,
+    )
+    shown, more = list_jobs(listing, limit=limit)
     held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
     holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
     return JobListPage(
         tuple(_row(job, holds.get(job.pk)) for job in shown),
-        shown[-1].pk if len(page) > limit else None,
+        shown[-1].pk if more else None,
     )
 
 

@@ -24,6 +24,7 @@ from portal.site.clocks import clocks
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
+from scheduling.selectors.job_lists import TEXT_MAX
 from scheduling.selectors.lines import PoolFacts, pool_facts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant
@@ -75,7 +76,7 @@ def _filter(request: HttpRequest) -> read.JobFilter:
     before = get.get("before", "")
     return read.JobFilter(
         state=get.get("state", "") if get.get("state") in read.STATES else "",
-        text=get.get("q", "").replace("\x00", "").strip()[: read.TEXT_MAX],
+        text=get.get("q", "").replace("\x00", "").strip()[:TEXT_MAX],
         pool=get.get("pool", ""),
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
     )
