@@ -37,7 +37,7 @@ from portal.embedded.postgres import (
     wait_until,
 )
 from portal.embedded.valkey import Valkey
-from portal.embedded.watchdog import Watchdog
+from portal.embedded.watchdog import Watchdog, alive
 
 # Nothing is judged by how fast a machine is; where CI is set, examples are not drawn by chance.
 settings.register_profile(
@@ -45,6 +45,7 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
 # Where a file system in memory has so much room, the servers' files are there.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 2**30  # noqa: S108 - a new folder in it, by mkdtemp
@@ -92,7 +93,9 @@ class Services:
 
 def _announce() -> Services:
     """Choose the folder and put the addresses into the environment."""
-    folder = Path(tempfile.mkdtemp(prefix="evenshare-test-", dir=_base()))
+    base = _base() or Path(tempfile.gettempdir())
+    sweep(base)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
     (folder / "run").mkdir(mode=0o700)
     place = folders.Folders(folder, folder / "run")
     services = Services(folder, Postgres(place, durable=False), Valkey(place))
@@ -100,6 +103,14 @@ def _announce() -> Services:
     os.environ["REDIS_URL"] = services.valkey.url
     _name_database(services, SHARED)
     return services
+
+
+def sweep(base: Path) -> None:
+    """Remove the folders of runs that were killed: their names say which processes they were of."""
+    for folder in base.glob(f"{PREFIX}*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _base() -> Path | None:
