@@ -200,7 +200,7 @@ class PoolWhole(PoolRow):
     types = TypeRow(many=True)
 
 
-class TenantSeen(s.Serializer[object]):
+class TenantRef(s.Serializer[object]):
     """A tenant as you may see it."""
 
     name = s.CharField()
@@ -212,7 +212,7 @@ class QueueRow(s.Serializer[object]):
     """A waiting job; id, name and reason of others' jobs are null."""
 
     position = s.IntegerField()
-    tenant = TenantSeen(allow_null=True)
+    tenant = TenantRef(allow_null=True)
     id = s.UUIDField(allow_null=True)
     name = s.CharField(allow_null=True)
     reason_code = s.CharField(allow_null=True, allow_blank=True)
@@ -270,10 +270,10 @@ class RoundPage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
-class ShareSeen(s.Serializer[object]):
+class ShareRow(s.Serializer[object]):
     """One tenant's round for one GPU type; GPU-time in seconds since accounting began."""
 
-    tenant = TenantSeen(allow_null=True)
+    tenant = TenantRef(allow_null=True)
     gpu_type = s.CharField()
     quota = s.IntegerField()
     demand = s.IntegerField()
@@ -296,8 +296,8 @@ class CertificateLine(s.Serializer[object]):
     worst = s.FloatField(allow_null=True)
     worst_in_gpus = s.FloatField(allow_null=True)
     total = s.FloatField(allow_null=True)
-    tenant = TenantSeen(allow_null=True)
-    other = TenantSeen(allow_null=True)
+    tenant = TenantRef(allow_null=True)
+    other = TenantRef(allow_null=True)
     hidden = s.BooleanField()
     why = s.CharField(allow_blank=True)
 
@@ -305,14 +305,14 @@ class CertificateLine(s.Serializer[object]):
 class CertificateRow(s.Serializer[object]):
     """What one job type of a tenant does with its share, in GPUs of the slowest type."""
 
-    tenant = TenantSeen()
+    tenant = TenantRef()
     job_type = s.CharField(allow_blank=True)
     weight = s.FloatField()
     ideal = s.FloatField(allow_null=True)
     held = s.FloatField()
     alone = s.FloatField()
     best_other = s.FloatField(allow_null=True)
-    other = TenantSeen(allow_null=True)
+    other = TenantRef(allow_null=True)
     has_all = s.BooleanField()
 
 
@@ -330,7 +330,7 @@ class CertificateWhole(s.Serializer[object]):
 class RoundWhole(RoundRow):
     """One round with its shares and certificate and, while its bytes are kept, its decision."""
 
-    shares = ShareSeen(many=True)
+    shares = ShareRow(many=True)
     certificate = CertificateWhole(allow_null=True)
     decision = s.DictField(child=s.JSONField(), allow_null=True)
     why_no_decision = s.CharField(allow_blank=True)
