@@ -14,7 +14,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
-from scheduling.selectors.reasons import why
+from scheduling.selectors.reasons import ReasonText, why
 from scheduling.services.job_requests import named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -99,9 +99,8 @@ def _answer(question: _Question, choice: StartProspect) -> DryRun:
     if later is None and request.gpus > choice.free:
         later = Reason.NO_FREE_GPUS, {"needed": request.gpus, "free": choice.free}
     if later is not None:
-        told = why(later[0].value, later[1], now=True)
-        return DryRun(True, later[0].value, f"{told.sentence} {told.next_step}", price, borrowed,
-                      book)  # fmt: skip
+        detail = _detail(why(later[0].value, later[1], now=True))
+        return DryRun(True, later[0].value, detail, price, borrowed, book)
     detail = f"It fits now: {request.gpus - borrowed} own GPUs and {borrowed} borrowed."
     return DryRun(True, "", detail, price if borrowed else ZERO, borrowed, book)
 
@@ -133,5 +132,9 @@ def _refused(
 def _refusal(
     reason: Reason, numbers: Mapping[str, object], price: Decimal, borrowed: int, book: str
 ) -> DryRun:
-    told = why(reason.value, numbers)
-    return DryRun(False, reason.value, f"{told.sentence} {told.next_step}", price, borrowed, book)
+    detail = _detail(why(reason.value, numbers))
+    return DryRun(False, reason.value, detail, price, borrowed, book)
+
+
+def _detail(reason: ReasonText) -> str:
+    return f"{reason.sentence} {reason.next_step}"

@@ -50,7 +50,7 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
 
 def inert(text: str) -> str:
     """Return text in which control characters but tab and newline are shown as escapes."""
-    return _ACTIVE.sub(lambda found: _escape(found[0]), text)
+    return _ACTIVE.sub(lambda match: _escape(match[0]), text)
 
 
 def _escape(sign: str) -> str:

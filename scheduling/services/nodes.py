@@ -134,13 +134,13 @@ def add_window(
     """
     starts_at, ends_at, reason = request.starts_at, request.ends_at, request.reason
     with operation(actor):
-        found = list(
+        nodes = list(
             Node.objects.select_for_update(no_key=True)
             .filter(pool=pool, name__in=request.nodes)
             .order_by("id")
         )
         errors = FieldErrors()
-        if not found or len(found) < len(set(request.nodes)):
+        if not nodes or len(nodes) < len(set(request.nodes)):
             errors.add("nodes", NO_SUCH_NODES)
         if ends_at <= now:
             errors.add("ends_at", "It would be over already.")
@@ -148,7 +148,7 @@ def add_window(
             errors.add("ends_at", "It must end after it begins.")
         errors.raise_any()
         there = MaintenanceWindow.objects.filter(
-            node__in=found, starts_at__lt=ends_at, ends_at__gt=starts_at
+            node__in=nodes, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")
         if there:
             words = f"{there[0].node.name} has maintenance until {there[0].ends_at:%m-%d %H:%M}."
@@ -162,10 +162,10 @@ def add_window(
                 reason=reason[:200],
                 made_by=actor.user,
             )
-            for node in found
+            for node in nodes
         )
         after = {
-            "nodes": [node.name for node in found],
+            "nodes": [node.name for node in nodes],
             "starts_at": starts_at.isoformat(),
             "ends_at": ends_at.isoformat(),
         }

@@ -156,8 +156,8 @@ def _changes(
 
 
 def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key, QuotaTerms]:
-    found = {key: period_at(rows, at) for key, rows in periods.items()}
-    return {key: period.terms for key, period in found.items() if period is not None}
+    periods_at = {key: period_at(rows, at) for key, rows in periods.items()}
+    return {key: period.terms for key, period in periods_at.items() if period is not None}
 
 
 def _terms_from(periods: Sequence[Period], since: datetime) -> QuotaTerms | None:

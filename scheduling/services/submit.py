@@ -68,8 +68,8 @@ def submit_job(
         uid = uuid.uuid4()
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
-            found = Job.objects.select_related("tenant", "pool", "profile")
-            return found.get(uid=before[0], tenant=tenant)
+            stored = Job.objects.select_related("tenant", "pool", "profile")
+            return stored.get(uid=before[0], tenant=tenant)
         (read,) = _read_all([spec], tenant, place="")
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
@@ -104,8 +104,8 @@ def submit_jobs(
         uids = [uuid.uuid4() for _ in specs]
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
         if before is not None:
-            found = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
-            return list(found.filter(uid__in=before).order_by("id"))
+            stored = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
+            return list(stored.filter(uid__in=before).order_by("id"))
         read = _read_all(specs, tenant, place="jobs")
         _make_room(tenant, len(read))
         pools = {one.offer.id: one.offer for one in read}
@@ -140,8 +140,8 @@ def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_A
         try:
             request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            found = (one.inside(f"{place}[{index}]") if place else one for one in error.errors)
-            errors.extend(found)
+            placed = (one.inside(f"{place}[{index}]") if place else one for one in error.errors)
+            errors.extend(placed)
             if len(errors.errors) >= ERRORS_MAX:
                 break
         else:

@@ -221,9 +221,9 @@ class _Tenants:
     def id_of(self, line: TraceLine) -> int | None:
         """The tenant's id; None, with the line noted as bad, where there is none."""
         slug = self._options.tenants.get(line.tenant, line.tenant)
-        found = self._ids.get(slug)
-        if found is not None:
-            return found
+        tenant = self._ids.get(slug)
+        if tenant is not None:
+            return tenant
         if not self._options.create_tenants:
             unknown = self._report.unknown
             name = line.tenant[:63]

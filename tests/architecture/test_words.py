@@ -48,12 +48,6 @@ ALLOWED = {
     "NotFound",  # the API framework's
 }
 
-# Where a word still stands; a folder comes off this list when it is clean.
-NOT_YET = {
-    "found": ("core/", "scheduling/services/"),
-    "told": ("core/", "scheduling/services/"),
-}
-
 
 def parts(name: str) -> set[str]:
     """The words of a name, of `snake_case` and of `CamelCase`."""
@@ -78,7 +72,6 @@ class TestWordsThatWereGivenUp:
                 f"{place}: {name}; say {GIVEN_UP[word]}"
                 for name in names - ALLOWED
                 for word in parts(name) & GIVEN_UP.keys()
-                if not place.startswith(NOT_YET.get(word, ()))
             }
         assert sorted(back) == []
 

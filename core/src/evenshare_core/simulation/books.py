@@ -87,11 +87,11 @@ class Books:
     @property
     def earned(self) -> dict[int, int]:
         """Income by tenant, over all GPU types."""
-        found: dict[int, int] = {}
+        totals: dict[int, int] = {}
         for incomes in self.incomes.values():
             for tenant, amount in incomes.items():
-                found[tenant] = found.get(tenant, 0) + amount
-        return found
+                totals[tenant] = totals.get(tenant, 0) + amount
+        return totals
 
     def entitle(
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
@@ -124,11 +124,11 @@ class Books:
 
     def contributed(self) -> dict[tuple[str, int], int]:
         """Idle quota while GPUs of its type were borrowed, by (GPU type, lender), in GPU-us."""
-        found = dict(self._lent)
+        contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]
-            _add(found, gpu_type, weights_between(before, idle.mark(idle.now_us)))
-        return found
+            _add(contributed, gpu_type, weights_between(before, idle.mark(idle.now_us)))
+        return contributed
 
     def _borrow(self, at_us: int, gpu_type: str, more: int) -> None:
         """Note when the first GPU of a type is borrowed, and when the last one no more."""

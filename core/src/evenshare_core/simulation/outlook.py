@@ -109,15 +109,15 @@ def _seen(state: PresentState, work: Mapping[int, Work], until_us: int) -> list[
         held[row.job] += row.end_us - row.start_us
     for lease in state.leases.values():
         held[lease.job] += until_us - lease.started_us
-    found = []
+    seen = []
     for job_id, sim in sorted(state.sim_jobs.items()):
         over, known = ends.get(job_id), work[job_id]
         useful_us = known.left_us
         if over is None:
             useful_us -= sim.duration_us - _done_us(state, job_id, until_us)
         end_us = over.end_us if over else None
-        found.append(Seen(sim, end_us, held[job_id], useful_us, known.left_us))
-    return found
+        seen.append(Seen(sim, end_us, held[job_id], useful_us, known.left_us))
+    return seen
 
 
 def _done_us(state: PresentState, job_id: int, until_us: int) -> int:
@@ -145,7 +145,7 @@ def _figures(
         )  # fmt: skip
     for one in seen:
         # At least a microsecond: a job that got nothing has its rho, near 0, like any other.
-        jobs.append(_told(one.job, from_us, max(1, one.useful_us)))
+        jobs.append(_restarted(one.job, from_us, max(1, one.useful_us)))
         end_us = until_us if one.end_us is None else one.end_us
         books.jobs.append(JobRow(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
     figures = figures_of(state.cluster, jobs, books, between_us=span)
@@ -154,7 +154,7 @@ def _figures(
     return figures
 
 
-def _told(job: SimJob, from_us: int, work_us: int) -> SimJob:
+def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
     return SimJob(
         job.id, job.tenant, job.gpus, from_us, work_us, job.gpu_types, job.weight,
         deadline_us=job.deadline_us,
@@ -164,7 +164,7 @@ def _told(job: SimJob, from_us: int, work_us: int) -> SimJob:
 def _late(state: PresentState, seen: list[Seen], span: tuple[int, int]) -> float | None:
     """Share of jobs that end after they would have on their tenant's quota, from the start on."""
     from_us, until_us = span
-    jobs = [_told(one.job, from_us, max(1, one.left_us)) for one in seen]
+    jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
     reference = fair_reference(state.cluster.quotas, jobs)
     if not reference:
         return None

@@ -47,16 +47,16 @@ class Start:
     @property
     def rules(self) -> Rules:
         """The pool's own policy, options and lengths."""
-        told = self.snapshot
-        return Rules(told.policy, told.options, told.round_us, told.lease_us, told.seed)
+        now = self.snapshot
+        return Rules(now.policy, now.options, now.round_us, now.lease_us, now.seed)
 
     @property
     def cluster(self) -> Cluster:
         """The pool's nodes, quotas, price settings and profiles."""
-        told = self.snapshot
-        prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in told.prices}
-        profiles = {row.id: row for row in told.profiles}
-        return Cluster(told.nodes, told.entitlements, prices, profiles=profiles)
+        snapshot = self.snapshot
+        prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in snapshot.prices}
+        profiles = {row.id: row for row in snapshot.profiles}
+        return Cluster(snapshot.nodes, snapshot.entitlements, prices, profiles=profiles)
 
 
 class PresentState(SimulationState):
@@ -68,20 +68,21 @@ class PresentState(SimulationState):
         Raises:
             KeyError: a job of the snapshot has no work.
         """
-        told = start.snapshot
+        snapshot = start.snapshot
         rules = rules or start.rules
-        super().__init__(start.cluster, (), rules, start_us=told.at_us)
-        self.pool, self.tenants = told.pool, told.tenants
-        self.number = told.number
-        self.next_lease = max((lease.id for lease in told.leases), default=0) + 1
+        super().__init__(start.cluster, (), rules, start_us=snapshot.at_us)
+        self.pool, self.tenants = snapshot.pool, snapshot.tenants
+        self.number = snapshot.number
+        self.next_lease = max((lease.id for lease in snapshot.leases), default=0) + 1
         self.entitle()  # tells the books, before any lease does
-        self.quotas = told.entitlements
-        same = (rules.policy, self.policy.version) == (told.policy, told.policy_version)
-        self.memory = told.memory if same else {}
-        self.service, self.prices, self.profiles = told.service, told.prices, told.profiles
-        self.has_sums, self.last_us = bool(told.service.claims), told.service.at_us
-        self.told_quotas = {(row.tenant, row.gpu_type): row.quota for row in told.service.claims}
-        self.changes = [*told.changes, *_gone(told)]
+        self.quotas = snapshot.entitlements
+        same = (rules.policy, self.policy.version) == (snapshot.policy, snapshot.policy_version)
+        self.memory = snapshot.memory if same else {}
+        self.prices, self.profiles = snapshot.prices, snapshot.profiles
+        self.service = service = snapshot.service
+        self.has_sums, self.last_us = bool(service.claims), service.at_us
+        self.reported_quotas = {(row.tenant, row.gpu_type): row.quota for row in service.claims}
+        self.changes = [*snapshot.changes, *_gone(snapshot)]
         self._take_jobs(start)
 
     def _take_jobs(self, start: Start) -> None:
@@ -123,20 +124,20 @@ class PresentState(SimulationState):
         return replace(super().snapshot(), pool=self.pool, tenants=self.tenants)
 
 
-def _gone(told: Snapshot) -> list[Change]:
+def _gone(snapshot: Snapshot) -> list[Change]:
     """An end for each job that the sums know and the snapshot leaves out.
 
     Its lease is being taken back; it would count as demand for ever.
     """
-    here = {job.id for job in told.jobs}
-    active = {row.job: row.tenant for row in told.service.jobs}
-    for change in told.changes:
+    here = {job.id for job in snapshot.jobs}
+    active = {row.job: row.tenant for row in snapshot.service.jobs}
+    for change in snapshot.changes:
         if change.kind is ChangeKind.ACTIVE:
             active[change.job] = change.tenant
         elif change.kind is ChangeKind.INACTIVE:
             active.pop(change.job, None)
     return [
-        Change(told.at_us, ChangeKind.INACTIVE, tenant, job)
+        Change(snapshot.at_us, ChangeKind.INACTIVE, tenant, job)
         for job, tenant in sorted(active.items())
         if job not in here
     ]

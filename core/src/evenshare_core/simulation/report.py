@@ -75,22 +75,22 @@ class Result:
 
     def row(self) -> dict[str, Any]:
         """The object of `--json`: shares as fractions of 1, null where a figure does not apply."""
-        told = self.figures
+        figures = self.figures
         return {
             "policy": self.policy,
             "jobs": self.jobs,
-            "avg_jct_s": told.mean("jct_s"),
-            "avg_queue_s": told.mean("queue_s"),
-            "avg_slowdown": told.mean("slowdown"),
-            "sharing_loss_jobs": told.sharing_loss,
-            "tenant_unfair_intervals": told.unfair_intervals,
-            "tenant_deficit": told.deficit,
-            "late_vs_fair_reference": told.late,
-            "gpu_utilisation": told.utilisation,
-            "waste": told.waste,
-            "preemptions": told.preemptions,
-            "deadline_miss_rate": told.deadline_miss_rate,
-            "revenue_fairness": told.revenue_fairness,
+            "avg_jct_s": figures.mean("jct_s"),
+            "avg_queue_s": figures.mean("queue_s"),
+            "avg_slowdown": figures.mean("slowdown"),
+            "sharing_loss_jobs": figures.sharing_loss,
+            "tenant_unfair_intervals": figures.unfair_intervals,
+            "tenant_deficit": figures.deficit,
+            "late_vs_fair_reference": figures.late,
+            "gpu_utilisation": figures.utilisation,
+            "waste": figures.waste,
+            "preemptions": figures.preemptions,
+            "deadline_miss_rate": figures.deadline_miss_rate,
+            "revenue_fairness": figures.revenue_fairness,
             "rounds": self.rounds,
             "cpu_s": round(self.cpu_s, 3),
             "sha256": self.sha256,
@@ -202,8 +202,8 @@ def _cell(value: float | None, unit: str) -> str:
         return f"{100 * value:.2f} %"
     if unit == "count":
         return f"{value:,}"
-    told = f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
-    return f"{told} s" if unit == "s" else told
+    formatted = f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
+    return f"{formatted} s" if unit == "s" else formatted
 
 
 def _lenders(results: Sequence[Result]) -> str:

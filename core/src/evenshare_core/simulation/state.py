@@ -116,7 +116,7 @@ class SimulationState:
         self.tenants: tuple[Tenant, ...] = ()  # those whose credit is limited, if any are told
         self._cancelled: list[int] = []
         self.quotas: tuple[Entitlement, ...] | None = None
-        self.told_quotas: dict[tuple[int, str], int] = {}  # those that the sums were told of
+        self.reported_quotas: dict[tuple[int, str], int] = {}  # those that the sums were told of
         self.has_sums = False  # whether they were told of anything
         self.last_us = start_us  # the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
@@ -352,8 +352,8 @@ class SimulationState:
         instant_us = self.at_us if self.has_sums else self.last_us
         for row in quotas:
             key = (row.tenant, row.gpu_type)
-            if self.told_quotas.get(key, 0) != row.gpus:
-                self.told_quotas[key] = row.gpus
+            if self.reported_quotas.get(key, 0) != row.gpus:
+                self.reported_quotas[key] = row.gpus
                 types = (row.gpu_type,)
                 self.changes.append(
                     Change(instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=types)

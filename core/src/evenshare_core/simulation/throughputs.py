@@ -58,11 +58,11 @@ class Speeds:
             SpeedsError: none of the types can run it.
         """
         measured = self.rows[model][scale]
-        found = {name: measured[name] for name in sorted(types) if name in measured}
-        if not found:
+        by_type = {name: measured[name] for name in sorted(types) if name in measured}
+        if not by_type:
             raise SpeedsError(f"model {model!r} runs on none of {', '.join(sorted(types))}")
-        slowest = min(found.values())
-        return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in found.items())
+        slowest = min(by_type.values())
+        return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
 
 def read_speeds(text: Iterable[str]) -> Speeds:
@@ -87,8 +87,8 @@ def read_speeds(text: Iterable[str]) -> Speeds:
             raise SpeedsError(f"line {reader.line_num}: the scale is no number of GPUs: {scale!r}")
         if int(scale) in rows.setdefault(model, {}):
             raise SpeedsError(f"line {reader.line_num}: {model!r} on {scale} is there twice")
-        found = {name: _throughput(row[name], reader.line_num) for name in types}
-        rows[model][int(scale)] = {name: value for name, value in found.items() if value}
+        by_type = {name: _throughput(row[name], reader.line_num) for name in types}
+        rows[model][int(scale)] = {name: value for name, value in by_type.items() if value}
     return Speeds(rows)
 
 
@@ -115,7 +115,7 @@ def make_profiles(
     """
     wanted = frozenset(types)
     profiles: dict[tuple[int, str, int], Profile] = {}
-    found = []
+    fitted = []
     for job in jobs:
         if job.model:
             key = (job.tenant, job.model, speeds.scale(job.model, job.gpus))
@@ -123,8 +123,8 @@ def make_profiles(
                 speedups = speeds.speedups(job.model, key[2], wanted)
                 profiles[key] = Profile(len(profiles) + 1, job.tenant, speedups)
             job = _fitted(job, profiles[key], wanted)  # noqa: PLW2901 - the same job, completed
-        found.append(job)
-    return tuple(found), {row.id: row for row in profiles.values()}
+        fitted.append(job)
+    return tuple(fitted), {row.id: row for row in profiles.values()}
 
 
 def _fitted(job: SimJob, profile: Profile, types: frozenset[str]) -> SimJob:

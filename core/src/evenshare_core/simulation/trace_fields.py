@@ -41,13 +41,13 @@ def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
 
 def seconds(text: str, name: str) -> int:
     """Microseconds of a number of seconds; what is finer is cut off."""
-    found = _SECONDS.fullmatch(text)
-    if not found:
+    match = _SECONDS.fullmatch(text)
+    if not match:
         raise UnfitError(name, f"is no number of seconds from 0 on: {shown(text)}")
-    before_point = int(found[1])
+    before_point = int(match[1])
     if before_point > SECONDS_MAX:
         raise UnfitError(name, f"is more than a hundred years: {shown(text)}")
-    return before_point * SECOND_US + int((found[2] or "").ljust(6, "0")[:6])
+    return before_point * SECOND_US + int((match[2] or "").ljust(6, "0")[:6])
 
 
 def submission(text: str) -> int:
@@ -97,17 +97,17 @@ def _model(text: str, name: str) -> str:
 
 def _deadlines(text: str, name: str) -> list[int]:
     """Microseconds after the submission, rising; with `-`, spaces, `;` or `|` between."""
-    found = [seconds(part, name) for part in _listed(text, name)]
-    if found != sorted(set(found)):
+    deadlines_us = [seconds(part, name) for part in _listed(text, name)]
+    if deadlines_us != sorted(set(deadlines_us)):
         raise UnfitError(name, f"does not rise: {shown(text)}")
-    return found
+    return deadlines_us
 
 
 def _values(text: str, name: str) -> list[int]:
-    found = [whole(part, name) for part in _listed(text, name)]
-    if found != sorted(found, reverse=True) or not found[-1]:
+    values = [whole(part, name) for part in _listed(text, name)]
+    if values != sorted(values, reverse=True) or not values[-1]:
         raise UnfitError(name, f"does not fall to a value above 0: {shown(text)}")
-    return found
+    return values
 
 
 def _listed(text: str, name: str) -> list[str]:

@@ -29,7 +29,7 @@ def workload_csv(workload: Workload) -> str:
 
 def _cells(job: SimJob, tenant: str) -> list[str]:
     estimate_us, price = job.estimate_us, job.max_price_micro
-    is_told = estimate_us is not None and estimate_us != job.duration_us
+    has_estimate = estimate_us is not None and estimate_us != job.duration_us
     instants = [until_us for until_us, _ in job.values]
     if not instants and job.deadline_us is not None:
         instants = [job.deadline_us]
@@ -38,7 +38,7 @@ def _cells(job: SimJob, tenant: str) -> list[str]:
         *(_seconds(job.submitted_us), _seconds(job.duration_us), str(job.weight)),
         " ".join(job.gpu_types),
         "" if price is None else _seconds(price),  # a credit has six places too
-        str(estimate_us // SECOND_US) if is_told and estimate_us is not None else "",
+        str(estimate_us // SECOND_US) if has_estimate and estimate_us is not None else "",
         "1" if job.failed else "",
         job.model,
         "-".join(_seconds(at_us - job.submitted_us) for at_us in instants),

@@ -123,16 +123,16 @@ class Workload:
 
 def read_workload(lines: Iterable[Read]) -> Workload:
     """Return the jobs of a trace's lines; estimates are true unless the trace gives them."""
-    found, bad = [], []
+    read, bad = [], []
     for line in lines:
         if isinstance(line, TraceLine):
-            found.append(line)
+            read.append(line)
         elif isinstance(line, BadLine):
             bad.append(line)
-    found.sort(key=lambda line: (line.submit_us, line.line))
-    names = sorted({line.tenant for line in found})
+    read.sort(key=lambda line: (line.submit_us, line.line))
+    names = sorted({line.tenant for line in read})
     ids = {name: index for index, name in enumerate(names, start=1)}
-    jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(found, start=1))
+    jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(read, start=1))
     return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
 
 
@@ -201,14 +201,14 @@ def read_partitions(text: Iterable[str]) -> dict[str, int]:
         ValueError: a line is not (name, whole number), or a tenant is there twice.
     """
     rows = [row for row in csv.reader(text) if row][1:]
-    found: dict[str, int] = {}
+    partitions: dict[str, int] = {}
     for row in rows:
         if len(row) < 2 or not row[1].strip().isdigit():
             raise ValueError(f"needs a tenant and a number of nodes: {','.join(row)!r}")
-        if row[0].strip() in found:
+        if row[0].strip() in partitions:
             raise ValueError(f"tenant {row[0].strip()!r} is there twice")
-        found[row[0].strip()] = int(row[1])
-    return found
+        partitions[row[0].strip()] = int(row[1])
+    return partitions
 
 
 def read_churn(
