@@ -32,7 +32,7 @@ class InFlightError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class KeyedRequest:
     """Who asks for what under which key; `digest` is the SHA-256 of what they ask."""
 
     tenant_id: int
@@ -44,7 +44,7 @@ class Request:
     @classmethod
     def of(
         cls, tenant: Tenant, user: User | None, route: str, key: str | None, body: object
-    ) -> Request | None:
+    ) -> KeyedRequest | None:
         """Return the request, None where it has no key or nobody in particular asks."""
         if not key or user is None:
             return None
@@ -63,7 +63,7 @@ ON CONFLICT (tenant_id, user_id, route, key) DO NOTHING RETURNING id
 """
 
 
-def begin_reply(request: Request, made: list[str]) -> list[str] | None:
+def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
     """Claim the key for what is about to be made; return what was made before, or None.
 
     Inside the transaction of the work. A twin that holds the key is waited for: this returns

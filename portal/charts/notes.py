@@ -72,7 +72,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class CertificatePanel:
     """A round's promises, its hash (64 hex digits) and the command that recomputes it."""
 
     title: str

@@ -11,7 +11,7 @@ from typing import Any
 from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import (
-    Certificate,
+    CertificatePanel,
     Instant,
     LineItem,
     Link,
@@ -289,9 +289,9 @@ def sample_timeline() -> JobTimeline:
     )
 
 
-def sample_certificate(broken: bool = False) -> Certificate:
+def sample_certificate(broken: bool = False) -> CertificatePanel:
     """Six promises, one with a note, one not claimed; `broken` violates another."""
-    return Certificate(
+    return CertificatePanel(
         title="Certificate of round 4,211 (sample)",
         words="Promises checked on this round's own numbers.",
         promises=(

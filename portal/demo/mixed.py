@@ -26,7 +26,7 @@ SCALE = 60
 PREFERRED = ("oef", "ltgf")
 
 
-class Kind(NamedTuple):
+class DemoGpuType(NamedTuple):
     """A GPU type of the pool; `rank` 0 is the slowest, `base` the price's (credits)."""
 
     name: str
@@ -36,10 +36,10 @@ class Kind(NamedTuple):
     base: Decimal
 
 
-KINDS = (
-    Kind("k80", 0, 8, 4, Decimal("0.25")),
-    Kind("p100", 1, 3, 4, Decimal("0.75")),
-    Kind("v100", 2, 3, 2, Decimal("1.25")),
+GPU_TYPES = (
+    DemoGpuType("k80", 0, 8, 4, Decimal("0.25")),
+    DemoGpuType("p100", 1, 3, 4, Decimal("0.75")),
+    DemoGpuType("v100", 2, 3, 2, Decimal("1.25")),
 )
 
 
@@ -73,8 +73,8 @@ def seed_mixed() -> bool:
         )
         weights[tenant.pk] = team.quota
         _profiles(pool, tenant, team.models)
-    for kind in KINDS:
-        _gpus(pool, kind, weights)
+    for demo_type in GPU_TYPES:
+        _gpus(pool, demo_type, weights)
     TraceFeed.objects.create(
         pool=pool, trace="mixed_24h", started_at=BEGIN, length_s=HOURS * 3600, max_pending=60
     )
@@ -82,7 +82,7 @@ def seed_mixed() -> bool:
 
 
 def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
-    types = {kind.name for kind in KINDS}
+    types = {demo_type.name for demo_type in GPU_TYPES}
     Profile.objects.bulk_create(
         [
             Profile(
@@ -101,19 +101,23 @@ def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
     )
 
 
-def _gpus(pool: Pool, kind: Kind, weights: dict[int, int]) -> None:
-    gpu_type, _ = GpuType.objects.get_or_create(name=kind.name, defaults={"rank": kind.rank})
-    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=kind.base)
+def _gpus(pool: Pool, demo_type: DemoGpuType, weights: dict[int, int]) -> None:
+    gpu_type, _ = GpuType.objects.get_or_create(
+        name=demo_type.name, defaults={"rank": demo_type.rank}
+    )
+    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
     Node.objects.bulk_create(
         [
-            Node(pool=pool, name=f"{kind.name}-{n:02d}", gpu_type=gpu_type, gpus=kind.gpus)
-            for n in range(1, kind.nodes + 1)
+            Node(
+                pool=pool, name=f"{demo_type.name}-{n:02d}", gpu_type=gpu_type, gpus=demo_type.gpus
+            )
+            for n in range(1, demo_type.nodes + 1)
         ]
     )
     quotas_from_weights(
         pool_id=pool.pk,
         gpu_type_id=gpu_type.pk,
-        capacity=kind.nodes * kind.gpus,
+        capacity=demo_type.nodes * demo_type.gpus,
         weights=weights,
         since=BEGIN,
     )

@@ -19,7 +19,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.charts import bars, figures, glyphs
-from portal.charts.notes import Certificate, Instant, Note, Promise, Stat
+from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
 
@@ -155,7 +155,7 @@ def stat_strip(
 
 
 @register.inclusion_tag("components/certificate.html", takes_context=True)
-def certificate(context: Context, cert: Certificate) -> dict[str, Any]:
+def certificate(context: Context, cert: CertificatePanel) -> dict[str, Any]:
     """`{% certificate cert %}`: the framed sheet of a round's promises, broken ones first."""
     rows = [(promise, *_verdict(promise)) for promise in cert.ordered]
     return {

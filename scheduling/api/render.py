@@ -13,7 +13,7 @@ from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
-from scheduling.selectors.rounds import RoundView, ShareRow, SkipGroup
+from scheduling.selectors.rounds import RoundShare, RoundView, SkipGroup
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
 
@@ -220,7 +220,7 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
     }
 
 
-def _share(row: ShareRow) -> dict[str, Any]:
+def _share(row: RoundShare) -> dict[str, Any]:
     return {
         "tenant": tenant_json(row.tenant),
         "gpu_type": row.gpu_type,

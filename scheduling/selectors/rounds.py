@@ -84,7 +84,7 @@ class PlacedGpus:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareRow:
+class RoundShare:
     """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
 
     `tenant` None: all tenants that the viewer may not see, summed, without a rho.
@@ -221,7 +221,7 @@ class RoundView:
     """A round as a viewer may see it; `decision` None where its bytes are not readable any more."""
 
     round: Round
-    shares: tuple[ShareRow, ...]
+    shares: tuple[RoundShare, ...]
     previous: Round | None
     next: Round | None
     decision: RoundDecision | None
@@ -241,7 +241,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
     try:
         raw = round_bytes(round_)
         snapshot, decided = decode(raw[0], Snapshot), decode(raw[1], Decision)
-        decision = _Reader(round_, snapshot, decided, visibility).read(len(raw[0]) + len(raw[1]))
+        decision = _RowReader(round_, snapshot, decided, visibility).read(len(raw[0]) + len(raw[1]))
     except ReplayError as error:
         why_not = str(error)
     except msgspec.ValidationError:
@@ -264,9 +264,9 @@ def _sum(terms: Iterable[Grant | Renew]) -> ShareSums:
 _SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
 
 
-def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[ShareRow, ...]:
+def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[RoundShare, ...]:
     """Shares by type in the tenants' order; those out of sight are one row per type."""
-    shown: list[ShareRow] = []
+    shown: list[RoundShare] = []
     hidden: dict[str, dict[str, int]] = {}
     for row in rows:
         seen = visibility.of(row["tenant"])
@@ -276,7 +276,7 @@ def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[Sha
                 sums[name] += row[name]
             continue
         shown.append(
-            ShareRow(
+            RoundShare(
                 tenant=seen,
                 gpu_type=row["gpu_type"],
                 alloc_gpu_s=row["alloc_gpu_us"] // SECOND_US,
@@ -287,12 +287,12 @@ def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[Sha
             )
         )
     shown.sort(key=lambda row: (row.gpu_type, row.tenant.number if row.tenant else 0))
-    rest = [ShareRow(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
+    rest = [RoundShare(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
     return (*shown, *rest)
 
 
 @dataclass
-class _Reader:
+class _RowReader:
     """Turns a decision into rows that one viewer may see."""
 
     round: Round

@@ -25,7 +25,7 @@ from scheduling.selectors.job_requests import stored_fields
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.services.job_requests import named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit
-from tenants.idempotency import Request, begin_reply
+from tenants.idempotency import KeyedRequest, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
 from tenants.models import Tenant, User
 from tenants.scopes import tenant_scope
@@ -63,7 +63,7 @@ def submit_job(
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
-    asked = Request.of(tenant, user, "jobs", key, spec)
+    asked = KeyedRequest.of(tenant, user, "jobs", key, spec)
     with tenant_scope(tenant.pk):
         uid = uuid.uuid4()
         before = begin_reply(asked, [str(uid)]) if asked else None
@@ -99,7 +99,7 @@ def submit_jobs(
     """
     if not 1 <= len(specs) <= BULK_MAX:
         raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
-    asked = Request.of(tenant, user, "jobs/bulk", key, specs)
+    asked = KeyedRequest.of(tenant, user, "jobs/bulk", key, specs)
     with tenant_scope(tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None

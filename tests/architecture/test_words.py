@@ -1,13 +1,18 @@
-"""One word for one thing: what docs/glossary.md gave up does not come back in names."""
+"""One word for one thing: what docs/glossary.md gave up does not come back in names.
+
+And one thing for one word: a class has its name to itself.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import tokenize
+from collections import Counter
 
 import pytest
 
-from .sources import ROOT, name_of, python_files
+from .sources import ROOT, name_of, python_files, tree
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PACKAGES = ("scheduling", "billing", "tenants", "portal", "core", "client", "benchmarks", "deploy")
@@ -48,6 +53,17 @@ ALLOWED = {
     "NotFound",  # the API framework's
 }
 
+_VALUE = "a policy's value, and the table that it is read from"
+# Classes of one name, with the reason.
+ALLOWED_TWICE = {
+    "Job": _VALUE,
+    "Lease": _VALUE,
+    "Node": _VALUE,
+    "Profile": _VALUE,
+    "Tenant": _VALUE,
+    "Command": "Django looks a command's class up by this name",
+}
+
 
 def parts(name: str) -> set[str]:
     """The words of a name, of `snake_case` and of `CamelCase`."""
@@ -79,3 +95,16 @@ class TestWordsThatWereGivenUp:
         """Whoever meets the test finds there what to say."""
         _, _, table = GLOSSARY.read_text(encoding="utf-8").partition("## Words that we gave up")
         assert [word for word in GIVEN_UP if word.removesuffix("s") not in table] == []
+
+
+class TestAClass:
+    def test_has_a_name_of_its_own(self) -> None:
+        """Those at the top of a module: what stands inside a class is read with its name."""
+        classes = Counter(
+            node.name
+            for path in python_files(*(f"{package}/" for package in PACKAGES))
+            if "/migrations/" not in name_of(path)
+            for node in tree(path).body
+            if isinstance(node, ast.ClassDef)
+        )
+        assert {name for name, number in classes.items() if number > 1} == set(ALLOWED_TWICE)

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from scheduling.models import Job
 from tenants import idempotency
-from tenants.idempotency import Request, begin_reply
+from tenants.idempotency import KeyedRequest, begin_reply
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.tools import PATIENCE_S, eventually
 
@@ -124,7 +124,7 @@ class TestOneKey:
     ) -> None:
         monkeypatch.setattr(idempotency, "WAIT", "100ms")
         ada, tenant = wire.stage.people["ada"], wire.stage.cluster.tenants["aa"]
-        held = Request.of(tenant, ada, "jobs", "slow", wire.stage.spec())
+        held = KeyedRequest.of(tenant, ada, "jobs", "slow", wire.stage.spec())
         assert held is not None
         with transaction.atomic():
             assert begin_reply(held, ["x"]) is None

@@ -13,7 +13,7 @@ from billing.checks import run_checks
 from billing.metering import meter_pool
 from evenshare_core.policies.registry import POLICIES
 from portal.demo.data import DATA
-from portal.demo.mixed import BEGIN, KINDS
+from portal.demo.mixed import BEGIN, GPU_TYPES
 from portal.demo.mixed_trace import COLUMNS, mixed_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import RoundOutcome
@@ -74,12 +74,12 @@ class TestTheTrace:
 
 class TestTheSeed:
     def test_shares_out_every_gpu_of_each_type(self, pool: Pool) -> None:
-        for kind in KINDS:
+        for kind in GPU_TYPES:
             quotas = Quota.objects.filter(pool=pool, gpu_type__name=kind.name)
             assert sum(row.gpus for row in quotas) == kind.nodes * kind.gpus
 
     def test_gives_every_team_speeds_on_the_types_of_the_pool(self, pool: Pool) -> None:
-        types = {kind.name for kind in KINDS}
+        types = {kind.name for kind in GPU_TYPES}
         profiles = Profile.objects.filter(pool=pool)
         assert profiles.count() == 10
         for profile in profiles:

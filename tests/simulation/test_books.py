@@ -10,7 +10,7 @@ import pytest
 from evenshare_core.domain.leases import Lease
 from evenshare_core.money.fixed_point import charge_micro, to_text
 from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, split_charge
-from evenshare_core.simulation.books import Books, TermRow
+from evenshare_core.simulation.books import Books, TermRecord
 from evenshare_core.units import SECOND_US
 
 TYPES = ("k80", "v100")
@@ -21,7 +21,7 @@ class Both:
 
     def __init__(self) -> None:
         self.books, self.sweep = Books(), Sweep()
-        self.terms: list[TermRow] = []
+        self.terms: list[TermRecord] = []
         self.charged: dict[int, int] = {}
         self.earned: dict[int, int] = {}
         self.number = 0
@@ -54,7 +54,7 @@ class Both:
             charge = charge_micro(term.borrowed, term.price_micro, term.held_us)
             assert term.starts_us is not None
             self.terms.append(
-                TermRow(
+                TermRecord(
                     term.lease, term.term, term.own, term.borrowed, term.price_micro,
                     term.starts_us, term.ends_us, charge,
                 )

@@ -66,7 +66,7 @@ def read_yaml(text: str) -> YamlSpec:
     if len(text) > MOST_BYTES or len(text.encode(errors="replace")) > MOST_BYTES:
         raise YamlError(f"It is longer than {MOST_BYTES // 1024} KiB.")
     try:
-        return _Reader(text).document()
+        return _YamlReader(text).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         words = str(error.problem or "it is no YAML")
@@ -77,7 +77,7 @@ def read_yaml(text: str) -> YamlSpec:
         raise YamlError("It has a character that YAML does not allow.") from None
 
 
-class _Reader:
+class _YamlReader:
     """Builds values from YAML's events, so that nothing is built that was not looked at."""
 
     def __init__(self, text: str) -> None:

@@ -26,7 +26,7 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class JobMetric:
     """One figure that the job reports, ready to read."""
 
     name: str
@@ -39,7 +39,7 @@ class Reported:
 
     step: int | None
     total: int | None
-    metrics: tuple[Metric, ...]
+    metrics: tuple[JobMetric, ...]
 
     @property
     def fraction(self) -> float | None:
@@ -105,12 +105,12 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _metrics(said: dict[str, Any]) -> Iterator[Metric]:
+def _metrics(said: dict[str, Any]) -> Iterator[JobMetric]:
     given = said.get("metrics")
     pairs = list(given.items()) if isinstance(given, dict) else []
     for name, value in pairs[:METRICS]:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield Metric(inert(str(name))[:60], _figure(value))
+            yield JobMetric(inert(str(name))[:60], _figure(value))
 
 
 def _figure(value: float) -> str:

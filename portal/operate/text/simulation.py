@@ -44,7 +44,7 @@ def _time(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class SimulationMetric:
     """A figure: its name in `manage.py simulate`, its words, and which way is better.
 
     `step`: what is printed is a multiple of it, and so is a difference.
@@ -67,28 +67,34 @@ class Metric:
 
 
 METRICS = (
-    Metric("finished", "Jobs completed then", _count, 1),
-    Metric("running", "Jobs running then", _count),
-    Metric("waiting", "Jobs queued then", _count, -1),
-    Metric("avg_jct_s", "From submission to end, average", _time, -1),
-    Metric("avg_queue_s", "Queued, average", _time, -1),
-    Metric("avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01),
-    Metric("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
-    Metric(
+    SimulationMetric("finished", "Jobs completed then", _count, 1),
+    SimulationMetric("running", "Jobs running then", _count),
+    SimulationMetric("waiting", "Jobs queued then", _count, -1),
+    SimulationMetric("avg_jct_s", "From submission to end, average", _time, -1),
+    SimulationMetric("avg_queue_s", "Queued, average", _time, -1),
+    SimulationMetric(
+        "avg_slowdown", "Slowdown, average: that time over the work", _ratio, -1, 0.01
+    ),
+    SimulationMetric("sharing_loss_jobs", "Jobs below 95 % of their fair share", _share, -1, 0.001),
+    SimulationMetric(
         "tenant_unfair_intervals",
         "Tenants' hours below 99 % of their fair share",
         _share,
         -1,
         0.001,
     ),
-    Metric("tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001),
-    Metric("late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001),
+    SimulationMetric(
+        "tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001
+    ),
+    SimulationMetric(
+        "late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001
+    ),
     # Neither is better: nobody submits, so who ends the queue early leaves GPUs idle.
-    Metric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
-    Metric("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
-    Metric("preemptions", "Leases not renewed", _count, -1),
-    Metric("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
-    Metric("rounds", "Rounds decided", _count),
+    SimulationMetric("gpu_utilisation", "GPUs at useful work", _share, 0, 0.001),
+    SimulationMetric("waste", "GPUs wasted: idle while jobs asked, or overhead", _share, -1, 0.001),
+    SimulationMetric("preemptions", "Leases not renewed", _count, -1),
+    SimulationMetric("deadline_miss_rate", "Deadlines missed", _share, -1, 0.001),
+    SimulationMetric("rounds", "Rounds decided", _count),
 )
 
 
@@ -96,7 +102,7 @@ METRICS = (
 class MetricRow:
     """One figure of both; `change` is empty where there is one policy, or nothing to compare."""
 
-    metric: Metric
+    metric: SimulationMetric
     values: tuple[str, ...]
     change: str = ""
     verdict: str = ""
@@ -108,7 +114,7 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantRow:
+class SimulatedTenant:
     """One tenant under both."""
 
     badge: TenantBadge
@@ -125,8 +131,8 @@ class SimulationView:
     names: tuple[str, ...]
     rows: tuple[MetricRow, ...]
     charts: tuple[tuple[str, str, Markup], ...]
-    tenants: tuple[TenantRow, ...]
-    tenants_sum: TenantRow
+    tenants: tuple[SimulatedTenant, ...]
+    tenants_sum: SimulatedTenant
     course: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
     options: tuple[tuple[str, str, str], ...]
     assumptions: tuple[str, ...]
@@ -189,7 +195,7 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _row(metric: Metric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
+def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
     raw = [row[metric.name] for row in rows]
     values = tuple(NOT_APPLICABLE if value is None else metric.write(value) for value in raw)
     if len(raw) < 2 or None in raw:
@@ -263,10 +269,10 @@ def _badge(badges: Mapping[int, TenantBadge], tenant: int) -> TenantBadge:
 
 def _tenants(
     runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]
-) -> tuple[TenantRow, ...]:
+) -> tuple[SimulatedTenant, ...]:
     by_run = [{row["tenant"]: row for row in run["tenants"]} for run in runs]
     return tuple(
-        TenantRow(
+        SimulatedTenant(
             _badge(badges, row["tenant"]),
             row["jobs"],
             tuple(rows[row["tenant"]]["finished"] for rows in by_run),
@@ -276,10 +282,10 @@ def _tenants(
     )
 
 
-def _sum(runs: Sequence[Mapping[str, Any]]) -> TenantRow:
+def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
     rows = [run["row"] for run in runs]
     waits = [row["avg_queue_s"] for row in rows]
-    return TenantRow(
+    return SimulatedTenant(
         TenantBadge("Pool", 0, ""),
         rows[0]["jobs"],
         tuple(row["finished"] for row in rows),

@@ -90,7 +90,7 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceRow:
+class PriceSettingRow:
     """One GPU type's setting with the price at each of `USES`."""
 
     gpu_type: str
@@ -100,7 +100,7 @@ class PriceRow:
     error: str = ""
 
 
-def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceRow]:
+def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceSettingRow]:
     with site_scope():
         rows = price_settings(pool.pk)
     settings_rows = []
@@ -111,7 +111,7 @@ def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[Pr
         shown = {"base": base, "theta": theta}
         inputs = request_inputs(PriceRequest, ("base", "theta"), shown, errors if typed else {})
         prices = tuple(_price(amount(base), amount(theta), use) for use in USES)
-        settings_rows.append(PriceRow(name, inputs[0], inputs[1], prices))
+        settings_rows.append(PriceSettingRow(name, inputs[0], inputs[1], prices))
     return settings_rows
 
 

@@ -54,7 +54,7 @@ from tenants.services.quotas import (
 
 
 @dataclass
-class QuotaRequest:
+class GridRequest:
     """One request to the grid: what it asks for, and what is wrong with it."""
 
     facts: PoolFacts
@@ -78,7 +78,7 @@ def grid(request: HttpRequest, name: str) -> HttpResponse:
     return _show(request, asked)
 
 
-def _read_request(request: HttpRequest, facts: PoolFacts) -> QuotaRequest:
+def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
     now = pool_now(facts)
     typed = text(request.POST if request.method == "POST" else request.GET, "since") or NOW
     since = read_since(typed, now.pool_at)
@@ -98,7 +98,7 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> QuotaRequest:
             since=since,
         )
         basis = basis_of(facts.id, now.pool_at)
-    return QuotaRequest(facts, now, form, typed, basis, _added(request, form), errors)
+    return GridRequest(facts, now, form, typed, basis, _added(request, form), errors)
 
 
 def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
@@ -112,7 +112,7 @@ def _added(request: HttpRequest, form: QuotaForm) -> list[Key]:
     ]
 
 
-def _posted(request: HttpRequest, asked: QuotaRequest) -> bool:
+def _posted(request: HttpRequest, asked: GridRequest) -> bool:
     """Save the draft if it is what was previewed; else estimate it. Return whether it was saved.
 
     What is wrong with it is noted in the desk.
@@ -138,7 +138,7 @@ def _posted(request: HttpRequest, asked: QuotaRequest) -> bool:
     return False
 
 
-def _digest(request: HttpRequest, asked: QuotaRequest) -> str:
+def _digest(request: HttpRequest, asked: GridRequest) -> str:
     """Of everything that the estimate was made from: the draft, its start, what holds now."""
     names = sorted(name for name in request.POST if name.split("-")[0] in NAMES)
     drafted = [(name, text(request.POST, name)) for name in names]
@@ -146,7 +146,7 @@ def _digest(request: HttpRequest, asked: QuotaRequest) -> str:
     return sha256(drawn_from.encode()).hexdigest()[:16]
 
 
-def _estimate(asked: QuotaRequest, edits: list[QuotaEdit], digest: str) -> Preview:
+def _estimate(asked: GridRequest, edits: list[QuotaEdit], digest: str) -> Preview:
     impact = quota_impact(
         pool_id=asked.facts.id, edits=edits, since=asked.form.since, now=asked.now
     )
@@ -155,7 +155,7 @@ def _estimate(asked: QuotaRequest, edits: list[QuotaEdit], digest: str) -> Previ
     return preview(impact, badges, types, digest)
 
 
-def _save(request: HttpRequest, asked: QuotaRequest, edits: list[QuotaEdit]) -> None:
+def _save(request: HttpRequest, asked: GridRequest, edits: list[QuotaEdit]) -> None:
     with site_scope():
         number = next_number(asked.facts.id)
     record = save_quotas(
@@ -174,7 +174,7 @@ def _save(request: HttpRequest, asked: QuotaRequest, edits: list[QuotaEdit]) -> 
         messages.info(request, "Nothing differed: nothing was saved.")
 
 
-def _show(request: HttpRequest, asked: QuotaRequest) -> HttpResponse:
+def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
     posted = request.POST if request.method == "POST" else {}
     types = grids(asked.form, posted, asked.errors, asked.added)
     heads = columns(asked.form)

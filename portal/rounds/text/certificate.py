@@ -11,7 +11,7 @@ from typing import Any
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
-from portal.charts.notes import Certificate, LineItem, Note, Promise, count_note
+from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
 from scheduling.selectors.promises import DecisionCounts
@@ -52,7 +52,7 @@ SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
-def round_certificate(view: RoundView, seen: CertificateView | None) -> Certificate:
+def round_certificate(view: RoundView, seen: CertificateView | None) -> CertificatePanel:
     """The framed certificate of a round."""
     checked = view.decision.checked if view.decision else None
     promises: list[Promise] = []
@@ -65,7 +65,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
     else:
         promises += [_line(row, checked) for row in seen.findings]
     promises += _rest(checked) if checked else []
-    return Certificate(
+    return CertificatePanel(
         title=f"Certificate of round {thousands(view.round.number)}",
         promises=tuple(promises),
         # Both hashes and the command stand on the page themselves.

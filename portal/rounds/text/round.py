@@ -9,7 +9,7 @@ from portal.charts.pricechart import PRICE_FORMULA
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
-from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundView, ShareRow
+from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundShare, RoundView
 
 
 def order_words(policy: str) -> str:
@@ -97,7 +97,7 @@ def idle_words(round_: Round, decision: RoundDecision | None) -> str:
 # ---- notes ----
 
 
-def share_note(row: ShareRow) -> Note:
+def share_note(row: RoundShare) -> Note:
     """What a tenant held before and after."""
     name = row.tenant.name if row.tenant else "other tenants"
     return Note(
@@ -112,7 +112,7 @@ def share_note(row: ShareRow) -> Note:
     )
 
 
-def rho_note(row: ShareRow) -> Note:
+def rho_note(row: RoundShare) -> Note:
     """Received over deserved: rho at the round's instant."""
     return Note(
         "rho before the round",

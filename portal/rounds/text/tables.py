@@ -20,9 +20,9 @@ from scheduling.selectors.rounds import (
     EndRow,
     PickRow,
     RoundDecision,
+    RoundShare,
     RoundsPage,
     RoundView,
-    ShareRow,
     SkipGroup,
 )
 
@@ -114,7 +114,7 @@ def _unseen(decision: RoundDecision) -> dict[str, int]:
     }
 
 
-def _share(row: ShareRow, rows: Sequence[ShareRow]) -> dict[str, Any]:
+def _share(row: RoundShare, rows: Sequence[RoundShare]) -> dict[str, Any]:
     most = max(max(one.holds, one.quota, one.demand) for one in rows)
     return {
         "row": row,

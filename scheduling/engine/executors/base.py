@@ -67,7 +67,7 @@ class Report:
     progress: dict[str, Any] | None = None
 
 
-class Traits(NamedTuple):
+class ExecutorTraits(NamedTuple):
     """What others ask of an executor instead of its name; an unknown one has none of these.
 
     `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
@@ -84,7 +84,7 @@ class Traits(NamedTuple):
 class Executor(Protocol):
     """Runs processes for leases. All calls are idempotent by token."""
 
-    traits: Traits
+    traits: ExecutorTraits
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start processes, or adopt what runs already under a token."""
@@ -123,9 +123,9 @@ def executor_for(name: str) -> Executor:
     return _class_of(name)()
 
 
-def executor_traits(name: str) -> Traits:
+def executor_traits(name: str) -> ExecutorTraits:
     """Return the traits of a pool's executor; nothing is known of one that is not ours."""
-    return _class_of(name).traits if name in EXECUTORS else Traits()
+    return _class_of(name).traits if name in EXECUTORS else ExecutorTraits()
 
 
 def simulating_executors() -> list[str]:

@@ -30,12 +30,12 @@ from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.clock import pool_time, wall_now, wall_time
 from scheduling.engine.executors.base import (
     ExecutorError,
+    ExecutorTraits,
     Extension,
     Launch,
     Report,
     ReportState,
     Stop,
-    Traits,
     lease_token,
     token_job,
 )
@@ -75,7 +75,7 @@ Reports = list[Report]
 class LocalExecutor:
     """Executor protocol over shims and their folders."""
 
-    traits = Traits(keeps_output=True, runs_as_portal=True, is_exclusive=True)
+    traits = ExecutorTraits(keeps_output=True, runs_as_portal=True, is_exclusive=True)
 
     def __init__(self) -> None:
         self._root = jobs_root()

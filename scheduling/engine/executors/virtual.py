@@ -14,14 +14,21 @@ from collections.abc import Sequence
 from django.db import connection
 
 from evenshare_core.units import ONE_MILLI
-from scheduling.engine.executors.base import Extension, Launch, Report, ReportState, Stop, Traits
+from scheduling.engine.executors.base import (
+    ExecutorTraits,
+    Extension,
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+)
 from scheduling.models import VirtualWork
 
 
 class VirtualExecutor:
     """Executor protocol over rows instead of processes."""
 
-    traits = Traits(simulates=True, is_exclusive=True)
+    traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start work; a token that runs or ran already is reported as it stands.

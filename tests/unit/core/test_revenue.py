@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from evenshare_core.money.revenue import (
     OPERATOR,
+    ChargeShare,
     IdleSums,
-    LenderShare,
     split_charge,
     weights_between,
 )
@@ -127,4 +127,4 @@ class TestSplit:
         ]
 
     def test_where_nothing_was_idle_the_operator_earns_all(self) -> None:
-        assert split_charge(7, 3, {4: 0}) == (LenderShare(OPERATOR, 0, 7, 3),)
+        assert split_charge(7, 3, {4: 0}) == (ChargeShare(OPERATOR, 0, 7, 3),)

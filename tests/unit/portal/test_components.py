@@ -8,7 +8,7 @@ from django.template import Context, Template
 from django.template.loader import render_to_string
 from django.test import RequestFactory
 
-from portal.charts.notes import Certificate, Instant, Note, Promise, count_note, credit_note
+from portal.charts.notes import CertificatePanel, Instant, Note, Promise, count_note, credit_note
 from portal.charts.page import LIVE, RoundLine
 from portal.charts.tenants import TenantBadge
 from portal.site.styleguide import styleguide
@@ -96,7 +96,7 @@ class TestTags:
         assert "clock \N{MULTIPLICATION SIGN}60" in html
 
     def test_broken_promises_come_first_and_in_words(self) -> None:
-        cert = Certificate(
+        cert = CertificatePanel(
             "Certificate", (Promise("A", "holds"), Promise("B", "violated")), "ab" * 32, "verify"
         )
         html = shown("{% certificate c %}", c=cert)

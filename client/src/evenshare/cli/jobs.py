@@ -108,7 +108,7 @@ def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     identity = find(client, options.id)
     try:
-        return _Reader(options, client, screen, identity).run()
+        return _LogReader(options, client, screen, identity).run()
     except KeyboardInterrupt:
         if options.follow:
             _left_alone(screen, identity)
@@ -130,7 +130,7 @@ def find(client: Client, text: str) -> str:
     return matches[0]
 
 
-class _Reader:
+class _LogReader:
     """Prints a log window by window, lease after lease."""
 
     def __init__(

@@ -23,7 +23,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.fairness.holds import HeldGpus
+from evenshare_core.fairness.holds import HeldLease
 from evenshare_core.fairness.properties import TOLERANCE, Array
 from evenshare_core.units import ONE_MILLI
 
@@ -192,7 +192,7 @@ def ideal_shares(allocation: Allocation, decision: Decision) -> Array:
     return shares
 
 
-def held_shares(allocation: Allocation, snapshot: Snapshot, held: list[HeldGpus]) -> Array:
+def held_shares(allocation: Allocation, snapshot: Snapshot, held: list[HeldLease]) -> Array:
     """Return the GPUs held after the round."""
     rows = {key: place for place, key in enumerate(allocation.rows)}
     types = {name: place for place, name in enumerate(allocation.gpu_types)}

@@ -17,7 +17,7 @@ from evenshare_core.fairness.gpu_time import windowed
 
 
 @dataclass(frozen=True, slots=True)
-class HeldGpus:
+class HeldLease:
     """A lease after the round. `fresh`: the round itself granted or renewed it."""
 
     job: int
@@ -27,17 +27,17 @@ class HeldGpus:
     fresh: bool
 
 
-def holds_after(snapshot: Snapshot, decision: Decision) -> list[HeldGpus]:
+def holds_after(snapshot: Snapshot, decision: Decision) -> list[HeldLease]:
     """Return every lease that is held when the round is over: kept, renewed, granted."""
     ended = {end.lease for end in decision.ends}
     renewed = {row.lease for row in decision.renewals}
     held = [
-        HeldGpus(lease.job, lease.tenant, lease.gpu_type, lease.placement, lease.id in renewed)
+        HeldLease(lease.job, lease.tenant, lease.gpu_type, lease.placement, lease.id in renewed)
         for lease in snapshot.leases
         if lease.id not in ended
     ]
     held += [
-        HeldGpus(row.job, row.tenant, row.gpu_type, row.placement, True) for row in decision.grants
+        HeldLease(row.job, row.tenant, row.gpu_type, row.placement, True) for row in decision.grants
     ]
     return held
 
@@ -50,7 +50,7 @@ class RuleCount:
     broken: tuple[int, ...]
 
 
-def gangs(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
+def gangs(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
     """Return the jobs that hold a part of their GPUs, or more than all.
 
     A lease of a job that the snapshot does not know counts as checked: it is on its way out.
@@ -64,17 +64,17 @@ def gangs(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
     return RuleCount(len(held), tuple(sorted(broken)))
 
 
-def _total(hold: HeldGpus) -> int:
+def _total(hold: HeldLease) -> int:
     return sum(gpus for _, gpus in hold.placement)
 
 
-def double_holders(held: list[HeldGpus]) -> RuleCount:
+def double_holders(held: list[HeldLease]) -> RuleCount:
     """Return the jobs with more than one lease."""
     counts = Counter(hold.job for hold in held)
     return RuleCount(len(counts), tuple(sorted(job for job, count in counts.items() if count > 1)))
 
 
-def overfull_nodes(snapshot: Snapshot, held: list[HeldGpus]) -> RuleCount:
+def overfull_nodes(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
     """Return the nodes that give more GPUs than they have.
 
     A node that was drained keeps its leases until their end: it counts only where the round

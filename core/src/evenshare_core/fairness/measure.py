@@ -38,7 +38,7 @@ class Measured:
     decision: Decision
     promised: frozenset[Property]
     deserves_quota: bool = False
-    held: list[holds.HeldGpus] = field(init=False)
+    held: list[holds.HeldLease] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
 

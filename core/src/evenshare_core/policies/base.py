@@ -92,7 +92,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     return Promises(properties, options.deserves_quota)
 
 
-class _Use:
+class _RoundUse:
     """GPUs of one (tenant, GPU type) over the round."""
 
     __slots__ = ("borrowed", "got", "held_before", "own")
@@ -101,18 +101,18 @@ class _Use:
         self.held_before = self.got = self.own = self.borrowed = 0
 
 
-def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _Use]:
-    uses: dict[tuple[int, str], _Use] = {}
+def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _RoundUse]:
+    uses: dict[tuple[int, str], _RoundUse] = {}
     changed = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
     for lease in snapshot.leases:
-        use = uses.setdefault((lease.tenant, lease.gpu_type), _Use())
+        use = uses.setdefault((lease.tenant, lease.gpu_type), _RoundUse())
         use.held_before += lease.gpus
         if lease.id not in changed:
             use.own += lease.own
             use.borrowed += lease.borrowed
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     for term in terms:
-        use = uses.setdefault((term.tenant, term.gpu_type), _Use())
+        use = uses.setdefault((term.tenant, term.gpu_type), _RoundUse())
         use.got += term.own + term.borrowed
         use.own += term.own
         use.borrowed += term.borrowed
@@ -125,7 +125,7 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
     at_us, lease_us = snapshot.at_us, snapshot.lease_us
     shares = []
     for claim in decision.service.claims:
-        use = uses.get((claim.tenant, claim.gpu_type)) or _Use()
+        use = uses.get((claim.tenant, claim.gpu_type)) or _RoundUse()
         share = min(claim.demand, claim.quota)
         alloc, fair = windowed(claim, at_us)
         alloc_after = alloc + (use.own + use.borrowed) * lease_us

@@ -20,7 +20,7 @@ from evenshare_core.money.revenue import IdleSums, split_amount, weights_between
 Mark = dict[int, int]  # lender -> idle GPU-microseconds so far
 
 
-class LeaseRow(NamedTuple):
+class LeaseRecord(NamedTuple):
     """An unbroken hold that is over. `overhead_us`: of its time, what was no useful work.
 
     `lease` is the simulator's own number, `number` counts the job's leases.
@@ -37,7 +37,7 @@ class LeaseRow(NamedTuple):
     overhead_us: int
 
 
-class TermRow(NamedTuple):
+class TermRecord(NamedTuple):
     """A term that is over, and what it cost."""
 
     lease: int
@@ -50,7 +50,7 @@ class TermRow(NamedTuple):
     charge_micro: int
 
 
-class JobRow(NamedTuple):
+class JobRecord(NamedTuple):
     """A job that is over, in whatever way; `start_us` is None when it never ran."""
 
     job: int
@@ -71,9 +71,9 @@ class Books:
     `evenshare_core.money.revenue.Sweep` gives where no event is late.
     """
 
-    leases: list[LeaseRow] = field(default_factory=list)
-    terms: list[TermRow] = field(default_factory=list)
-    jobs: list[JobRow] = field(default_factory=list)
+    leases: list[LeaseRecord] = field(default_factory=list)
+    terms: list[TermRecord] = field(default_factory=list)
+    jobs: list[JobRecord] = field(default_factory=list)
     charged: dict[int, int] = field(default_factory=dict)
     incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Books:
         if before is not None:
             charge = self._charge(at_us, lease, at_us - starts_us, before)
         self.terms.append(
-            TermRow(
+            TermRecord(
                 lease.id, lease.term, lease.own, lease.borrowed, lease.price_micro, starts_us,
                 at_us, charge,
             )

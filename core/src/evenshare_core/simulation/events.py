@@ -7,7 +7,7 @@ from enum import IntEnum
 from heapq import heappush
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What happens at an event's instant."""
 
     ARRIVE = 0  # job `key` is submitted
@@ -24,7 +24,7 @@ class Events:
 
     def __init__(self) -> None:
         self._due: deque[tuple[int, int]] = deque()
-        self.coming: list[tuple[int, int, Kind, int]] = []
+        self.coming: list[tuple[int, int, EventKind, int]] = []
         self._sequence = 0
 
     @property
@@ -32,7 +32,7 @@ class Events:
         """Whether nothing is to come but expiries, which say nothing where no lease holds."""
         return not self.coming
 
-    def push(self, at_us: int, kind: Kind, key: int) -> None:
+    def push(self, at_us: int, kind: EventKind, key: int) -> None:
         """Let something happen at an instant."""
         self._sequence += 1
         heappush(self.coming, (at_us, self._sequence, kind, key))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from evenshare_core.simulation.books import Books, JobRow, LeaseRow
+from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
 from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
 from evenshare_core.simulation.present import PresentState, Start, Work
 from evenshare_core.simulation.simulator import SimulationResult, run
@@ -138,7 +138,7 @@ def _figures(
         books.leases.append(row._replace(start_us=max(row.start_us, from_us)))
     for lease in result.open:
         books.leases.append(
-            LeaseRow(
+            LeaseRecord(
                 lease.id, lease.job, state.runs[lease.job].leases, lease.gpu_type,
                 lease.placement, max(lease.started_us, from_us), until_us, OPEN, 0,
             )
@@ -147,7 +147,7 @@ def _figures(
         # At least a microsecond: a job that got nothing has its rho, near 0, like any other.
         jobs.append(_restarted(one.job, from_us, max(1, one.useful_us)))
         end_us = until_us if one.end_us is None else one.end_us
-        books.jobs.append(JobRow(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
+        books.jobs.append(JobRecord(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
     figures = figures_of(state.cluster, jobs, books, between_us=span)
     figures.late = _late(state, seen, span)
     figures.deadline_miss_rate = _missed(seen, until_us)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
-from evenshare_core.simulation.events import Kind
+from evenshare_core.simulation.events import EventKind
 from evenshare_core.simulation.state import Rules, Run, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI
@@ -116,8 +116,8 @@ class PresentState(SimulationState):
         self.leases[lease.id] = lease
         self.occupancy.take(lease)
         self.books.granted(self.at_us, lease)
-        self.events.push(run.ends_us, Kind.END, lease.id)
-        self.events.push(max(lease.expires_us, lease.protected_until_us), Kind.DUE, lease.id)
+        self.events.push(run.ends_us, EventKind.END, lease.id)
+        self.events.push(max(lease.expires_us, lease.protected_until_us), EventKind.DUE, lease.id)
 
     def snapshot(self) -> Snapshot:
         """As `SimulationState`'s, of this pool and with its tenants' credit."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.simulation.books import Books, JobRow, LeaseRow
+from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result
 from evenshare_core.simulation.simulator import SimulationResult, simulate
@@ -159,14 +159,14 @@ def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
     if job.cancel_us is not None:
         asked_us = max(job.cancel_us, job.submitted_us)
         if asked_us <= start_us:  # it still waits
-            books.jobs.append(JobRow(job.id, "cancelled", None, asked_us, 0, 0))
+            books.jobs.append(JobRecord(job.id, "cancelled", None, asked_us, 0, 0))
             return
         seen_us = _round_at(asked_us, round_us)
         if seen_us < end_us:
             end_us, state, reason = seen_us, "cancelled", "cancelled"
             useful_us = (end_us - start_us) * speed_milli // ONE_MILLI
-    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, useful_us))
-    books.leases.append(LeaseRow(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
+    books.jobs.append(JobRecord(job.id, state, start_us, end_us, 1, useful_us))
+    books.leases.append(LeaseRecord(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
 
 
 def _round_at(at_us: int, round_us: int) -> int:

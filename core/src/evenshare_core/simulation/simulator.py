@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.simulation import single_tenant
-from evenshare_core.simulation.books import Books, JobRow
+from evenshare_core.simulation.books import Books, JobRecord
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -194,7 +194,7 @@ def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[in
     return worked
 
 
-def _check_job(row: JobRow, job: SimJob, worked_us: int) -> None:
+def _check_job(row: JobRecord, job: SimJob, worked_us: int) -> None:
     """`worked_us`: what its leases add up to."""
     if row.state != "cancelled" and row.useful_us != job.duration_us:
         raise ConservationError(f"job {row.job} ended without all of its work")

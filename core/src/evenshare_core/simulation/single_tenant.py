@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from evenshare_core.placement.consolidated import FreeGpus, find_place
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.session import StaticQueue
-from evenshare_core.simulation.books import Books, JobRow, LeaseRow, TermRow
+from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord, TermRecord
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
 
@@ -101,7 +101,7 @@ def _book(
     start_us, end_us, placement = held
     state, reason = ("failed", "failed") if job.failed else ("succeeded", "finished")
     books.leases.append(
-        LeaseRow(lease, job.id, 1, gpu_type, placement, start_us, end_us, reason, 0)
+        LeaseRecord(lease, job.id, 1, gpu_type, placement, start_us, end_us, reason, 0)
     )
-    books.terms.append(TermRow(lease, 1, job.gpus, 0, 0, start_us, end_us, 0))
-    books.jobs.append(JobRow(job.id, state, start_us, end_us, 1, job.duration_us))
+    books.terms.append(TermRecord(lease, 1, job.gpus, 0, 0, start_us, end_us, 0))
+    books.jobs.append(JobRecord(job.id, state, start_us, end_us, 1, job.duration_us))

@@ -34,8 +34,8 @@ from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.admission import Split
 from evenshare_core.policies.shared.terms import Terms
-from evenshare_core.simulation.books import Books, JobRow, LeaseRow
-from evenshare_core.simulation.events import Events, Kind
+from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
+from evenshare_core.simulation.events import EventKind, Events
 from evenshare_core.simulation.occupancy import Occupancy
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
@@ -121,11 +121,11 @@ class SimulationState:
         self.last_us = start_us  # the last round
         self._node_changes = sorted(cluster.changes, key=lambda change: change.at_us)
         for job in sorted(jobs, key=lambda job: job.id):
-            self.events.push(job.submitted_us, Kind.ARRIVE, job.id)
+            self.events.push(job.submitted_us, EventKind.ARRIVE, job.id)
             if job.cancel_us is not None:
-                self.events.push(max(job.cancel_us, job.submitted_us), Kind.CANCEL, job.id)
+                self.events.push(max(job.cancel_us, job.submitted_us), EventKind.CANCEL, job.id)
         for index, change in enumerate(self._node_changes):
-            self.events.push(max(change.at_us, start_us), Kind.NODE, index)
+            self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
 
     def _first_prices(self) -> tuple[PoolPrice, ...]:
         types = sorted({node.gpu_type for node in self.cluster.nodes})
@@ -147,18 +147,18 @@ class SimulationState:
             self._cancel_running(at_us)
         self._expire(at_us)
 
-    def _happen(self, instant_us: int, _: int, kind: Kind, key: int) -> None:
-        if kind is Kind.ARRIVE:
+    def _happen(self, instant_us: int, _: int, kind: EventKind, key: int) -> None:
+        if kind is EventKind.ARRIVE:
             self._arrive(self.sim_jobs[key])
-        elif kind is Kind.END:
+        elif kind is EventKind.END:
             lease = self.leases.get(key)
             if lease is not None and self.runs[lease.job].ends_us == instant_us:
                 self._finish(lease, instant_us)
-        elif kind is Kind.DUE:
+        elif kind is EventKind.DUE:
             self._expired.append(key)
-        elif kind is Kind.NODE:
+        elif kind is EventKind.NODE:
             self._node(key, instant_us)
-        elif kind is Kind.CANCEL:
+        elif kind is EventKind.CANCEL:
             self._cancel_ask(key, instant_us)
 
     def _expire(self, at_us: int) -> None:
@@ -232,7 +232,7 @@ class SimulationState:
         self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
         self.books.jobs.append(
-            JobRow(job_id, state, run.started_us, at_us, run.leases, run.done_us)
+            JobRecord(job_id, state, run.started_us, at_us, run.leases, run.done_us)
         )
 
     def _node(self, index: int, at_us: int) -> None:
@@ -262,7 +262,7 @@ class SimulationState:
         else:
             run.done_us += (held_us - overhead_us) * run.speed_milli // ONE_MILLI
         self.books.leases.append(
-            LeaseRow(
+            LeaseRecord(
                 lease.id,
                 lease.job,
                 run.leases,
@@ -411,7 +411,7 @@ class SimulationState:
             run = self.runs[old.job]
             run.overhead_us += self.rules.checkpoint_us
             run.ends_us += self.rules.checkpoint_us
-            self.events.push(run.ends_us, Kind.END, old.id)
+            self.events.push(run.ends_us, EventKind.END, old.id)
 
     def grant(self, grant: Grant, split: Split) -> None:
         """Begin a lease; its job starts at once."""
@@ -438,7 +438,7 @@ class SimulationState:
             run.started_us = self.at_us
         left_us = run.job.duration_us - run.done_us
         run.ends_us = self.at_us + run.overhead_us - (-left_us * ONE_MILLI // run.speed_milli)
-        self.events.push(run.ends_us, Kind.END, lease_id)
+        self.events.push(run.ends_us, EventKind.END, lease_id)
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
         """Let jobs know of their terms; few rounds ask."""

@@ -6,9 +6,9 @@ events and closes terms with their lenders' weights.
 
 from evenshare_core.money.revenue.idle import (
     OPERATOR,
+    ChargeShare,
     IdleSums,
     LendableQuota,
-    LenderShare,
     split_amount,
     split_charge,
     weights_between,
@@ -17,11 +17,11 @@ from evenshare_core.money.revenue.terms import ClosedTerm, Event, Sweep, price_t
 
 __all__ = [
     "OPERATOR",
+    "ChargeShare",
     "ClosedTerm",
     "Event",
     "IdleSums",
     "LendableQuota",
-    "LenderShare",
     "Sweep",
     "price_to_micro",
     "split_amount",

@@ -36,7 +36,7 @@ LendableQuota = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class LenderShare:
+class ChargeShare:
     """What one lender earns of a term: its weight, its money, and the GPU-time it lent."""
 
     lender: int
@@ -47,7 +47,7 @@ class LenderShare:
 
 def split_charge(
     amount_micro: int, borrowed_gpu_us: int, weights: Mapping[int, int]
-) -> tuple[LenderShare, ...]:
+) -> tuple[ChargeShare, ...]:
     """Split a term's charge and its borrowed GPU-time over lenders by weight, exactly.
 
     Both sum to what was given, each part within one unit of its exact share; lenders of weight
@@ -58,11 +58,11 @@ def split_charge(
     """
     lenders = _lenders(weights)
     if not lenders:
-        return (LenderShare(OPERATOR, 0, amount_micro, borrowed_gpu_us),)
+        return (ChargeShare(OPERATOR, 0, amount_micro, borrowed_gpu_us),)
     present = [weights[lender] for lender in lenders]
     amounts = largest_remainder(amount_micro, present)
     lent = largest_remainder(borrowed_gpu_us, present)
-    return tuple(map(LenderShare, lenders, present, amounts, lent))
+    return tuple(map(ChargeShare, lenders, present, amounts, lent))
 
 
 def split_amount(amount_micro: int, weights: Mapping[int, int]) -> list[tuple[int, int]]:

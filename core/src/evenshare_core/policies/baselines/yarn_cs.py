@@ -57,7 +57,7 @@ class YarnCs(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         options = parse_options(YarnCsOptions, snapshot.options)
-        return decide_in_order(snapshot, _rule(options, _Use(snapshot)))
+        return decide_in_order(snapshot, _rule(options, _SnapshotUse(snapshot)))
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return a queue that goes on from round to round."""
@@ -72,7 +72,7 @@ class Use(Protocol):
     def quota(self, tenant: int, gpu_type: str) -> int: ...
 
 
-class _Use:
+class _SnapshotUse:
     """The use that a snapshot tells."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -27,7 +27,7 @@ RESERVED_TEXTS = MappingProxyType(
 )
 
 
-class Pool(Protocol):
+class ReservationView(Protocol):
     """What a reservation looks at: a `Snapshot`, or a round of a pool whose state is kept."""
 
     @property
@@ -45,7 +45,7 @@ class Pool(Protocol):
 class Reservations:
     """The reservations of a round, read from memory and written back to it."""
 
-    def __init__(self, snapshot: Pool, after_leases: int) -> None:
+    def __init__(self, snapshot: ReservationView, after_leases: int) -> None:
         self._snapshot = snapshot
         self._after_us = after_leases * snapshot.lease_us
         self._on = after_leases > 0
@@ -53,7 +53,7 @@ class Reservations:
         self._reserved: dict[str, tuple[int, Placement]] = {}
 
     @classmethod
-    def load(cls, snapshot: Pool, after_leases: int) -> Reservations:
+    def load(cls, snapshot: ReservationView, after_leases: int) -> Reservations:
         """Read the state of the last round; nothing when reservations are off."""
         new = cls(snapshot, after_leases)
         if new._on:
@@ -119,7 +119,7 @@ class Reservations:
         return state
 
 
-def _soonest(snapshot: Pool, gpu_type: str, gpus: int) -> Placement:
+def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
     """Nodes and GPUs that will be free for a gang the soonest; ties by node id.
 
     Empty when the type has too few GPUs.
@@ -141,7 +141,9 @@ def _soonest(snapshot: Pool, gpu_type: str, gpus: int) -> Placement:
     return tuple(sorted(holds)) if left <= 0 else ()
 
 
-def _free_times(snapshot: Pool, nodes: Iterable[Node]) -> dict[int, list[tuple[int, int]]]:
+def _free_times(
+    snapshot: ReservationView, nodes: Iterable[Node]
+) -> dict[int, list[tuple[int, int]]]:
     """Per node: (instant, GPUs) that may be taken from then on, in time order."""
     left = {node.id: node.gpus for node in nodes}
     times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}

@@ -112,7 +112,7 @@ def withdrawn_ends(terms: Terms) -> list[End]:
     ]
 
 
-class Settled(NamedTuple):
+class SettledTerms(NamedTuple):
     """The terms of a round as a decision tells them, withdrawals among ends and skips."""
 
     grants: tuple[Grant, ...]
@@ -121,7 +121,7 @@ class Settled(NamedTuple):
     skips: tuple[Skip, ...]
 
 
-def settle(snapshot: Snapshot, answer: Decision) -> Settled:
+def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
     """Tell what a policy answered with own and borrowed GPUs and the price of each term."""
     jobs = {job.id: job for job in snapshot.jobs}
     leases = {lease.id: lease for lease in snapshot.leases}
@@ -132,7 +132,7 @@ def settle(snapshot: Snapshot, answer: Decision) -> Settled:
     terms = split_terms(renewed, answer.grants, Admission.of(snapshot), jobs)
     priced = [_priced_renewal(renewals[lease.id].pop(0), split) for lease, split in terms.renewed]
     withdrawn = [(jobs[row.job], row.gpu_type, refusal) for row, refusal in terms.withdrawn]
-    return Settled(
+    return SettledTerms(
         tuple(_priced_grant(grant, split) for grant, split in terms.granted),
         tuple(sorted(priced, key=_by_order)),
         tuple(sorted([*answer.ends, *withdrawn_ends(terms)], key=_by_lease)),
