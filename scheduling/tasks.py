@@ -18,7 +18,7 @@ from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Pool, PoolFence
 from scheduling.services.simulations import (
-    LOST_WORDS,
+    LOST_FAILURE,
     claim_simulations,
     fail_lost_simulations,
     give_up_simulation,
@@ -102,7 +102,7 @@ def simulations(**_: Any) -> int:
     for key, process in list(_simulations.items()):
         if process.poll() is not None:
             del _simulations[key]
-            give_up_simulation(*key, LOST_WORDS)  # unless it wrote its end itself
+            give_up_simulation(*key, LOST_FAILURE)  # unless it wrote its end itself
         elif not is_simulation_wanted(*key):
             process.kill()  # cancelled or given up inside of one long decision
     claimed = claim_simulations()

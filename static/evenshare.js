@@ -43,8 +43,8 @@
     if (!born.has(element)) born.set(element, performance.now());
     return (performance.now() - born.get(element)) / 1000;
   }
-  function put(element, words) {
-    if (element && element.textContent !== words) element.textContent = words;
+  function put(element, text) {
+    if (element && element.textContent !== text) element.textContent = text;
   }
 
   /* ---- words: the same rules as portal/charts/figures.py and bars.py ---- */
@@ -59,7 +59,7 @@
     if (Math.abs(ago) < 1) return "now";
     return ago > 0 ? coarse(ago) + " ago" : "in " + coarse(ago);
   }
-  function leaseWords(left) {
+  function leaseText(left) {
     if (left <= 0) return "ends now";
     if (left < 60) return Math.floor(left) + " s left";
     if (left < 36000) return Math.floor(left / 60) + " min left";
@@ -77,8 +77,8 @@
     bar.querySelector(".gone").setAttribute("width", (gone * unit).toFixed(1));
     bar.querySelector(".shield").setAttribute("x", (1 + gone * unit).toFixed(1));
     bar.querySelector(".shield").setAttribute("width", (shield * unit).toFixed(1));
-    var words = leaseWords(left);
-    if (words !== null) put(bar.querySelector(".left"), words);
+    var text = leaseText(left);
+    if (text !== null) put(bar.querySelector(".left"), text);
     bar.classList.toggle("over", left <= 0);
   }
   function tickAgo(element) {
@@ -105,7 +105,7 @@
   }
 
   /* ---- live and stale ---- */
-  function say(words) { put(document.getElementById("say"), words); }
+  function say(text) { put(document.getElementById("say"), text); }
   function answered() {
     lastAnswer = Date.now();
     if (!stale) return;
@@ -216,8 +216,8 @@
     var box = document.getElementById(button.dataset.copy);
     if (!box) return;
     var done = function (word) {
-      var before = button.dataset.words || button.textContent;
-      button.dataset.words = before;
+      var before = button.dataset.text || button.textContent;
+      button.dataset.text = before;
       button.textContent = word;
       say(word + ".");
       setTimeout(function () { button.textContent = before; }, 1600);

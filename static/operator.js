@@ -27,8 +27,8 @@
     });
     var left = capacity - total;
     cell.querySelector("span").textContent = show(total) + " of " + show(capacity);
-    var words = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unallocated" : "";
-    cell.querySelector(".short").textContent = words;
+    var text = left < 0 ? show(-left) + " too many: scaled down" : left ? show(left) + " unallocated" : "";
+    cell.querySelector(".short").textContent = text;
   }
 
   /* What was estimated is not what is typed now: the estimate says so, and cannot be saved. */

@@ -36,11 +36,11 @@ def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: floa
         height=14,
         aria_hidden="true",
     )
-    words = tag("span", lease_words(left_s), class_="left")
+    remaining = tag("span", lease_text(left_s), class_="left")
     return tag(
         "span",
         drawing,
-        words,
+        remaining,
         class_="lease",
         data_left=round(left_s),
         data_total=round(total),
@@ -49,7 +49,7 @@ def lease_bar(left_s: float, total_s: float, protected_s: float = 0, scale: floa
     )
 
 
-def lease_words(left_s: float) -> str:
+def lease_text(left_s: float) -> str:
     """ "9 min left", the same rule as in evenshare.js; under a minute in seconds."""
     if left_s <= 0:
         return "ends now"

@@ -79,23 +79,23 @@ def _quota_label(
     spans: Sequence[Span], curve: Sequence[Point], y: Scale, left: float, width: float
 ) -> Markup:
     """Above or below its line, where the curve of use leaves room."""
-    words = f"quota {thousands(spans[-1][2].quota)}"
+    caption = f"quota {thousands(spans[-1][2].quota)}"
     level = y(spans[-1][2].quota)
-    steps = range(round(left) + 6, max(round(width - text_width(words)), round(left) + 7), 12)
+    steps = range(round(left) + 6, max(round(width - text_width(caption)), round(left) + 7), 12)
     below: list[Place] = [(x, level + 16, "start") for x in steps]
     above: list[Place] = [(x, level - 6, "start") for x in steps]
-    return label_at(words, [*below, *above], [curve], css="b halo-own")
+    return label_at(caption, [*below, *above], [curve], css="b halo-own")
 
 
 def _now_label(last: UsePoint, curves: Sequence[Sequence[Point]], y: Scale, width: float) -> Markup:
     over = last.use - last.quota
-    words, css = f"{thousands(last.use)} in use", "b halo"
+    caption, css = f"{thousands(last.use)} in use", "b halo"
     if over > 0:
-        words, css = f"{thousands(over)} borrowed", "ac halo"
+        caption, css = f"{thousands(over)} borrowed", "ac halo"
     level = max(y(last.use) - 8, 12)
     ups = range(round(level), 11, -6)
     places: list[Place] = [(width - 6, up, "end") for up in (level, *ups)]
-    return label_at(words, places, curves, css=css)
+    return label_at(caption, places, curves, css=css)
 
 
 def rho_chart(
@@ -131,11 +131,11 @@ def rho_chart(
     downs = [last_y + down for down in range(18, 60, 6) if last_y + down < BASE]
     ends: list[Place] = [(last_x - 2, level, "end") for level in (*ups, *downs)]
     parts.append(label_at(now, ends, curves, css="ac halo"))
-    words = f"{ratio(deserved)}: fair share"
-    steps = range(left + 6, max(round(width - text_width(words)), left + 7), 12)
+    caption = f"{ratio(deserved)}: fair share"
+    steps = range(left + 6, max(round(width - text_width(caption)), left + 7), 12)
     under: list[Place] = [(at, min(line + 16, BASE - 4), "start") for at in steps]
     over: list[Place] = [(at, line - 6, "start") for at in steps]
-    parts.append(label_at(words, [*under, *over], curves, css="b halo"))
+    parts.append(label_at(caption, [*under, *over], curves, css="b halo"))
     parts.extend(time_axis(start, end, x, left=left, base=BASE, width=width, count=4))
     return drawing(parts, label, width, HEIGHT)
 
@@ -162,6 +162,6 @@ def _grid(levels: Sequence[float], y: Scale, left: float, width: float, places: 
 
 
 def _blank(label: str, width: int) -> Markup:
-    words = text(width / 2, (TOP + BASE) / 2, "no history yet", anchor="middle")
+    empty = text(width / 2, (TOP + BASE) / 2, "no history yet", anchor="middle")
     frame = rect(0.5, TOP, width - 1, BASE - TOP, class_="blank")
-    return drawing([frame, words], label, width, HEIGHT)
+    return drawing([frame, empty], label, width, HEIGHT)

@@ -41,7 +41,7 @@ def courses(
     *,
     label: str,
     top: float | None = None,
-    top_words: str = "",
+    top_text: str = "",
 ) -> Markup:
     """Lines over the hours to come, each named where no line runs; `top` is a dashed level."""
     highest = max([value for line in lines for _, value in line.points] + [top or 0, 1])
@@ -53,33 +53,33 @@ def courses(
     blocked: list[Sequence[Point]] = list(drawn)
     if top is not None:
         parts.append(path(f"M{left} {y(top):.1f}H{WIDTH - 4}", class_="q"))
-        parts.append(text(WIDTH - 6, y(top) - 6, top_words, class_="halo", anchor="end"))
-        blocked.append(_box(top_words, WIDTH - 6, y(top) - 6))
+        parts.append(text(WIDTH - 6, y(top) - 6, top_text, class_="halo", anchor="end"))
+        blocked.append(_box(top_text, WIDTH - 6, y(top) - 6))
     for line, curve in zip(lines, drawn, strict=True):
         parts.append(path(move(curve), class_=line.css))
     for line, curve in zip(lines, drawn, strict=True):
-        words, css = line.name, ("ac" if line.css == "la" else "b") + " halo"
-        place = _place(words, curve, blocked)
-        parts.append(text(place[0], place[1], words, class_=css, anchor=place[2]))
-        blocked.append(_box(words, place[0], place[1]))
+        caption, css = line.name, ("ac" if line.css == "la" else "b") + " halo"
+        place = _place(caption, curve, blocked)
+        parts.append(text(place[0], place[1], caption, class_=css, anchor=place[2]))
+        blocked.append(_box(caption, place[0], place[1]))
     return _chart(parts, label, HEIGHT)
 
 
-def _place(words: str, curve: Sequence[Point], blocked: Sequence[Sequence[Point]]) -> Place:
+def _place(caption: str, curve: Sequence[Point], blocked: Sequence[Sequence[Point]]) -> Place:
     """Near the curve, from its end backwards, where neither a line nor a label is."""
     places: list[Place] = []
     for off in (-8, 16, -20, 28, -34, 42, -50, 58, 80, -80):
         for at_x, at_y in reversed(curve):
             level = at_y + off
-            if TOP - 6 <= level <= BASE - 6 and at_x - text_width(words) > 36:
+            if TOP - 6 <= level <= BASE - 6 and at_x - text_width(caption) > 36:
                 places.append((min(at_x, WIDTH - 6), level, "end"))
-    free = (place for place in places if not crossed(words, place, blocked))
+    free = (place for place in places if not crossed(caption, place, blocked))
     return next(free, places[0] if places else (WIDTH - 6, TOP, "end"))
 
 
-def _box(words: str, right: float, baseline: float) -> list[Point]:
+def _box(caption: str, right: float, baseline: float) -> list[Point]:
     """What a label takes, as a line that others must not cross."""
-    return [(right - text_width(words), baseline - 4), (right, baseline - 4)]
+    return [(right - text_width(caption), baseline - 4), (right, baseline - 4)]
 
 
 def moves(rows: Sequence[Move], *, label: str, unit: str) -> Markup:
@@ -90,8 +90,8 @@ def moves(rows: Sequence[Move], *, label: str, unit: str) -> Markup:
     values = [value for row in rows for value in (row.before, row.after) if value is not None]
     highest = max([*values, 1.0])
     names = max((text_width(_cut(row.name)) for row in rows), default=0)
-    words = [_numbers(row, highest) for row in rows]
-    right = max((text_width(one) for one in words), default=0)
+    numbers = [_numbers(row, highest) for row in rows]
+    right = max((text_width(one) for one in numbers), default=0)
     left, end = names + 14, WIDTH - right - 14
     x = Scale(0, highest, left, end)
     height = ROWS_TOP + ROW * len(rows) + ROWS_END
@@ -105,7 +105,7 @@ def moves(rows: Sequence[Move], *, label: str, unit: str) -> Markup:
     for index, row in enumerate(rows):
         middle = ROWS_TOP + ROW * index + ROW / 2
         parts.append(text(0, middle + 4, _cut(row.name), class_="b"))
-        parts.append(text(WIDTH, middle + 4, words[index], anchor="end"))
+        parts.append(text(WIDTH, middle + 4, numbers[index], anchor="end"))
         parts.append(_row(row, x, middle))
     return _chart(parts, label, height)
 
@@ -167,9 +167,9 @@ def _hours(hours: float, x: Scale, left: float) -> Markup:
     step = next((one for one in STEPS_H if hours / one <= 4), STEPS_H[-1])
     for count in range(int(hours // step) + 1):
         at = count * step
-        words = f"{at} h" if at else "now"
+        caption = f"{at} h" if at else "now"
         anchor = "start" if not at else "end" if at == hours else "middle"
-        parts.append(text(x(at), BASE + 18, words, anchor=anchor))
+        parts.append(text(x(at), BASE + 18, caption, anchor=anchor))
     return join(parts)
 
 

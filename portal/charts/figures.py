@@ -129,6 +129,6 @@ def clock(at: datetime | None) -> str:
     return NONE if at is None else f"{at.astimezone(UTC):%H:%M}"
 
 
-def plural(count: int, word: str, words: str | None = None) -> str:
-    """1 -> "1 job"; 12 -> "12 jobs"; `words` for an irregular plural."""
-    return f"{thousands(count)} {word if count == 1 else words or word + 's'}"
+def plural(count: int, word: str, many: str | None = None) -> str:
+    """1 -> "1 job"; 12 -> "12 jobs"; `many` for an irregular plural."""
+    return f"{thousands(count)} {word if count == 1 else many or word + 's'}"

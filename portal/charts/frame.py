@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from portal.charts.scale import Scale, text_width, tick_words, time_ticks
+from portal.charts.scale import Scale, text_width, tick_text, time_ticks
 from portal.charts.svg import Markup, path, tag, text
 
 
@@ -28,8 +28,8 @@ def time_axis(
     marks = time_ticks(start, end, count)
     parts = [path(f"M{left:g} {base}H{width}", class_="axis")]
     for at in marks:
-        words, place = tick_words(at, marks), x(at.timestamp())
-        if left - 8 <= place - text_width(words) / 2 and place < width - 56:
-            parts.append(text(place, base + 18, words, anchor="middle"))
+        caption, place = tick_text(at, marks), x(at.timestamp())
+        if left - 8 <= place - text_width(caption) / 2 and place < width - 56:
+            parts.append(text(place, base + 18, caption, anchor="middle"))
     parts.append(text(width, base + 18, "now", class_="b", anchor="end"))
     return parts

@@ -52,7 +52,7 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 # The published reasons in words; a page may say more, with numbers.
-_WORDS: dict[str, str] = {
+_REASON_TEXTS: dict[str, str] = {
     "lease_turn": "lower priority now",
     "tenant_passed_over": "behind the first job",
     "no_free_gpus": "no free GPUs",
@@ -67,9 +67,9 @@ _WORDS: dict[str, str] = {
 }
 
 
-def reason_words(code: str) -> str:
+def reason_text(code: str) -> str:
     """A reason in words; an unknown code is read out."""
-    return _WORDS.get(code, code.replace("_", " "))
+    return _REASON_TEXTS.get(code, code.replace("_", " "))
 
 
 def _icon(drawing: str, css: str) -> Markup:
@@ -93,7 +93,7 @@ def state_icon(kind: str) -> Markup:
 def reason_icon(code: str) -> Markup:
     """The glyph of a pending reason, found by the words in its code."""
     lower = code.lower()
-    for words, drawing in _REASONS:
-        if any(word in lower for word in words):
+    for keywords, drawing in _REASONS:
+        if any(word in lower for word in keywords):
             return _icon(drawing, "glyph")
     return _icon(_QUESTION, "glyph")

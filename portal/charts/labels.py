@@ -14,19 +14,19 @@ ASCENT, DESCENT, AIR = 11, 4, 2
 
 
 def label(
-    words: str, places: Sequence[Place], curves: Iterable[Sequence[Point]], *, css: str
+    caption: str, places: Sequence[Place], curves: Iterable[Sequence[Point]], *, css: str
 ) -> Markup:
     """The words at the first of the places that no curve crosses; at the first one if all are."""
     drawn = [curve for curve in curves if curve]
-    free = (place for place in places if not crossed(words, place, drawn))
+    free = (place for place in places if not crossed(caption, place, drawn))
     x, baseline, anchor = next(free, places[0])
-    return text(x, baseline, words, class_=css, anchor=None if anchor == "start" else anchor)
+    return text(x, baseline, caption, class_=css, anchor=None if anchor == "start" else anchor)
 
 
-def crossed(words: str, place: Place, curves: Iterable[Sequence[Point]]) -> bool:
+def crossed(caption: str, place: Place, curves: Iterable[Sequence[Point]]) -> bool:
     """Whether any curve runs through the words at that place."""
     x, baseline, anchor = place
-    wide = text_width(words)
+    wide = text_width(caption)
     left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
     box = (left - AIR, left + wide + AIR, baseline - ASCENT - AIR, baseline + DESCENT + AIR)
     return any(_meets(start, end, box) for curve in curves for start, end in pairwise(curve))

@@ -24,12 +24,12 @@ LEAST_COLUMNS = 3
 class MapLease:
     """GPUs held by one lease on one node. The last `borrowed` slots get the accent corner.
 
-    `words` is what pointing says ("vision-lab, job 123, 4 GPUs"); `href` only for your own.
+    `text` is what pointing says ("vision-lab, job 123, 4 GPUs"); `href` only for your own.
     """
 
     slots: tuple[int, ...]
     tenant: TenantBadge
-    words: str = ""
+    text: str = ""
     borrowed: int = 0
     href: str = ""
 
@@ -102,14 +102,14 @@ def _node(node: MapNode, cells: _Cells) -> Markup:
 
 
 def _name(node: MapNode) -> Markup:
-    words = text(1, 9, node.name, class_="nm")
-    return tag("a", words, href=node.href) if node.href else words
+    name = text(1, 9, node.name, class_="nm")
+    return tag("a", name, href=node.href) if node.href else name
 
 
 def _summary(node: MapNode) -> str:
     if node.state != "up" and not node.leases:
         return f"{node.name}: {node.state}, {plural(node.gpus, 'GPU')}"
-    held = [lease.words or f"{lease.tenant.name}, {len(lease.slots)}" for lease in node.leases]
+    held = [lease.text or f"{lease.tenant.name}, {len(lease.slots)}" for lease in node.leases]
     idle = node.gpus - sum(len(lease.slots) for lease in node.leases)
     rest = [f"{idle} idle" if node.state == "up" else f"{idle} {node.state}"] if idle > 0 else []
     return f"{node.name}: " + "; ".join(held + rest)
@@ -144,7 +144,7 @@ def _lease(lease: MapLease, gpus: int, cells: _Cells) -> Markup:
     slots = sorted(slot for slot in set(lease.slots) if 0 <= slot < gpus)
     # A pattern does not read at six pixels: the small map fills with the plain tint.
     fill = lease.tenant.fill if cells.names else None
-    parts: list[object] = [tag("title", lease.words or lease.tenant.name)]
+    parts: list[object] = [tag("title", lease.text or lease.tenant.name)]
     for slot in slots:
         x, y = cells.at(slot)
         parts.append(rect(x, y, cells.width, cells.height, fill=fill, class_="gpu"))

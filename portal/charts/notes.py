@@ -25,7 +25,7 @@ class LineItem:
 class Link:
     """Where to go from here."""
 
-    words: str
+    text: str
     href: str
 
 
@@ -36,7 +36,7 @@ class Note:
     title: str
     line_items: tuple[LineItem, ...] = ()
     total: LineItem | None = None
-    words: str = ""
+    text: str = ""
     links: tuple[Link, ...] = ()
 
 
@@ -44,7 +44,7 @@ class Note:
 class Stat:
     """One account of the stat strip: label, figure, unit, line_items, the line that sums them.
 
-    `state` is (kind, words) of the state mark beside the figure, kinds as in glyphs.STATES.
+    `state` is (kind, text) of the state mark beside the figure, kinds as in glyphs.STATES.
     """
 
     label: str
@@ -66,7 +66,7 @@ class Promise:
 
     name: str
     verdict: str
-    words: str = ""
+    text: str = ""
     note: Note | None = None
     meaning: str = ""
 
@@ -79,7 +79,7 @@ class CertificatePanel:
     promises: tuple[Promise, ...]
     sha256: str
     command: str
-    words: str = ""
+    text: str = ""
     issued: str = ""
 
     @property
@@ -150,7 +150,7 @@ def credit_note(
     *,
     places: int = 2,
     total: str = "net",
-    words: str = "",
+    text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
     """A note whose sum is computed here, from exact amounts, so that it cannot disagree.
@@ -166,7 +166,7 @@ def credit_note(
             for (label, _), part in zip(rows, parts, strict=True)
         ),
         total=LineItem(total, credits_text(sum(parts, Decimal(0)), places, True)),
-        words=words,
+        text=text,
         links=links,
     )
 
@@ -176,7 +176,7 @@ def count_note(
     line_items: Iterable[tuple[str, int]],
     *,
     total: str = "sum",
-    words: str = "",
+    text: str = "",
     links: tuple[Link, ...] = (),
 ) -> Note:
     """As `credit_note`, for whole numbers: GPUs, jobs, leases."""
@@ -185,6 +185,6 @@ def count_note(
         title=title,
         line_items=tuple(LineItem(label, thousands(value)) for label, value in rows),
         total=LineItem(total, thousands(sum(value for _, value in rows))),
-        words=words,
+        text=text,
         links=links,
     )

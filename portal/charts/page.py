@@ -15,7 +15,7 @@ class NavItem:
     """One entry of the menu; the page says which is current by `nav_key`."""
 
     key: str
-    words: str
+    text: str
     href: str
 
 

@@ -43,8 +43,8 @@ def price_chart(
     places = tick_places(levels, 2)
     for level in levels:
         parts.append(path(f"M{LEFT} {y(level):.1f}H{width}", class_="grid"))
-        words = credits_text(Decimal(str(round(level, 6))), places)
-        parts.append(text(LEFT - 6, y(level) + 4, words, anchor="end"))
+        caption = credits_text(Decimal(str(round(level, 6))), places)
+        parts.append(text(LEFT - 6, y(level) + 4, caption, anchor="end"))
     ends = [step.at for step in steps[1:]] + [now]
     line = [
         (x(at.timestamp()), y(value))
@@ -83,8 +83,9 @@ def _labels(
         (values.index(max(values)), "highest", -8),
         (values.index(min(values)), "lowest", 18),
     ):
-        words = f"{credits_text(steps[place].price, 4)}, {name}"
+        caption = f"{credits_text(steps[place].price, 4)}, {name}"
         at = x(steps[place].at.timestamp())
-        if max(values) > min(values) and at + text_width(words) < free:
-            labels.append(text(max(at, LEFT + 4), y(values[place]) + shift, words, class_="b halo"))
+        if max(values) > min(values) and at + text_width(caption) < free:
+            left, above = max(at, LEFT + 4), y(values[place]) + shift
+            labels.append(text(left, above, caption, class_="b halo"))
     return labels

@@ -23,7 +23,7 @@ class RoundBar:
     idle: int
     blocked: int = 0
     href: str = ""
-    words: str = ""
+    text: str = ""
 
 
 def round_strip(
@@ -44,11 +44,11 @@ def round_strip(
     parts.append(path(f"M{LEFT} {BASE}H{width}", class_="axis"))
     if bars:
         end = min(LEFT + 4 + len(bars) * pitch, width)
-        start_words = first or f"round {thousands(bars[0].number)}"
-        end_words = last or f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
-        parts.append(text(LEFT + 4, HEIGHT - 4, start_words))
-        far = max(end, LEFT + 180 + 7 * len(end_words))
-        parts.append(text(far, HEIGHT - 4, end_words, class_="ac", anchor="end"))
+        start_text = first or f"round {thousands(bars[0].number)}"
+        end_text = last or f"{thousands(bars[-1].number)}, now: {bars[-1].idle} idle"
+        parts.append(text(LEFT + 4, HEIGHT - 4, start_text))
+        far = max(end, LEFT + 180 + 7 * len(end_text))
+        parts.append(text(far, HEIGHT - 4, end_text, class_="ac", anchor="end"))
     return tag(
         "svg",
         *parts,
@@ -63,7 +63,7 @@ def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
     gap = min(pitch * 0.25, 6)
     wide, base = pitch - gap, y(0)
     middle, top = y(bar.blocked), y(bar.blocked + bar.idle)
-    parts: list[object] = [tag("title", bar.words or _words(bar))]
+    parts: list[object] = [tag("title", bar.text or _bar_text(bar))]
     parts.append(rect(x - gap / 2, TOP, pitch, BASE - TOP, class_="hit"))
     if bar.blocked:
         parts.append(rect(x, middle, wide, base - middle, class_="blk", fill="url(#p-blk)"))
@@ -73,8 +73,8 @@ def _bar(bar: RoundBar, x: float, pitch: float, y: Scale, now: bool) -> Markup:
         parts.append(rect(x, middle - 2, wide, 2, class_="idle now"))
     if not bar.href:
         return tag("g", *parts)
-    return tag("a", *parts, href=bar.href, aria_label=bar.words or _words(bar))
+    return tag("a", *parts, href=bar.href, aria_label=bar.text or _bar_text(bar))
 
 
-def _words(bar: RoundBar) -> str:
+def _bar_text(bar: RoundBar) -> str:
     return f"round {thousands(bar.number)}: {bar.idle} idle, {bar.blocked} unavailable"

@@ -79,11 +79,11 @@ STATES = [
 class SampleMessage:
     """What base.html reads of a Django message."""
 
-    words: str
+    text: str
     level_tag: str
 
     def __str__(self) -> str:
-        return self.words
+        return self.text
 
 
 def sample_context(many: int = 0) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
             "In use",
             [("your own", 48), ("borrowed", 13)],
             total="in 23 jobs",
-            words="Sample figures.",
+            text="Sample figures.",
             links=(Link("Round 4,211", "#"),),
         ),
         "owe_note": credit_note(
@@ -184,7 +184,7 @@ def sample_stats() -> list[Stat]:
                 LineItem("fair share", "1,021.0 GPU-h"),
             ),
             LineItem("received ÷ fair share: rho", "1.04"),
-            Note("rho", words="GPU-time received over the fair share."),
+            Note("rho", text="GPU-time received over the fair share."),
             ("ok", "fair"),
         ),
         Stat(
@@ -293,7 +293,7 @@ def sample_certificate(broken: bool = False) -> CertificatePanel:
     """Six promises, one with a note, one not claimed; `broken` violates another."""
     return CertificatePanel(
         title="Certificate of round 4,211 (sample)",
-        words="Promises checked on this round's own numbers.",
+        text="Promises checked on this round's own numbers.",
         promises=(
             Promise(
                 "No GPU is given twice",

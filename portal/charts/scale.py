@@ -72,12 +72,12 @@ def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime
     return places
 
 
-def tick_words(at: datetime, all_ticks: Sequence[datetime]) -> str:
+def tick_text(at: datetime, all_ticks: Sequence[datetime]) -> str:
     """ "14:00", or the day where ticks are whole days."""
     whole_days = all(tick.hour == 0 and tick.minute == 0 for tick in all_ticks)
     return f"{at:%d %b}" if whole_days and len(all_ticks) > 1 else f"{at:%H:%M}"
 
 
-def text_width(words: str) -> float:
+def text_width(text: str) -> float:
     """About how wide 13 px text is; labels that would not fit are placed elsewhere."""
-    return len(words) * LETTER
+    return len(text) * LETTER

@@ -31,7 +31,7 @@ def value_text(milli: int, places: int = 1) -> str:
     return thousands(milli / ONE_MILLI, places)
 
 
-def profile_words(profiles: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
+def profile_texts(profiles: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
     """Job types with their speeds in words, slowest GPU type first, by name."""
     return [
         (

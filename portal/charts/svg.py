@@ -61,10 +61,10 @@ def path(d: str, **attributes: object) -> Markup:
     return tag("path", d=d, **attributes)
 
 
-def text(x: float, y: float, words: object, **attributes: object) -> Markup:
+def text(x: float, y: float, content: object, **attributes: object) -> Markup:
     """A label; `anchor` is start, middle or end."""
     anchor = attributes.pop("anchor", None)
-    return tag("text", words, x=x, y=y, text_anchor=anchor, **attributes)
+    return tag("text", content, x=x, y=y, text_anchor=anchor, **attributes)
 
 
 def move(points: Iterable[tuple[float, float]]) -> str:

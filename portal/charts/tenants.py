@@ -38,9 +38,9 @@ class TenantBadge:
 
 def candidates(name: str) -> list[str]:
     """Two-letter codes for a name, the most natural first; never empty."""
-    words = [word for word in "".join(c if c.isalnum() else " " for c in name).split() if word]
-    joined = "".join(words).upper() or "?"
-    codes = [words[0][0].upper() + words[1][0].upper()] if len(words) > 1 else []
+    parts = [word for word in "".join(c if c.isalnum() else " " for c in name).split() if word]
+    joined = "".join(parts).upper() or "?"
+    codes = [parts[0][0].upper() + parts[1][0].upper()] if len(parts) > 1 else []
     codes += [joined[0] + other for other in joined[1:]]
     codes += [joined[0] + digit for digit in "123456789"]
     return codes + [chr(a) + chr(b) for a in range(65, 91) for b in range(65, 91)]

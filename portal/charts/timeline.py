@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from portal.charts.figures import clock, thousands
 from portal.charts.labels import Place, label
-from portal.charts.scale import Scale, text_width, tick_words, time_ticks
+from portal.charts.scale import Scale, text_width, tick_text, time_ticks
 from portal.charts.svg import Markup, join, move, path, rect, tag, text
 
 WIDTH, LEFT, RIGHT = 1344, 84, 16
@@ -123,7 +123,7 @@ def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
         for at in marks
         for part in (
             path(f"M{x(at.timestamp()):.1f} 24V{bottom}", class_="grid"),
-            text(x(at.timestamp()), 14, tick_words(at, marks), anchor="middle"),
+            text(x(at.timestamp()), 14, tick_text(at, marks), anchor="middle"),
         )
     ]
     if LEFT <= now <= WIDTH - RIGHT:
@@ -157,13 +157,13 @@ def _cut_marks(job: JobTimeline, x: Scale) -> list[Markup]:
         at = x(cut.at.timestamp())
         line = f"M{at:.1f} {STATE_TOP - 6}V{STATE_TOP + STATE_HEIGHT + 8}"
         parts.append(path(line, class_="cut-line"))
-        words = f"{cut.label} {clock(cut.at)}".strip()
-        wide = text_width(words) + 8
+        caption = f"{cut.label} {clock(cut.at)}".strip()
+        wide = text_width(caption) + 8
         if at - wide >= taken:
-            parts.append(text(at - 4, STATE_TOP - 8, words, class_="ba", anchor="end"))
+            parts.append(text(at - 4, STATE_TOP - 8, caption, class_="ba", anchor="end"))
             taken = at
         elif at >= taken and taken == LEFT and at + wide < WIDTH - RIGHT:
-            parts.append(text(at + 4, STATE_TOP - 8, words, class_="ba"))
+            parts.append(text(at + 4, STATE_TOP - 8, caption, class_="ba"))
             taken = at + wide
     return parts
 
@@ -203,11 +203,11 @@ def _gpus(job: JobTimeline, x: Scale) -> Markup:
                 continue
             top, high = base - (below + count) * unit, count * unit
             parts.append(rect(start, top, end - start, high, class_=css, fill=fill))
-            words = f"{count} {'borrowed' if css == 'bor' else 'own'}"
-            if high >= 14 and text_width(words) + 8 < end - start:
+            caption = f"{count} {'borrowed' if css == 'bor' else 'own'}"
+            if high >= 14 and text_width(caption) + 8 < end - start:
                 look = "ac halo-bor" if css == "bor" else "m"
                 at = (start + end) / 2
-                parts.append(text(at, top + high / 2 + 4.5, words, class_=look, anchor="middle"))
+                parts.append(text(at, top + high / 2 + 4.5, caption, class_=look, anchor="middle"))
     return join(parts)
 
 
@@ -230,10 +230,10 @@ def _prices(job: JobTimeline, x: Scale) -> Markup:
     parts.append(path(move(line), class_="la"))
     last_x, last_y = line[-1]
     parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
-    words = thousands(job.prices[-1].price, 4)
+    caption = thousands(job.prices[-1].price, 4)
     beside: list[Place] = [(last_x - 8, last_y + off, "end") for off in (18, -10, 26, -20)]
     beside += [(last_x + 8, last_y + 5, "start")] if last_x < WIDTH - 64 else []
-    parts.append(label(words, beside, [line], css="ac halo"))
+    parts.append(label(caption, beside, [line], css="ac halo"))
     if job.max_price is not None:
         level = y(float(job.max_price))
         most = f"your max {thousands(job.max_price, 4)}"

@@ -66,7 +66,7 @@ class Child:
         self._log = _rotating_log(spec.name, logs)
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The line that most likely tells why it ended: the last error, or the last line."""
         errors = [line for line in self.lines if ERROR_LINE.match(line)]
         return (errors or self.lines or ["nothing"])[-1].strip()[:300]
@@ -120,7 +120,7 @@ class Child:
             failures += 1
             self._say(
                 f"{self.spec.name} ended ({_describe(status)}), again in {pause_s:g} s; "
-                f"its last words: {self.last_words}"
+                f"its last words: {self.last_line}"
             )
             await asyncio.sleep(pause_s)
 

@@ -142,7 +142,7 @@ class Tree:
     async def _prepare_database(self) -> list[str]:
         child = self._child(Spec("prepare", [sys.executable, "-m", "portal.site.prepare"]))
         if await child.run_once() != 0:
-            raise StartError(f"the database could not be prepared: {child.last_words}")
+            raise StartError(f"the database could not be prepared: {child.last_line}")
         lines = (line.partition(LOGINS_MARK) for line in child.lines)
         return [text for before, mark, text in lines if mark and not before]
 
@@ -186,7 +186,7 @@ class Tree:
         deadline = time.monotonic() + patience_s
         while not await asyncio.to_thread(ready):
             if child.starts > 2 or time.monotonic() > deadline:
-                raise StartError(f"{name} does not start: {child.last_words}")
+                raise StartError(f"{name} does not start: {child.last_line}")
             await asyncio.sleep(0.05)
 
     def _page_served(self) -> bool:

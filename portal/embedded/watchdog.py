@@ -64,11 +64,11 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     groups: dict[int, tuple[int, int]] = {}
     for line in sys.stdin:
-        words = line.split()
-        if words[0] == "+":
-            groups[int(words[1])] = (int(words[2]), int(words[3]))
+        fields = line.split()
+        if fields[0] == "+":
+            groups[int(fields[1])] = (int(fields[2]), int(fields[3]))
         else:
-            groups.pop(int(words[1]), None)
+            groups.pop(int(fields[1]), None)
     for stage in sorted({stage for stage, _ in groups.values()}):
         members = {group: stop for group, (at, stop) in groups.items() if at == stage}
         end_groups(members, GRACE_S.get(stage, 5.0))

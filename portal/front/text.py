@@ -18,7 +18,7 @@ class DemoSignIn:
 
     role: str
     title: str
-    words: str
+    text: str
     button: str
 
 
@@ -27,7 +27,7 @@ class TourStop:
     """One stop of the tour: who walks in to see it, and where."""
 
     title: str
-    words: str
+    text: str
     role: str
     button: str
     href: str
@@ -81,7 +81,7 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("terms", thousands(so_far.terms)),
             Note(
                 "Leases",
-                words=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
+                text=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
                 " a round renews it or gives the GPUs to whoever is further below its fair share.",
             ),
         ),
@@ -96,7 +96,7 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
                 "The tenant that is furthest below its fair share",
-                words="rho: GPU-time received over its fair share, since the pool began. Whoever"
+                text="rho: GPU-time received over its fair share, since the pool began. Whoever"
                 " has the lowest is served first, so that it comes back to 1.00.",
             ),
         ),
@@ -111,7 +111,7 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("paid by borrowers", credits_text(moved.total)),
             Note(
                 "Settled payments for borrowed GPU-time",
-                words="Once an hour of pool time, what borrowers owe for the hour is paid to those"
+                text="Once an hour of pool time, what borrowers owe for the hour is paid to those"
                 " whose quota stood idle, to the last digit.",
                 links=(Link("Ledger", reverse("ledger")),),
             ),

@@ -80,7 +80,7 @@ def account_stats(account: AccountSummary) -> list[Stat]:
             ),
             note=Note(
                 "Balance",
-                words="All transfers since the account opened. What is reserved is the most that"
+                text="All transfers since the account opened. What is reserved is the most that"
                 " the terms which run now may still cost; what ended terms cost and no settlement"
                 " has moved is in the next settlement, and not counted here.",
             ),
@@ -125,7 +125,7 @@ def _next(account: AccountSummary) -> Stat:
         LineItem("when the hour closes", figure),
         Note(
             "Not settled yet",
-            words="Terms that ended in hours which no settlement has moved. It is no part of the"
+            text="Terms that ended in hours which no settlement has moved. It is no part of the"
             " balance yet, and is counted in the last 24 h.",
         ),
     )

@@ -110,7 +110,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "use_word": "use" if board.you else "uses",
         "have_note": have_note(board),
         "use_note": use_note(board),
-        "lenders": lenders_words(board),
+        "lenders": lenders_text(board),
         "hourly_note": hourly_note(board),
         "stats": stats(board),
         "day_title": day_title(board.days, board.now),
@@ -170,19 +170,19 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
 def have_note(board: Board) -> Note:
     """Where the quota comes from, and whether capacity cut it."""
     nominal = sum(quota.gpus for quota in board.quotas)
-    words = "GPUs that are guaranteed while jobs ask for them."
+    text = "GPUs that are guaranteed while jobs ask for them."
     if nominal > board.has:
-        words = (
+        text = (
             f"The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
             " are scaled down alike."
         )
     modes = {quota.mode for quota in board.quotas}
     if len(modes) == 1:
-        words += f" {MODES[modes.pop()]}"
+        text += f" {MODES[modes.pop()]}"
     types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
     if len(types) < 2:
-        return Note("Quota", words=words, links=board.links)
-    return count_note("Quota", types, words=words, links=board.links)
+        return Note("Quota", text=text, links=board.links)
+    return count_note("Quota", types, text=text, links=board.links)
 
 
 def use_note(board: Board) -> Note:
@@ -191,7 +191,7 @@ def use_note(board: Board) -> Note:
         "GPUs in use",
         [("within quota", board.own), ("borrowed", board.borrowed)],
         total=f"in {plural(len(board.runs), 'job')}",
-        words="Own quota is filled first, in the order in which leases began; the rest is"
+        text="Own quota is filled first, in the order in which leases began; the rest is"
         " borrowed at the price of its term.",
         links=board.links,
     )
@@ -250,7 +250,7 @@ def _owe(board: Board, who: str) -> Stat:
             ("not settled yet", sign * money.open_net),
         ],
         total=verb,
-        words="This is of one day. What is owed in all is the balance in the ledger, which counts"
+        text="This is of one day. What is owed in all is the balance in the ledger, which counts"
         " settled hours only.",
         links=(Link("Ledger", board.ledger_url),),
     )
@@ -260,7 +260,7 @@ def _owe(board: Board, who: str) -> Stat:
     return Stat(f"{who} {verb}, last 24 h", figure, "credits", lines, total, note)
 
 
-def lenders_words(board: Board) -> str:
+def lenders_text(board: Board) -> str:
     """Whom the borrowed GPUs come from, as far as the viewer may know."""
     lenders = board.last.lenders if board.last else ()
     seen = [board.visibility.of(lender.tenant) for lender in lenders]
@@ -322,7 +322,7 @@ class Figure:
     """A small chart with its finding."""
 
     title: str
-    words: str
+    text: str
     svg: str
     wide: bool = False
 
@@ -342,8 +342,8 @@ def _throughput_figure(board: Board) -> Figure:
     title = f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}"
     label = f"{title}; over the last day"
     svg = moments_chart(board.moments, board.now, label=label, width=2 * CHART_WIDTH)
-    words = "In GPUs of each job's slowest type. Dashed: another policy from here on"
-    return Figure(title, words, svg, wide=True)
+    text = "In GPUs of each job's slowest type. Dashed: another policy from here on"
+    return Figure(title, text, svg, wide=True)
 
 
 def _use_figure(days: Sequence[ClaimHistoryPoint], board: Board, prefix: str) -> Figure:

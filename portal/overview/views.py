@@ -41,7 +41,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
         context |= {
             "board": board,
             "clock": clocks(pool),
-            "lease_words": f"A lease lasts {pool.lease_s // 60} minutes of pool time; then a round"
+            "lease_text": f"A lease lasts {pool.lease_s // 60} minutes of pool time; then a round"
             " renews it, or others who are further below their fair share get the GPUs.",
         }
     return render(request, "overview/dashboard.html", context)

@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Request)
 class Field:
     """One field as templates/operate/_field.html draws it.
 
-    `kind`: text, number, check or select; `choices`: (value, words). `value` is text as typed.
+    `kind`: text, number, check or select; `choices`: (value, text). `value` is text as typed.
     """
 
     name: str
@@ -73,8 +73,8 @@ def instant_text(at: datetime | None) -> str:
 def day_text(at: datetime) -> str:
     """An instant as the head of a column: 21 Nov, with its time unless it is midnight."""
     at = at.astimezone(UTC)
-    words = f"{at.day} {at:%b}"
-    return words if not (at.hour or at.minute or at.second) else f"{words} {at:%H:%M}"
+    day = f"{at.day} {at:%b}"
+    return day if not (at.hour or at.minute or at.second) else f"{day} {at:%H:%M}"
 
 
 def text(posted: Mapping[str, str], name: str) -> str:

@@ -104,16 +104,16 @@ def request_count(request: HttpRequest, status: int, seconds: float) -> None:
     SECONDS.labels(route, method).observe(seconds)
 
 
-def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"evenshare_{name}", words, labels=labels)
+def _gauge(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"evenshare_{name}", help_text, labels=labels)
 
 
-def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"evenshare_{name}", words, labels=labels)
+def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"evenshare_{name}", help_text, labels=labels)
 
 
-def _summary(name: str, words: str, *labels: str) -> SummaryMetricFamily:
-    return SummaryMetricFamily(f"evenshare_{name}", words, labels=labels)
+def _summary(name: str, help_text: str, *labels: str) -> SummaryMetricFamily:
+    return SummaryMetricFamily(f"evenshare_{name}", help_text, labels=labels)
 
 
 class RoundTotals:

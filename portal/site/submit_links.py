@@ -28,17 +28,17 @@ def submit_links(who: Access, tenant: Tenant, pool: str = "") -> dict[str, Any]:
 def submit_command(spec: Mapping[str, Any]) -> str:
     """Return the command line that submits a specification."""
     fields = request_fields(JobRequest)
-    words = ["evenshare", "job", "submit"]
+    arguments = ["evenshare", "job", "submit"]
     for name in ("tenant", *(name for name in fields if name != "tenant")):
-        words += _option_words(fields[name], spec.get(name))
+        arguments += _option_arguments(fields[name], spec.get(name))
     for name, field in fields.items():
         value = spec.get(name)
         if field.option == "--" and value and isinstance(value, list | tuple):
-            words += ["--", *map(str, value)]
-    return shlex.join(words)
+            arguments += ["--", *map(str, value)]
+    return shlex.join(arguments)
 
 
-def _option_words(field: RequestField, value: object) -> list[str]:
+def _option_arguments(field: RequestField, value: object) -> list[str]:
     if value in (None, "") or field.option in ("", "--"):
         return []
     if field.shape == Shape.TEXTS:

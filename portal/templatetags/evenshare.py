@@ -94,9 +94,9 @@ def pct(fraction: figures.Number | None, places: int = 0) -> str:
 
 
 @register.filter
-def plural(count: int, words: str) -> str:
+def plural(count: int, forms: str) -> str:
     """`{{ 12|plural:"job" }}` 12 jobs; an irregular plural after a comma: "entry,entries"."""
-    one, _, many = words.partition(",")
+    one, _, many = forms.partition(",")
     return figures.plural(count, one, many or None)
 
 
@@ -128,16 +128,16 @@ def toast_kind(level: str) -> str:
 
 
 @register.inclusion_tag("components/note.html", takes_context=True)
-def note(context: Context, words: object, about: Note | None, key: str = "") -> dict[str, Any]:
+def note(context: Context, text: object, about: Note | None, key: str = "") -> dict[str, Any]:
     """`{% note "61" use_note %}`: a number that opens to its line_items; None leaves it plain.
 
     The id comes from the content (or `key`), so that it is the same in a refreshed region.
     """
-    return {"words": words, "about": about, "id": _note_id(context, words, about, key)}
+    return {"text": text, "about": about, "id": _note_id(context, text, about, key)}
 
 
-def _note_id(context: Context, words: object, about: Note | None, key: str) -> str:
-    digest = blake2s(f"{key or (words, about)}".encode(), digest_size=5).hexdigest()
+def _note_id(context: Context, text: object, about: Note | None, key: str) -> str:
+    digest = blake2s(f"{key or (text, about)}".encode(), digest_size=5).hexdigest()
     request = context.get("request")
     if request is None:
         return f"n-{digest}"
@@ -171,28 +171,28 @@ ROW_CLASSES = {"ok": "holds", "note": "note-row", "bad": "violated", "unclaimed"
 
 
 def _verdict(promise: Promise) -> tuple[str, Markup, str]:
-    kind, words = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
-    return ROW_CLASSES[kind], glyphs.state_icon(kind), words
+    kind, text = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
+    return ROW_CLASSES[kind], glyphs.state_icon(kind), text
 
 
 # ---- small badges ----
 
 
 @register.simple_tag
-def state(kind: str, words: str, extra: str = "") -> SafeString:
+def state(kind: str, text: str, extra: str = "") -> SafeString:
     """`{% state "running" "Running" %}`: shape, then word; kinds are in glyphs.STATES."""
     return format_html(
-        '<span class="state {} {}">{}{}</span>', kind, extra, glyphs.state_icon(kind), words
+        '<span class="state {} {}">{}{}</span>', kind, extra, glyphs.state_icon(kind), text
     )
 
 
 @register.simple_tag
-def reason(code: str, words: str = "") -> SafeString:
+def reason(code: str, text: str = "") -> SafeString:
     """`{% reason job.reason_code "price above your max" %}`: glyph and words.
 
-    Without words the reason says its own (glyphs.reason_words), never a bare code.
+    Without a text the reason says its own (glyphs.reason_text), never a bare code.
     """
-    shown = words or glyphs.reason_words(code)
+    shown = text or glyphs.reason_text(code)
     return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), shown)
 
 
@@ -213,9 +213,9 @@ def price(
 
 
 @register.simple_tag
-def tenant(badge: TenantBadge, href: str = "", words: str = "") -> SafeString:
+def tenant(badge: TenantBadge, href: str = "", text: str = "") -> SafeString:
     """`{% tenant badge %}`: swatch and name; `href` makes the name a link."""
-    name = words or badge.name
+    name = text or badge.name
     shown = format_html('<span class="nm" title="{}">{}</span>', name, name)
     if href:
         shown = format_html('<a class="nm" href="{}" title="{}">{}</a>', href, name, name)
@@ -261,9 +261,9 @@ def when(at: Instant | None, style: str = "ago") -> SafeString:
     if at is None:
         return format_html('<span class="mut">{}</span>', figures.NONE)
     if style in {"clock", "seconds"}:
-        words = at.clock if style == "clock" else at.seconds
+        text = at.clock if style == "clock" else at.seconds
         return format_html(
-            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, words
+            '<time datetime="{}" title="{} · {}">{}</time>', at.iso, at.relative, at.title, text
         )
     element = format_html(
         '<time datetime="{}" title="{}" data-ago="{}" data-scale="{}">{}</time>',
@@ -280,10 +280,10 @@ def when(at: Instant | None, style: str = "ago") -> SafeString:
 
 
 @register.inclusion_tag("components/command.html")
-def command(words: str) -> dict[str, Any]:
+def command(text: str) -> dict[str, Any]:
     """`{% command "evenshare round verify 4211" %}`: to copy, with a button."""
-    digest = blake2s(words.encode(), digest_size=5).hexdigest()
-    return {"words": words, "id": f"c-{digest}"}
+    digest = blake2s(text.encode(), digest_size=5).hexdigest()
+    return {"text": text, "id": f"c-{digest}"}
 
 
 @register.simple_block_tag
@@ -331,13 +331,13 @@ def _region(element_id: str, live_url: str) -> SafeString:
 
 
 @register.simple_block_tag
-def banner(content: str, kind: str, words: str, href: str = "", link: str = "") -> SafeString:
+def banner(content: str, kind: str, text: str, href: str = "", link: str = "") -> SafeString:
     """`{% banner "warn" "Maintenance" %}p100-31 until 16:00.{% endbanner %}`."""
     source = format_html('<a class="src" href="{}">{}</a>', href, link or "More") if href else ""
     return format_html(
         '<div class="ban {}" role="note">{}<span>{}</span>{}</div>',
         kind,
-        state(kind, words),
+        state(kind, text),
         content,
         source,
     )

@@ -199,12 +199,12 @@ class JobWhy(SchedulingView):
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
         reason = why(wait.code, wait.numbers) if wait.code else None
-        words = reason.sentence or reason.words if reason else "No round has looked at it yet."
+        text = reason.sentence or reason.text if reason else "No round has looked at it yet."
         return Response(
             {
                 "state": job.state,
                 "reason_code": wait.code,
-                "words": words,
+                "words": text,
                 "next_step": reason.next_step if reason else "The next round decides.",
                 "numbers": visible_numbers(wait.numbers),
                 "round": wait.round,
@@ -214,7 +214,7 @@ class JobWhy(SchedulingView):
 
 
 def _settled(job: Job) -> dict[str, Any]:
-    words = {
+    texts = {
         Job.State.RUNNING: "It holds its GPUs.",
         Job.State.STOPPING: "Its GPUs are being taken back.",
         Job.State.SUCCEEDED: "It has finished.",
@@ -225,7 +225,7 @@ def _settled(job: Job) -> dict[str, Any]:
     return {
         "state": job.state,
         "reason_code": "",
-        "words": words[Job.State(job.state)],
+        "words": texts[Job.State(job.state)],
         "next_step": step,
         "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
         "round": None,

@@ -45,8 +45,8 @@ def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
         else:
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):
-        words = "Write all of them in the same unit."
-        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", words)
+        hint = "Write all of them in the same unit."
+        errors.add("speeds", f"differ by more than {RATIO_MAX:,} times", hint)
     return read
 
 

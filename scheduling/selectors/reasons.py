@@ -14,13 +14,13 @@ from evenshare_core.units import CREDIT_MICRO
 class ReasonWording:
     """How a reason reads.
 
-    `words` is its name. `sentence` is a format string over the skip's numbers, `plain` what
+    `text` is its name. `sentence` is a format string over the skip's numbers, `plain` what
     stands where they are not known. `next_step` is what helps, and names no number: those of a
     skip are of its round. `kind` is how a timeline draws the wait: turn, price or blocked.
     `now` is the sentence over numbers of this moment (a dry run), where that reads otherwise.
     """
 
-    words: str
+    text: str
     sentence: str
     plain: str
     next_step: str
@@ -33,7 +33,7 @@ class ReasonText:
     """A reason with its numbers, ready to read."""
 
     code: str
-    words: str
+    text: str
     sentence: str
     next_step: str
 
@@ -154,9 +154,9 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     sentence = wording.now if now and wording.now else wording.sentence
     blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
     if not numbers or blind:
-        return ReasonText(code, wording.words, wording.plain, wording.next_step)
+        return ReasonText(code, wording.text, wording.plain, wording.next_step)
     shown = _Shown({name: _show(value) for name, value in _credits(numbers).items()})
-    return ReasonText(code, wording.words, sentence.format_map(shown), wording.next_step)
+    return ReasonText(code, wording.text, sentence.format_map(shown), wording.next_step)
 
 
 def wait_kind(code: str) -> str:

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 BEAT_S = 1.0
 WALL_S = 600
-ORPHAN_WORDS = (
+ORPHAN_FAILURE = (
     "The worker that started it was stopped. Nothing was changed; start it again once workers run."
 )
 
@@ -63,11 +63,11 @@ def execute_simulation(
     except NotWantedError:
         return ""
     except Exception as error:
-        words = str(error)
+        failure = str(error)
         if not isinstance(error, GivenUpError):
             log.exception("simulation.failed", simulation=simulation_id, pool=row.pool.name)
-            words = f"It failed: {type(error).__name__}: {error}. Nothing was changed."
-        give_up_simulation(simulation_id, claim, words)
+            failure = f"It failed: {type(error).__name__}: {error}. Nothing was changed."
+        give_up_simulation(simulation_id, claim, failure)
         return State.FAILED
     with site_scope():
         fields = {"state": State.DONE, "result": result, "progress_milli": ONE_MILLI}
@@ -145,6 +145,6 @@ class _Beat:
                 " Choose fewer hours or a simpler policy, or ask when fewer jobs are open."
             )
         if self._is_orphan():
-            raise GivenUpError(ORPHAN_WORDS)
+            raise GivenUpError(ORPHAN_FAILURE)
         if not beat_simulation(self._row.pk, self._row.claim, milli):
             raise NotWantedError

@@ -95,8 +95,8 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
             raise invalid("node", "Drain it first: new leases may still go there.", code=CONFLICT)
         used = LeaseSlot.objects.filter(Q(holding=True) | Q(planned=True), node=node).count()
         if used:
-            words = f"Leases hold {used} of its GPUs: wait until they have moved."
-            raise invalid("node", words, code=CONFLICT)
+            message = f"Leases hold {used} of its GPUs: wait until they have moved."
+            raise invalid("node", message, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
         node.pool = None
         node.save(update_fields=["pool"])
@@ -151,8 +151,8 @@ def add_window(
             node__in=nodes, starts_at__lt=ends_at, ends_at__gt=starts_at
         ).select_related("node")
         if there:
-            words = f"{there[0].node.name} has maintenance until {there[0].ends_at:%m-%d %H:%M}."
-            raise invalid("nodes", words)
+            message = f"{there[0].node.name} has maintenance until {there[0].ends_at:%m-%d %H:%M}."
+            raise invalid("nodes", message)
         windows = MaintenanceWindow.objects.bulk_create(
             MaintenanceWindow(
                 pool=pool,

@@ -81,8 +81,8 @@ def complete_options(
     except registry.UnknownPolicyError:
         errors.add("policy", "Choose one of the policies.")
     except OptionError as error:
-        field, _, words = str(error).partition(": ")
-        errors.add(f"options.{field}", words)
+        field, _, problem = str(error).partition(": ")
+        errors.add(f"options.{field}", problem)
     else:
         return read
     return {}
@@ -114,8 +114,8 @@ def set_pool_clock(
         if scale is not None and not 1 <= scale <= SCALE_MAX:
             raise invalid("scale", f"Write 1 to {SCALE_MAX:,}.")
         if scale not in (None, 1) and pool.book == REAL_BOOK:
-            words = f"The book {REAL_BOOK} charges real time: the clock of this pool keeps scale 1."
-            raise invalid("scale", words)
+            text = f"The book {REAL_BOOK} charges real time: the clock of this pool keeps scale 1."
+            raise invalid("scale", text)
         clock = PoolClock.objects.select_for_update().get(pool_id=pool_id)
         before = {"scale": clock.scale, "paused": clock.paused}
         now = set_clock(pool_id, scale=scale, paused=paused, reason=PAUSE_REASON)

@@ -31,7 +31,7 @@ RUNNING_MOST = 1  # of all pools together: rounds keep the other core
 # Open jobs x rounds x policies. About five minutes of one core with the simpler policies.
 WORK_MOST = 150_000_000
 LOST = timedelta(seconds=60)
-LOST_WORDS = (
+LOST_FAILURE = (
     "Its process is gone or gave no sign of life for a minute: most likely its worker was stopped"
     " or killed. Nothing was changed; start it again."
 )
@@ -70,17 +70,17 @@ def request_simulation(*, actor: Actor, pool_id: int, request: SimulationRequest
 def _refuse_too_much(pool: Pool, jobs: int, hours: int) -> None:
     open_now = Simulation.objects.filter(pool=pool, state__in=Simulation.OPEN_STATES).count()
     if open_now >= OPEN_MOST:
-        words = f"{open_now} simulations of {pool.name} wait or run. Cancel one, or wait for it."
-        raise invalid("", words)
+        message = f"{open_now} simulations of {pool.name} wait or run. Cancel one, or wait for it."
+        raise invalid("", message)
     if not jobs:
-        words = f"No job of {pool.name} waits or runs: there is nothing to simulate."
-        raise invalid("", words)
+        message = f"No job of {pool.name} waits or runs: there is nothing to simulate."
+        raise invalid("", message)
     if work_of(pool, jobs, hours) > WORK_MOST:
         fits = [one for one in HOURS if work_of(pool, jobs, one) <= WORK_MOST]
         rounds = rounds_of(pool, hours)
-        words = f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too much for one go. "
-        words += f"Choose at most {fits[-1]} h." if fits else "Ask when fewer jobs are open."
-        raise invalid("hours", words)
+        message = f"{jobs:,} open jobs over {hours} h are {rounds:,} rounds: too much for one go. "
+        message += f"Choose at most {fits[-1]} h." if fits else "Ask when fewer jobs are open."
+        raise invalid("hours", message)
 
 
 def rounds_of(pool: Pool, hours: int) -> int:
@@ -140,16 +140,16 @@ def fail_lost_simulations() -> int:
     with site_scope():
         now = wall_now()
         lost = Simulation.objects.filter(state=State.RUNNING, beat_at__lt=now - LOST)
-        count = lost.update(state=State.FAILED, error=LOST_WORDS, ended_at=now)
+        count = lost.update(state=State.FAILED, error=LOST_FAILURE, ended_at=now)
     if count:
         log.warning("simulation.lost", count=count)
     return count
 
 
-def give_up_simulation(simulation_id: int, claim: str, words: str) -> bool:
+def give_up_simulation(simulation_id: int, claim: str, failure: str) -> bool:
     """End a running simulation as failed; return whether it still ran under this claim."""
     with site_scope():
-        fields = {"state": State.FAILED, "error": words[:600], "ended_at": wall_now()}
+        fields = {"state": State.FAILED, "error": failure[:600], "ended_at": wall_now()}
         return bool(mine(simulation_id, claim).update(**fields))
 
 

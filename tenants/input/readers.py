@@ -122,7 +122,7 @@ def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str
     return ""
 
 
-def words(
+def line(
     given: Mapping[str, object], name: str, errors: FieldErrors, *, most_bytes: int = REASON_BYTES
 ) -> str:
     """Read an optional line of text; empty where it is absent or wrong."""

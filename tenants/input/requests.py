@@ -299,7 +299,7 @@ def _text(field: RequestField, given: Mapping[str, object], errors: FieldErrors)
         errors.add(field.name, f"is longer than {most:,} characters", code="too_long")
         return None
     before = len(errors.errors)
-    read = readers.words(given, field.name, errors, most_bytes=4 * most)
+    read = readers.line(given, field.name, errors, most_bytes=4 * most)
     if len(read) < (field.least or 0) and len(errors.errors) == before:
         errors.add(field.name, f"is shorter than {field.least} characters")
     return read if len(errors.errors) == before else None

@@ -58,8 +58,8 @@ def add_member(*, actor: Actor, tenant: Tenant, request: MembershipRequest) -> M
             with transaction.atomic():
                 membership = Membership.objects.create(user=user, tenant=tenant, role=request.role)
         except IntegrityError:
-            words = "This person is a member already: change the role in the list."
-            raise invalid("username", words) from None
+            message = "This person is a member already: change the role in the list."
+            raise invalid("username", message) from None
         after = {"member": request.username, "role": request.role}
         write_audit(actor, "member.added", f"tenant {tenant.slug}", after=after)
     return membership
@@ -151,5 +151,5 @@ def _lock_membership(tenant: Tenant, username: str) -> Membership:
 def _check_other_manager(tenant: Tenant, membership: Membership, field: str) -> None:
     managers = Membership.objects.filter(tenant=tenant, role=Membership.Role.MANAGER)
     if not managers.exclude(pk=membership.pk).exists():
-        words = "The last manager stays: make somebody else a manager first."
-        raise invalid(field, words)
+        message = "The last manager stays: make somebody else a manager first."
+        raise invalid(field, message)

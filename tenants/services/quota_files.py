@@ -107,9 +107,9 @@ def _check_names(
     tenants: Mapping[str, int],
 ) -> None:
     errors = [
-        FieldError(field, f"there is no {words} {name!a} here", line=line.line)
+        FieldError(field, f"there is no {what} {name!a} here", line=line.line)
         for line in lines
-        for field, words, name, known in (
+        for field, what, name, known in (
             ("tenant", "tenant", line.name[0], tenants),
             ("pool", "pool", line.name[1], pools),
             ("gpu_type", "GPU type", line.name[2], types),
@@ -193,8 +193,8 @@ def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
         )
     except InvalidInputError as error:
         # A quota that is made at this moment is not locked: the constraint decides.
-        words = f"somebody changes the quotas of {pool.name}: try again"
-        raise invalid("", words, code=CONFLICT, line=0) from error
+        message = f"somebody changes the quotas of {pool.name}: try again"
+        raise invalid("", message, code=CONFLICT, line=0) from error
 
 
 def export_quotas(

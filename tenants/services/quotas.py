@@ -90,7 +90,7 @@ def plan_quotas(
             try:
                 new = set_periods(old, since=since, until=edit.until, terms=edit.terms)
             except OverlapError as error:
-                wrong.add("until", _overlap_words(error.period))
+                wrong.add("until", _overlap_text(error.period))
             else:
                 if new != old:
                     before[edit.key], after[edit.key] = old, new
@@ -99,7 +99,7 @@ def plan_quotas(
     return QuotaPlan(pool_id, since, before, after)
 
 
-def _overlap_words(period: Period) -> str:
+def _overlap_text(period: Period) -> str:
     begins = f"{period.since:%Y-%m-%d %H:%M}"
     return f"A period with {period.terms.gpus} GPUs begins {begins}: end this one by then."
 
@@ -145,8 +145,8 @@ def save_quotas(
     """
     with operation(actor):
         if basis_of(pool_id, now) != basis:
-            words = "Somebody changed these quotas meanwhile: look again."
-            raise invalid("basis", words, code=CONFLICT)
+            message = "Somebody changed these quotas meanwhile: look again."
+            raise invalid("basis", message, code=CONFLICT)
         plan = plan_quotas(pool_id, edits, since=since, now=now)
         if not plan.after:
             return None
@@ -183,8 +183,8 @@ def write_plan(
             for key in plan.keys:
                 _write_periods(plan.pool, key, plan.before[key], plan.after[key])
     except IntegrityError as error:
-        words = "Somebody changed these quotas: look again."
-        raise invalid("basis", words, code=CONFLICT) from error
+        message = "Somebody changed these quotas: look again."
+        raise invalid("basis", message, code=CONFLICT) from error
     return write_audit(
         actor,
         SAVED,
@@ -211,8 +211,8 @@ def undo_quotas(*, actor: Actor, pool_id: int, record_id: int, next_round: int) 
         rows = AuditRecord.objects.filter(pk=record_id, action=SAVED)
         record = rows.first()
         if record is None or record.after["next_round"] != next_round:
-            words = "A round has used it since: change the quota again instead."
-            raise invalid("record", words)
+            message = "A round has used it since: change the quota again instead."
+            raise invalid("record", message)
         planned_at = datetime.fromisoformat(record.after["planned_at"])
         before = periods_from_plain(record.before["periods"])
         after = periods_from_plain(record.after["periods"])

@@ -37,6 +37,7 @@ GIVEN_UP = {
     "stray": "orphan",
     "strays": "orphans",
     "told": "formatted, rendered, summary",
+    "words": "text, or what it is",
     "worth": "throughput",
 }
 
@@ -52,6 +53,9 @@ ALLOWED = {
     "ModuleNotFoundError",
     "NotFound",  # the API framework's
 }
+
+# Keys of published answers that are names in the code that describes them.
+PUBLISHED = {"scheduling/api/schemas.py": {"words"}}
 
 _VALUE = "a policy's value, and the table that it is read from"
 # Classes of one name, with the reason.
@@ -86,7 +90,7 @@ class TestWordsThatWereGivenUp:
                 }
             back |= {
                 f"{place}: {name}; say {GIVEN_UP[word]}"
-                for name in names - ALLOWED
+                for name in names - ALLOWED - PUBLISHED.get(place, set())
                 for word in parts(name) & GIVEN_UP.keys()
             }
         assert sorted(back) == []

@@ -129,7 +129,7 @@ class TestTheJobPage:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)
         assert "Queued for " in page
-        assert why(job.reason_code).words in page
+        assert why(job.reason_code).text in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
 
     def test_tells_of_a_preemption_and_what_its_terms_cost(self, busy: Town) -> None:
@@ -182,7 +182,7 @@ class TestTheReasons:
     def test_all_have_words(self, reason: Reason) -> None:
         assert reason in WORDINGS
         bare = why(reason.value)
-        assert bare.words
+        assert bare.text
         assert bare.sentence
         assert "{" not in bare.sentence + bare.next_step
         full = why(reason.value, {"needed": 8, "spendable_micro": 1_500_000, "own_rho": None})
@@ -209,4 +209,4 @@ class TestTheReasons:
         assert ENDINGS[reason.value]
 
     def test_that_is_unknown_is_shown_as_it_is(self) -> None:
-        assert why("brand_new").words == "brand new"
+        assert why("brand_new").text == "brand new"

@@ -103,7 +103,7 @@ class TestTheYaml:
         with pytest.raises(YamlError) as caught:
             read_yaml(text)
         assert caught.value.line == line
-        assert words in caught.value.words
+        assert words in caught.value.text
 
     @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "? " * 50_000, "*" * 100_000])
     def test_that_is_hostile_is_refused_at_once(self, text: str) -> None:

@@ -69,17 +69,17 @@ class Wrapper:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words in (["--help"], ["-h"]):
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if argv in (["--help"], ["-h"]):
         print(__doc__)
         return 0
-    if len(words) < 2 or words[0] != "--":
+    if len(argv) < 2 or argv[0] != "--":
         print(USAGE, file=sys.stderr)
         return 2
     try:
-        code = Wrapper(words[1:], checkpoint_signal(os.environ)).run()
+        code = Wrapper(argv[1:], checkpoint_signal(os.environ)).run()
     except (OSError, ContractError) as problem:
-        print(f"evenshare-term: {words[1]} could not be started: {problem}", file=sys.stderr)
+        print(f"evenshare-term: {argv[1]} could not be started: {problem}", file=sys.stderr)
         return NOT_STARTED
     if code < 0:
         _die_by(-code)

@@ -33,7 +33,7 @@ TEXTS = frozenset(
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
-_WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
+_CONSTANTS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _PLAIN = re.compile(r"[A-Za-z_][-A-Za-z0-9_./]*")
 _NOT_PLAIN = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 # JSON lets them stand as they are, YAML does not, or reads them as line breaks.
@@ -43,9 +43,9 @@ _HIDDEN = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 class YamlError(Exception):
     """The text cannot be read; `line` counts from 1 (None: nowhere in particular)."""
 
-    def __init__(self, words: str, line: int | None = None) -> None:
-        super().__init__(words)
-        self.words = words
+    def __init__(self, text: str, line: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
         self.line = line
 
 
@@ -69,10 +69,10 @@ def read_yaml(text: str) -> YamlSpec:
         return _YamlReader(text).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = str(error.problem or "it is no YAML")
+        problem = str(error.problem or "it is no YAML")
         # At the end of an unfinished text the mark is a line below it.
         line = min(mark.line + 1, len(text.splitlines())) if mark else None
-        raise YamlError(f"{words[:1].upper()}{words[1:]}.", line) from None
+        raise YamlError(f"{problem[:1].upper()}{problem[1:]}.", line) from None
     except (yaml.YAMLError, UnicodeError):
         raise YamlError("It has a character that YAML does not allow.") from None
 
@@ -146,8 +146,8 @@ class _YamlReader:
         return items
 
 
-def _refused(event: Any, words: str) -> YamlError:
-    return YamlError(words, _line(event))
+def _refused(event: Any, reason: str) -> YamlError:
+    return YamlError(reason, _line(event))
 
 
 def _line(event: Any) -> int | None:
@@ -161,8 +161,8 @@ def _is_null(value: object) -> bool:
 
 def _resolved(text: str) -> object:
     """A plain scalar: no octal, no date, no float; a decimal stays exact."""
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _WHOLE.fullmatch(text):
         return int(text)
     return Decimal(text) if _DECIMAL.fullmatch(text) else text

@@ -47,13 +47,13 @@ class JobForm:
             if name == "pool" and pools:
                 hint = f"There are: {', '.join(pools)}."
             if name in LABELS:
-                words = f"{_subject(error.field, name)} {error.reason}. {hint}"
-                self.errors.setdefault(name, []).append(words.strip())
+                message = f"{_subject(error.field, name)} {error.reason}. {hint}"
+                self.errors.setdefault(name, []).append(message.strip())
             else:
                 line = f"Line {self.lines[name]}: " if name in self.lines else ""
-                words = f"{line}{error.field} {error.reason}. {hint}".strip()
-                if words not in self.beside:
-                    self.beside.append(words)
+                message = f"{line}{error.field} {error.reason}. {hint}".strip()
+                if message not in self.beside:
+                    self.beside.append(message)
 
     def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
         """Add a refusal's findings, but those about fields that could not be read anyway."""
@@ -96,7 +96,7 @@ def form_of_text(text: str, before: Draft, *, tenant: str) -> JobForm:
         read = read_yaml(text)
     except YamlError as error:
         line = f"Line {error.line}: " if error.line else ""
-        return JobForm(YAML, before, text, None, beside=[f"{line}{error.words}"])
+        return JobForm(YAML, before, text, None, beside=[f"{line}{error.text}"])
     spec = dict(read.values)
     form = JobForm(YAML, draft_of(spec), text, spec, read.lines)
     named = spec.pop("tenant", None)

@@ -126,24 +126,24 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
     """What the job does now, and since or until when."""
     job = story.job
     if job.ended_at is not None:
-        return Headline(_ended_words(job) + f" after {duration(spent.ran_s)} of running.")
+        return Headline(_ended_text(job) + f" after {duration(spent.ran_s)} of running.")
     if job.state == State.STOPPING:
         return Headline("Checkpointing and stopping, then queued again.")
     if held is not None:
-        return _held_words(held, now)
+        return _held_text(held, now)
     last = story.holds[-1].lease.ended_at if story.holds else None
     waited = duration((now - (last or job.submitted_at)).total_seconds())
-    words = f": {story.waits_for[1].words}" if story.waits_for else ""
-    return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{words}.")
+    reason = f": {story.waits_for[1].text}" if story.waits_for else ""
+    return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{reason}.")
 
 
-def _ended_words(job: Job) -> str:
+def _ended_text(job: Job) -> str:
     if job.state == State.FAILED:
         return "Failed" if job.exit_code is None else f"Failed with exit code {job.exit_code}"
     return STATE_LABELS[job.state][1]
 
 
-def _held_words(held: LeaseView, now: datetime) -> Headline:
+def _held_text(held: LeaseView, now: datetime) -> Headline:
     if held.lease.state == Lease.State.WAITING:
         return Headline("Granted ", where(held), ", and waiting until they are released.")
     until = held.lease.expires_at
@@ -243,9 +243,9 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
 
 def _wait(start: datetime, end: datetime, code: str) -> Segment:
     length = coarse((end - start).total_seconds())
-    words = {"turn": "queued", "price": "price", "blocked": "no node fits"}
+    labels = {"turn": "queued", "price": "price", "blocked": "no node fits"}
     kind = wait_kind(code) if code else "turn"
-    return Segment(kind, start, end, f"{words[kind] if code else 'queued'} {length}")
+    return Segment(kind, start, end, f"{labels[kind] if code else 'queued'} {length}")
 
 
 def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:

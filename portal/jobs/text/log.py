@@ -28,7 +28,7 @@ class LogLine:
     at: Instant | None
     icon: str
     bold: str
-    words: str
+    text: str
     round: int | None
     times: int = 1
     why: ReasonText | None = None
@@ -69,10 +69,10 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     job = story.job
     person = job.submitted_by.get_full_name() if job.submitted_by else ""
     source = {"trace": "the trace that the demo replays", "web": "this portal"}
-    words = f"by {person} from" if person else "from"
+    text = f"by {person} from" if person else "from"
     at = clocks.instant(job.submitted_at)
     return LogLine(
-        at, "submitted", "Submitted", f"{words} {source.get(job.source, job.source)}.", None
+        at, "submitted", "Submitted", f"{text} {source.get(job.source, job.source)}.", None
     )
 
 
@@ -100,12 +100,12 @@ def _granted(logged: _LoggedEvent) -> LogLine | None:
     lease = logged.hold.lease
     if lease.started_at is not None and lease.started_at == logged.event.at:
         return None  # the start says the same
-    words = "and starts once the jobs before it have stopped."
+    text = "and starts once the jobs before it have stopped."
     if lease.started_at is not None:
         waited = duration((lease.started_at - lease.granted_at).total_seconds())
-        words = f"and started {waited} later, when the jobs before it had stopped."
+        text = f"and started {waited} later, when the jobs before it had stopped."
     bold = f"Granted {where(logged.hold)}"
-    return LogLine(logged.at, "waiting", bold, words, logged.event.round, why=logged.why)
+    return LogLine(logged.at, "waiting", bold, text, logged.event.round, why=logged.why)
 
 
 def _started(logged: _LoggedEvent) -> LogLine:
@@ -114,8 +114,8 @@ def _started(logged: _LoggedEvent) -> LogLine:
     if logged.arrives:
         bold = "Moved"
     why = logged.why if lease.granted_at == logged.event.at else None  # else its grant has said it
-    words = f"on {where(logged.hold)}: {_figures(logged.event)}."
-    return LogLine(logged.at, "running", bold, words, logged.event.round, why=why)
+    text = f"on {where(logged.hold)}: {_figures(logged.event)}."
+    return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
 
 
 def _renewed(logged: _LoggedEvent) -> LogLine:
@@ -124,23 +124,23 @@ def _renewed(logged: _LoggedEvent) -> LogLine:
     before = next((term for term in hold.terms if term.number == (event.term or 0) - 1), None)
     change = borrowed - before.borrowed if before else 0
     if not change:
-        words = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}."
+        text = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}."
         key = (hold.lease.pk, own, borrowed)
-        return LogLine(logged.at, "running", "Renewed", words, event.round, key=key)
+        return LogLine(logged.at, "running", "Renewed", text, event.round, key=key)
     bold = f"{plural(abs(change), 'GPU')} became {'borrowed' if change > 0 else 'own again'}"
-    words = f"with the renewal: {_figures(event)}."
-    return LogLine(logged.at, "running", bold, words, event.round)
+    text = f"with the renewal: {_figures(event)}."
+    return LogLine(logged.at, "running", bold, text, event.round)
 
 
 def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
     if logged.hold.lease.ended_at is not None:
         return None  # the end says the same
     if logged.moves_to is not None:
-        words = f"a new lease on {where(logged.moves_to)} waits for it."
-        words += " It is checkpointing and stopping."
-        return LogLine(logged.at, "running", "Moving:", words, logged.event.round)
-    words = f"{_ending(logged.event)}. It is checkpointing and stopping."
-    return LogLine(logged.at, "preempted", "Not renewed:", words, logged.event.round, hit=True)
+        text = f"a new lease on {where(logged.moves_to)} waits for it."
+        text += " It is checkpointing and stopping."
+        return LogLine(logged.at, "running", "Moving:", text, logged.event.round)
+    text = f"{_ending(logged.event)}. It is checkpointing and stopping."
+    return LogLine(logged.at, "preempted", "Not renewed:", text, logged.event.round, hit=True)
 
 
 def _ended(logged: _LoggedEvent) -> LogLine:
@@ -150,21 +150,21 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         return LogLine(logged.at, "ok", "Finished.", "The job is done.", event.round)
     if reason not in ASKED_BACK:
         code = event.data.get("exit_code")
-        words = _ending(event) + ("." if code is None else f", with exit code {code}.")
+        text = _ending(event) + ("." if code is None else f", with exit code {code}.")
         icon = "bad" if reason == "failed" else "ended"
-        return LogLine(logged.at, icon, "Ended:", words, event.round)
+        return LogLine(logged.at, icon, "Ended:", text, event.round)
     if started is None:
-        words = f"{_ending(event)}."
-        return LogLine(logged.at, "preempted", "Grant withdrawn:", words, event.round, hit=True)
+        text = f"{_ending(event)}."
+        return LogLine(logged.at, "preempted", "Grant withdrawn:", text, event.round, hit=True)
     held = duration((event.at - started).total_seconds())
     if logged.moves_to is not None:
-        words = (
+        text = (
             f"the round placed it on {where(logged.moves_to)} instead, without a wait in the queue."
         )
-        words += f" It had held these GPUs for {held}."
-        return LogLine(logged.at, "ended", "Moved away:", words, event.round)
-    words = f"{_ending(event)}. It had held them for {held}."
-    return LogLine(logged.at, "preempted", "Preempted:", words, event.round, hit=True)
+        text += f" It had held these GPUs for {held}."
+        return LogLine(logged.at, "ended", "Moved away:", text, event.round)
+    text = f"{_ending(event)}. It had held them for {held}."
+    return LogLine(logged.at, "preempted", "Preempted:", text, event.round, hit=True)
 
 
 def _ending(event: LeaseEvent) -> str:

@@ -36,9 +36,9 @@ class Way:
         return self.gpus - self.run.borrowed
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What binds, short."""
-        return why(self.run.reason_code).words if self.run.reason_code else ""
+        return why(self.run.reason_code).text if self.run.reason_code else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Feasibility:
     kind: str
     verdict: str
     sentence: str
-    words: str = ""
-    price_words: str = ""
+    text: str = ""
+    price_text: str = ""
     ways: tuple[Way, ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
 
@@ -89,7 +89,7 @@ def answer_feasibility(
     if run.reason_code:
         sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
         ways += _smaller(form.spec, sizes, offer, tenant=tenant, now=now)
-    return replace(_verdict(first), price_words=_price_words(first, offer), ways=tuple(ways))
+    return replace(_verdict(first), price_text=_price_text(first, offer), ways=tuple(ways))
 
 
 def _unfinished(form: JobForm) -> Feasibility:
@@ -98,16 +98,16 @@ def _unfinished(form: JobForm) -> Feasibility:
     fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if name in form.errors)
     if form.beside:
         fields += (("yaml", "YAML"),)
-    words = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."
-    return Feasibility("warn", "Not complete", f"{things} missing or wrong.", words, fields=fields)
+    text = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."
+    return Feasibility("warn", "Not complete", f"{things} missing or wrong.", text, fields=fields)
 
 
 def _verdict(way: Way) -> Feasibility:
     run = way.run
     if not run.feasible:
-        return Feasibility("bad", "Not feasible", f"It cannot start: {way.words}.", run.detail)
+        return Feasibility("bad", "Not feasible", f"It cannot start: {way.text}.", run.detail)
     if run.reason_code:
-        sentence = f"It can run, but not now: {way.words}."
+        sentence = f"It can run, but not now: {way.text}."
         return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(way.own, "own GPU"), run.borrowed
     if not borrowed:
@@ -118,11 +118,11 @@ def _verdict(way: Way) -> Feasibility:
         sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
     else:
         sentence = f"It fits now, on {own} and {borrowed} borrowed."
-    words = "Borrowed GPUs go back at the end of a term when their owners need them."
-    return Feasibility("ok", "Feasible", sentence, words)
+    text = "Borrowed GPUs go back at the end of a term when their owners need them."
+    return Feasibility("ok", "Feasible", sentence, text)
 
 
-def _price_words(way: Way, offer: PoolOffer) -> str:
+def _price_text(way: Way, offer: PoolOffer) -> str:
     if way.term_credits is None:
         return ""
     borrowed = plural(way.run.borrowed, "GPU")

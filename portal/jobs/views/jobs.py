@@ -64,7 +64,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "counts": counts,
             "page": page,
             "pools": pools,
-            "states": {state: _words(state) for state in read.STATES},
+            "states": {state: _label(state) for state in read.STATES},
             "rows": [_row(row, clock) for row in page.rows],
         },
     )
@@ -82,7 +82,7 @@ def _filter(request: HttpRequest) -> read.JobFilter:
     )
 
 
-def _words(state: str) -> str:
+def _label(state: str) -> str:
     return STATE_LABELS[state][1]
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import LineItem, Note
-from portal.charts.speeds import profile_words
+from portal.charts.speeds import profile_texts
 from portal.jobs.forms.fields import (
     CHOSEN,
     HIDDEN,
@@ -235,7 +235,7 @@ def _context(
         "pools": target.pools,
         "offer": offer,
         "types": [(kind, _type_note(kind)) for kind in target.types],
-        "profiles": [] if offer is None else profile_words(offer.profiles),
+        "profiles": [] if offer is None else profile_texts(offer.profiles),
         "known_profile": target.offer is not None
         and form.draft["profile"] in target.offer.profiles,
         "is_simulated": is_simulated,
@@ -265,5 +265,5 @@ def _type_note(kind: StartProspect) -> Note:
             LineItem("may borrow at most", limit),
             LineItem("free in the pool now", f"{kind.free:,}"),
         ),
-        words="Whatever a job holds beyond the quota is borrowed, at the posted price.",
+        text="Whatever a job holds beyond the quota is borrowed, at the posted price.",
     )

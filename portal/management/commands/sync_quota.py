@@ -72,12 +72,12 @@ class Command(BaseCommand):
         for change in plan.changes:
             self.stdout.write(_change(change, pools[change.name[1]]))
         for total in plan.sums:
-            words = f"{total.pool} {total.gpu_type}: {total.now} of {total.capacity} GPUs"
+            line = f"{total.pool} {total.gpu_type}: {total.now} of {total.capacity} GPUs"
             if total.most != total.now:
-                words += f", {total.most} from {total.at:%Y-%m-%d %H:%M} UTC on"
+                line += f", {total.most} from {total.at:%Y-%m-%d %H:%M} UTC on"
             if total.over:
-                words += f": quotas exceed capacity by {total.over}"
-            self.stdout.write(words)
+                line += f": quotas exceed capacity by {total.over}"
+            self.stdout.write(line)
         if not plan.changes:
             self.stdout.write("no change")
             return

@@ -42,7 +42,7 @@ class Column:
 
     at: datetime
     value: str
-    words: str
+    text: str
     chosen: bool
 
 
@@ -97,7 +97,7 @@ class ColumnSum:
     drafted: bool = False
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What does not fit, or is unallocated; empty where it is even."""
         left = self.capacity - self.quota
         if left < 0:
@@ -177,18 +177,18 @@ def columns(form: QuotaForm) -> list[Column]:
         Column(
             at=at,
             value=NOW if index == 0 else instant_text(at),
-            words=_column_words(starts, index),
+            text=_column_text(starts, index),
             chosen=at == form.since or (index == 0 and form.starts_now),
         )
         for index, at in enumerate(starts)
     ]
 
 
-def _column_words(starts: Sequence[datetime], index: int) -> str:
+def _column_text(starts: Sequence[datetime], index: int) -> str:
     if index == 0:
         return "now" if len(starts) > 1 else "from now"
-    words = day_text(starts[index])
-    return f"from {words}"
+    day = day_text(starts[index])
+    return f"from {day}"
 
 
 def grids(
@@ -273,7 +273,7 @@ def read_edits(
         if typed == was or (period is None and not typed["gpus"]):
             continue
         edit, wrong = _edit(key, typed, period)
-        errors |= {input_id(key, name): words for name, words in wrong.items()}
+        errors |= {input_id(key, name): message for name, message in wrong.items()}
         if edit is not None and not wrong:
             edits.append(edit)
     return edits, errors

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = {
+ACTION_TEXTS = {
     "quota.saved": "changed quotas",
     "quota.undone": "undid a change of quotas",
     "tenant.created": "created",
@@ -42,9 +42,9 @@ class Difference:
     after: str
 
 
-def action_words(action: str) -> str:
+def action_text(action: str) -> str:
     """What was done, as a verb."""
-    return WORDS.get(action, action)
+    return ACTION_TEXTS.get(action, action)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -93,10 +93,10 @@ def _periods(rows: Any, key: tuple[int, int]) -> str:
     for row in rows:
         if (row["tenant"], row["gpu_type"]) != key:
             continue
-        words = f"{row['gpus']} GPUs, {row['mode'].lower().replace('_', ' ')}"
+        line = f"{row['gpus']} GPUs, {row['mode'].lower().replace('_', ' ')}"
         for name, limit in (("borrows", row["borrow_limit"]), ("lends", row["lend_limit"])):
-            words += f", {name} up to {limit}" if limit is not None else ""
-        words += f" from {row['since'][:16].replace('T', ' ')}"
-        words += f" until {row['until'][:16].replace('T', ' ')}" if row["until"] else ""
-        lines.append(words)
+            line += f", {name} up to {limit}" if limit is not None else ""
+        line += f" from {row['since'][:16].replace('T', ' ')}"
+        line += f" until {row['until'][:16].replace('T', ' ')}" if row["until"] else ""
+        lines.append(line)
     return "; ".join(lines)

@@ -92,8 +92,8 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
 
 
 def _moved(row: ImpactLine) -> str:
-    words = "more" if row.moves > 0 else "fewer"
-    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')} {words}"
+    than_now = "more" if row.moves > 0 else "fewer"
+    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')} {than_now}"
 
 
 def _joined(parts: Sequence[str]) -> str:

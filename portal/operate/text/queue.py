@@ -23,7 +23,7 @@ class Alert:
     kind: str
     label: str
     title: str
-    words: str
+    text: str
     href: str
     button: str = "Look"
     release: str = ""

@@ -51,7 +51,7 @@ class SimulationMetric:
     """
 
     name: str
-    words: str
+    text: str
     write: Callable[[float], str]
     better: int = 0  # 1: more, -1: less, 0: neither
     step: float = 1
@@ -191,8 +191,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], names: Sequence[str], hours: in
     return f"Under {name} jobs would wait {waits}, and {ended} {within}."
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricRow:
@@ -234,7 +234,7 @@ def _charts(
             "average of each step; dashed: all of them",
             courses(
                 lines("gpus"), hours, label=f"GPUs held over {hours} h, of {gpus}",
-                top=result["gpus"], top_words=gpus,
+                top=result["gpus"], top_text=gpus,
             ),
         ),
         (
@@ -336,7 +336,7 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
             f"Nobody submits and nobody cancels: these are the {plural(jobs, 'job')} that were"
             " open at the start."
         ),
-        _work_words(known),
+        _work_text(known),
         (
             f"A job that is open after {row.hours} h counts up to then, so true times are at least"
             " as long. Times are from the submission on and include what was waited before; shares,"
@@ -349,13 +349,13 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _work_words(known: Mapping[str, Any]) -> str:
+def _work_text(known: Mapping[str, Any]) -> str:
     median = f" ({duration(known['pool_s'])})" if known["pool_s"] is not None else ""
     parts = [
         (known["estimate"], "{} with an estimate of its own", "{} with estimates of their own"),
         *(
-            (known[key], "{} without one taken for " + words, "{} without one taken for " + words)
-            for key, words in (
+            (known[key], "{} without one taken for " + text, "{} without one taken for " + text)
+            for key, text in (
                 ("tenant", "the median job of the tenant that ended here"),
                 ("pool", f"the median job of the pool{median}"),
                 ("unknown", f"{duration(known['unknown_s'])}, as no job has ended here yet"),
@@ -367,9 +367,9 @@ def _work_words(known: Mapping[str, Any]) -> str:
         for count, one, many in parts
         if count
     ]
-    words = f"Work that is left is known of no job for sure: {', '.join(assumed)}; less what its"
-    words += " leases did so far."
+    text = f"Work that is left is known of no job for sure: {', '.join(assumed)}; less what its"
+    text += " leases did so far."
     if known["past"]:
-        words += f" {_capital(plural(known['past'], 'job'))} did all of that already and"
-        words += f" {'goes' if known['past'] == 1 else 'go'} on for as long again."
-    return words
+        text += f" {_capital(plural(known['past'], 'job'))} did all of that already and"
+        text += f" {'goes' if known['past'] == 1 else 'go'} on for as long again."
+    return text

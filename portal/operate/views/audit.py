@@ -8,14 +8,14 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
-from portal.operate.text.audit import Difference, action_words, differences
+from portal.operate.text.audit import Difference, action_text, differences
 from portal.operate.views.console import console_read, page
 from portal.site.forms import text, whole
 from tenants.audit import AuditFilter, audit_page
 from tenants.models import AuditRecord
 from tenants.scopes import site_scope
 
-# First parts of the actions -> words of the filter.
+# First parts of the actions -> text of the filter.
 KINDS = {
     "quota.": "quotas",
     "tenant.": "tenants",
@@ -36,7 +36,7 @@ class AuditEntry:
     """One record as the page tells it."""
 
     record: AuditRecord
-    words: str
+    text: str
     differences: tuple[Difference, ...]
 
 
@@ -50,7 +50,7 @@ def log(request: HttpRequest) -> HttpResponse:
     with site_scope():
         records, more = audit_page(AuditFilter(**asked), before_id=before)
     rows = [
-        AuditEntry(row, action_words(row.action), tuple(differences(row.before, row.after)))
+        AuditEntry(row, action_text(row.action), tuple(differences(row.before, row.after)))
         for row in records
     ]
     query = urlencode({name: value for name, value in asked.items() if value})

@@ -113,7 +113,7 @@ def page(
     ]
     beneath = []
     if isinstance(pool, PoolFacts):
-        beneath = [NavItem(k, words, reverse(to, args=[pool.name])) for k, words, to in POOL_PAGES]
+        beneath = [NavItem(k, text, reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
     return render(
         request,
         f"operate/{template}",

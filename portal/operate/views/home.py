@@ -32,7 +32,7 @@ def home(request: HttpRequest) -> HttpResponse:
     count = len(alerts)
     context = {
         "alerts": alerts,
-        "count_words": NUMBERS[count] if count < len(NUMBERS) else str(count),
+        "count_text": NUMBERS[count] if count < len(NUMBERS) else str(count),
         "pools": [(facts, line_of(facts)) for facts in pools],
         "tenants": tenants,
         "live": True,

@@ -72,7 +72,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
         "chosen": request.POST.getlist("nodes") if do == "window" else [],
         "nodes_error": errors.get("nodes", ""),
-        "lease_words": duration(facts.lease_s),
+        "lease_text": duration(facts.lease_s),
     }
     return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
 

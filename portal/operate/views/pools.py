@@ -81,10 +81,10 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
             error=errors.get("scale", ""),
         ),
         "trouble": errors.get("do", "") or errors.get("policy", ""),
-        "lease_words": duration(pool.lease_s),
-        "lease_wall_words": duration(pool.lease_s / now.scale),
-        "round_words": duration(pool.round_s),
-        "round_pool_words": duration(step_s),
+        "lease_text": duration(pool.lease_s),
+        "lease_wall_text": duration(pool.lease_s / now.scale),
+        "round_text": duration(pool.round_s),
+        "round_pool_text": duration(step_s),
     }
     return page(request, "pool.html", context, key="settings", status=422 if errors else 200)
 

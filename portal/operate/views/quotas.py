@@ -133,8 +133,8 @@ def _posted(request: HttpRequest, asked: GridRequest) -> bool:
         asked.errors = input_errors(error, edits)
         return False
     if saving:
-        words = "The draft is not the one that was estimated: look at the new estimate first."
-        asked.errors = {"previewed": words}
+        message = "The draft is not the one that was estimated: look at the new estimate first."
+        asked.errors = {"previewed": message}
     return False
 
 

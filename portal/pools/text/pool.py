@@ -52,7 +52,7 @@ class TypeSection:
     """One GPU type: its map and its rows."""
 
     use: TypeUse
-    words: str
+    text: str
     svg: Markup
     rows: tuple[TenantUseRow, ...]
 
@@ -122,7 +122,7 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
             for size, count in sorted(holes.items())
         ],
         total="idle",
-        words=f"The most free on one node is {max(holes, default=0)}.{waits}",
+        text=f"The most free on one node is {max(holes, default=0)}.{waits}",
         links=links,
     )
 
@@ -141,20 +141,20 @@ def price_note(price: PriceNow) -> Note:
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
         (LineItem("posted after the last round", credits_text(price.price, 6)),),
-        words=f"It follows from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost it.",
+        text=f"It follows from {share}: {PRICE_FORMULA}. Only borrowed GPUs cost it.",
     )
 
 
 def _part(type_: TypeUse, badges: Badges) -> TypeSection:
-    words = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
+    text = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
     if type_.idle:
-        words += f", {thousands(type_.idle)} idle"
+        text += f", {thousands(type_.idle)} idle"
     if type_.blocked:
-        words += f", {thousands(type_.blocked)} unavailable"
+        text += f", {thousands(type_.blocked)} unavailable"
     return TypeSection(
         use=type_,
-        words=words,
-        svg=node_map([_node(node, badges) for node in type_.nodes], label=words),
+        text=text,
+        svg=node_map([_node(node, badges) for node in type_.nodes], label=text),
         rows=tuple(_row(claim, badges) for claim in type_.claims),
     )
 
@@ -177,16 +177,16 @@ def _node(node: NodeUse, badges: Badges) -> MapNode:
 
 def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
     badge = HIDDEN if hold.tenant is None else badges.get(hold.tenant.id, HIDDEN)
-    words = [hold.tenant.name if hold.tenant else HIDDEN.name]
+    parts = [hold.tenant.name if hold.tenant else HIDDEN.name]
     if hold.name:
-        words.append(hold.name)
-    words.append(plural(len(hold.slots), "GPU"))
+        parts.append(hold.name)
+    parts.append(plural(len(hold.slots), "GPU"))
     if hold.gpus > len(hold.slots):
-        words[-1] += f" of {hold.gpus}"
+        parts[-1] += f" of {hold.gpus}"
     if hold.borrowed:
-        words.append(f"{hold.borrowed} borrowed")
+        parts.append(f"{hold.borrowed} borrowed")
     href = reverse("job", args=[hold.job]) if hold.job and hold.tenant and hold.tenant.you else ""
-    return MapLease(hold.slots, badge, ", ".join(words), hold.borrowed, href)
+    return MapLease(hold.slots, badge, ", ".join(parts), hold.borrowed, href)
 
 
 def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
@@ -196,7 +196,7 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
             idle=bar.idle,
             blocked=bar.blocked,
             href=reverse("round", args=[name, bar.number]),
-            words=f"round {thousands(bar.number)}, {clock(bar.at)}: {bar.idle} idle,"
+            text=f"round {thousands(bar.number)}, {clock(bar.at)}: {bar.idle} idle,"
             f" {bar.blocked} unavailable, {plural(bar.waiting, 'job')} queued",
         )
         for bar in rounds

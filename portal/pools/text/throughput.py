@@ -53,7 +53,7 @@ def throughput_context(
     return {
         "throughput": throughput,
         "throughput_title": f"{title} of the slowest type",
-        "throughput_note": Note("Throughput", words=MEANING),
+        "throughput_note": Note("Throughput", text=MEANING),
         "throughput_gpus": gpus,
         "throughput_total": value_text(throughput.last.milli),
         "throughput_each": value_text(throughput.last.milli // gpus, 2) if gpus else "",

@@ -71,12 +71,12 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
         # Both hashes and the command stand on the page themselves.
         sha256="",
         command="",
-        words=_words(view, seen),
+        text=_measured_text(view, seen),
         issued=f"Issued by policy {view.round.policy} {view.round.policy_version}.",
     )
 
 
-def _words(view: RoundView, seen: CertificateView | None) -> str:
+def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
     """What the sheet says of itself."""
     if view.decision is None:
         return (
@@ -87,13 +87,13 @@ def _words(view: RoundView, seen: CertificateView | None) -> str:
         return "Checked on this round's stored bytes while you opened the page."
     if seen.failure:
         return f"This round could not be certified: {seen.failure}."
-    words = "Measured apart from the policy when the round was decided"
+    text = "Measured apart from the policy when the round was decided"
     again = {
         True: ", and again while you opened this page: the same.",
         False: ". Measured again while you opened this page, it is NOT the same: look at the code.",
         None: ".",
     }
-    return words + again[view.decision.again]
+    return text + again[view.decision.again]
 
 
 # ---- lines of fairness ----
@@ -107,18 +107,18 @@ def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
         return _named_promise(
             row.name, verdict, f"{plural(broken, 'row breaks', 'rows break')} it."
         )
-    words = _sentence(row)
+    text = _sentence(row)
     if row.name is P.CAPACITY and checked and verdict == "holds":
         given, there = checked.fullest
-        words = (
+        text = (
             f"{thousands(checked.leased)} leased + {thousands(checked.capacity - checked.leased)}"
             f" free = {thousands(checked.capacity)}; the fullest node gives {given} of {there}."
         )
-    return _named_promise(row.name, verdict, words, _note(row))
+    return _named_promise(row.name, verdict, text, _note(row))
 
 
-def _named_promise(name: Property, verdict: str, words: str, note: Note | None = None) -> Promise:
-    return Promise(NAMES[name], verdict, words, note, MEANINGS.get(name, ""))
+def _named_promise(name: Property, verdict: str, text: str, note: Note | None = None) -> Promise:
+    return Promise(NAMES[name], verdict, text, note, MEANINGS.get(name, ""))
 
 
 RULES: dict[Property, tuple[str, ...]] = {
@@ -259,8 +259,8 @@ def _note(row: CertificateItemView) -> Note | None:
         line_items.append(LineItem("the same in whole GPUs", thousands(row.in_gpus, 4)))
     if row.why:
         return None
-    words = f"Measured on {BASES[row.basis]}. "
-    return Note(NAMES[row.name], tuple(line_items), words=words + UNIT)
+    text = f"Measured on {BASES[row.basis]}. "
+    return Note(NAMES[row.name], tuple(line_items), text=text + UNIT)
 
 
 def _gpus(value: float | None) -> str:
@@ -361,7 +361,7 @@ def _rest(c: DecisionCounts) -> list[Promise]:
     ]
 
 
-def _promise(name: str, broken: int, words: str, note: Note | None = None) -> Promise:
+def _promise(name: str, broken: int, text: str, note: Note | None = None) -> Promise:
     if broken:
         return Promise(name, "violated", f"{plural(broken, 'row breaks', 'rows break')} it.", note)
-    return Promise(name, "holds", words, note)
+    return Promise(name, "holds", text, note)

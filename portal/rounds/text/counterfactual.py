@@ -70,7 +70,7 @@ def _speed(milli: int) -> str:
 def _row(one: ReportTrial, result: Counterfactual) -> dict[str, Any]:
     truth = result.truth
     return {
-        "words": "The truth" if one is truth else _words(one.factor),
+        "text": "The truth" if one is truth else _report_text(one.factor),
         "truth": one is truth,
         "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in result.gpu_types),
         "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in result.gpu_types],
@@ -80,7 +80,7 @@ def _row(one: ReportTrial, result: Counterfactual) -> dict[str, Any]:
     }
 
 
-def _words(factor: float | None) -> str:
+def _report_text(factor: float | None) -> str:
     if factor is None:
         return "Your own report"
     kind = "Overstated" if factor > 1 else "Understated"

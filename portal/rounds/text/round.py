@@ -12,13 +12,13 @@ from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundShare, RoundView
 
 
-def order_words(policy: str) -> str:
+def order_text(policy: str) -> str:
     """Who goes first under a policy; nothing of one that is gone."""
     known = registry.POLICIES.get(policy)
     return known.order_text if known else ""
 
 
-def _note_words(policy: str, note: str) -> str:
+def _note_text(policy: str, note: str) -> str:
     """What the note of a pick means, else its own words."""
     known = registry.POLICIES.get(policy)
     return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
@@ -32,7 +32,7 @@ def replay_command(pool: str, number: int) -> str:
 # ---- the sentence ----
 
 
-def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | None:
+def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None:
     """Decided less superseded: what the headline counts; None where the bytes are gone."""
     if view.decision is None:
         return None
@@ -45,25 +45,25 @@ def applied_note(view: RoundView, key: str, item: str, words: str) -> Note | Non
     }[key]
     if not lost:
         return Note(
-            f"Leases {words}",
+            f"Leases {text}",
             (
                 LineItem("leases", thousands(decided)),
                 LineItem("GPUs of them", thousands(gpus)),
             ),
-            words="Decided and applied are the same.",
+            text="Decided and applied are the same.",
         )
     return Note(
-        f"Leases {words}",
+        f"Leases {text}",
         (
             LineItem("decided", thousands(decided)),
             LineItem("superseded", thousands(-lost)),
         ),
         LineItem("applied", thousands(decided - lost)),
-        words="What changed between snapshot and apply was left out; it is listed below.",
+        text="What changed between snapshot and apply was left out; it is listed below.",
     )
 
 
-def waiting_words(round_: Round) -> str:
+def waiting_text(round_: Round) -> str:
     """ "16 jobs are queued for 65 GPUs: 9 lower priority now, 7 no node fits." """
     summary = round_.summary
     if not summary["waiting"]:
@@ -72,12 +72,12 @@ def waiting_words(round_: Round) -> str:
     text = f"{jobs} for {plural(summary['waiting_gpus'], 'GPU')}"
     reasons = sorted(summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
     if len(reasons) == 1:
-        return f"{text}: {why(reasons[0][0]).words}."
-    parts = [f"{thousands(count)} {why(code).words}" for code, count in reasons]
+        return f"{text}: {why(reasons[0][0]).text}."
+    parts = [f"{thousands(count)} {why(code).text}" for code, count in reasons]
     return f"{text}: {', '.join(parts)}."
 
 
-def idle_words(round_: Round, decision: RoundDecision | None) -> str:
+def idle_text(round_: Round, decision: RoundDecision | None) -> str:
     """Why GPUs stay idle, as far as the stored numbers say."""
     idle = round_.summary["idle"]
     if idle == 0:
@@ -107,7 +107,7 @@ def share_note(row: RoundShare) -> Note:
             LineItem("ended less granted", thousands(row.holds - row.held_before, signed=True)),
         ),
         LineItem("holds now", thousands(row.holds)),
-        words=f"Of these, {thousands(row.got)} were granted or renewed in this round;"
+        text=f"Of these, {thousands(row.got)} were granted or renewed in this round;"
         f" {thousands(row.own)} own, {thousands(row.borrowed)} borrowed.",
     )
 
@@ -121,7 +121,7 @@ def rho_note(row: RoundShare) -> Note:
             LineItem("fair share, GPU-h", gpu_hours(row.fair_gpu_s)),
         ),
         LineItem("received ÷ fair share", ratio(row.rho_before, 3)),
-        words="After: rho at the end of one lease length, if all leases of this round last so long"
+        text="After: rho at the end of one lease length, if all leases of this round last so long"
         f" ({ratio(row.rho_after, 3)}, expected).",
     )
 
@@ -135,7 +135,7 @@ def key_note(row: PickRow, policy: str) -> Note:
     return Note(
         f"Pick {thousands(row.order)} of the round",
         by_rho if registry.traits(policy).picks_by_rho else (),
-        words=_note_words(policy, row.note) or order_words(policy),
+        text=_note_text(policy, row.note) or order_text(policy),
     )
 
 
@@ -155,7 +155,7 @@ def price_row_note(row: RoundPrice) -> Note:
 MOVED = "Moved: the same round granted it other GPUs"
 
 
-def ended_words(code: str) -> str:
+def ended_text(code: str) -> str:
     """Why a lease ended, as a sentence."""
-    words = ENDINGS.get(code, code.replace("_", " "))
-    return words[0].upper() + words[1:]
+    text = ENDINGS.get(code, code.replace("_", " "))
+    return text[0].upper() + text[1:]

@@ -10,7 +10,7 @@ from evenshare_core.units import MILLISECOND_US
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
-from portal.rounds.text import round as words
+from portal.rounds.text import round as round_text
 from portal.site.clocks import Clocks
 from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
@@ -48,7 +48,7 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
         return None
     return count_note(
         f"Jobs queued after round {thousands(row.number)}",
-        [(why(code).words, count) for code, count in reasons],
+        [(why(code).text, count) for code, count in reasons],
         total="queued",
     )
 
@@ -92,14 +92,14 @@ def round_body(view: RoundView) -> dict[str, Any]:
     }
     if decision is not None:
         body |= {
-            "order": words.order_words(view.round.policy),
+            "order": round_text.order_text(view.round.policy),
             "grants": _picks(decision.grants, view.round.policy),
             "renewals": _picks(decision.renewals, view.round.policy),
             "ends": [_end(row) for row in decision.ends],
             "groups": [_group(group) for group in decision.skips],
             "waiting_jobs": sum(group.jobs for group in decision.skips),
             "waiting_gpus": sum(group.gpus for group in decision.skips),
-            "prices": [(row, words.price_row_note(row)) for row in decision.prices],
+            "prices": [(row, round_text.price_row_note(row)) for row in decision.prices],
             "unseen": _unseen(decision),
         }
     return body
@@ -120,8 +120,8 @@ def _share(row: RoundShare, rows: Sequence[RoundShare]) -> dict[str, Any]:
         "row": row,
         "badge": badge_of(row.tenant),
         "most": most,
-        "note": words.share_note(row),
-        "rho_note": words.rho_note(row) if row.rho_before is not None else None,
+        "note": round_text.share_note(row),
+        "rho_note": round_text.rho_note(row) if row.rho_before is not None else None,
         "moves": row.rho_before is not None and f"{row.rho_before:.2f}" != f"{row.rho_after:.2f}",
     }
 
@@ -155,15 +155,15 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     heads: dict[int, str] = {}
     if clean and 0 < split < len(rows):
         first, rest = rows[:split], rows[split:]
-        heads[0] = _head_words(
+        heads[0] = _heading(
             "First tenants below 1, which received less than their fair share", first
         )
-        heads[split] = _head_words("Then tenants from 1 on", rest)
+        heads[split] = _heading("Then tenants from 1 on", rest)
     return [
         {
             "row": row,
             "badge": badge_of(row.tenant),
-            "key": words.key_note(row, policy),
+            "key": round_text.key_note(row, policy),
             "where": _where(row.places),
             "head": heads.get(place, ""),
         }
@@ -171,7 +171,7 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
     ]
 
 
-def _head_words(text: str, rows: Sequence[PickRow]) -> str:
+def _heading(text: str, rows: Sequence[PickRow]) -> str:
     gpus = sum(row.gpus for row in rows)
     return f"{text}: {plural(len(rows), 'lease')}, {plural(gpus, 'GPU')}"
 
@@ -188,7 +188,7 @@ def _end(row: EndRow) -> dict[str, Any]:
         "row": row,
         "badge": badge_of(row.tenant),
         "where": _where(row.places),
-        "why": words.MOVED if row.moved else words.ended_words(row.reason.value),
+        "why": round_text.MOVED if row.moved else round_text.ended_text(row.reason.value),
     }
 
 

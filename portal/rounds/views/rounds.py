@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from evenshare_core.units import MILLISECOND_US
-from portal.rounds.text import round as words
+from portal.rounds.text import round as round_text
 from portal.rounds.text.certificate import round_certificate, throughput_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
@@ -80,7 +80,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **throughput_context(seen),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
-        "command": words.replay_command(name, number),
+        "command": round_text.replay_command(name, number),
         "nav_key": "rounds",
     }
     return render(request, "rounds/round.html", context)
@@ -98,11 +98,11 @@ def _head(facts: PoolFacts, view: RoundView) -> dict[str, Any]:
         "sum": view.round.summary,
         "at": times.instant(view.round.at),
         "due": None if view.next or now.paused else times.instant(max(due, now.pool_at)),
-        "granted_note": words.applied_note(view, "grants", "grant", "granted"),
-        "renewed_note": words.applied_note(view, "renewals", "renewal", "renewed"),
-        "ended_note": words.applied_note(view, "ends", "end", "ended"),
-        "waiting": words.waiting_words(view.round),
-        "idle": words.idle_words(view.round, view.decision),
+        "granted_note": round_text.applied_note(view, "grants", "grant", "granted"),
+        "renewed_note": round_text.applied_note(view, "renewals", "renewal", "renewed"),
+        "ended_note": round_text.applied_note(view, "ends", "end", "ended"),
+        "waiting": round_text.waiting_text(view.round),
+        "idle": round_text.idle_text(view.round, view.decision),
         "decide_ms": view.round.decide_us / MILLISECOND_US,
         "snapshot_ms": view.round.snapshot_us / MILLISECOND_US,
     }

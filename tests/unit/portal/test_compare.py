@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from portal.charts.compare import Course, Move, bar, courses, moves
-from portal.operate.text.simulation import METRICS, _headline, _row, _work_words
+from portal.operate.text.simulation import METRICS, _headline, _row, _work_text
 
 METRIC = {metric.name: metric for metric in METRICS}
 
@@ -63,7 +63,7 @@ class TestTheHeadline:
 
 def test_the_work_that_is_left_is_told_with_its_sources() -> None:
     known = {"estimate": 1, "tenant": 0, "pool": 2, "unknown": 0, "past": 1}
-    words = _work_words({**known, "pool_s": 90.0, "unknown_s": 3600.0})
+    words = _work_text({**known, "pool_s": 90.0, "unknown_s": 3600.0})
     assert "1 job with an estimate of its own" in words
     assert "2 jobs without one taken for the median job of the pool (1 min 30 s)" in words
     assert "1 job did all of that already and goes on for as long again." in words
@@ -75,7 +75,7 @@ class TestMarks:
             Course("<b>", [(0, 1), (6, 5)]),
             Course("fifo", [(0, 1), (6, 5)], "la"),
         ]
-        svg = courses(lines, 6, label="a & b", top=8, top_words="8 GPUs")
+        svg = courses(lines, 6, label="a & b", top=8, top_text="8 GPUs")
         assert "<b>" not in svg
         assert "&lt;b&gt;" in svg
         assert "a &amp; b" in svg

@@ -51,7 +51,7 @@ class TestNotes:
         assert shown("{% note words None %}", words="61") == "61"
 
     def test_escape(self) -> None:
-        html = shown("{% note w a %}", w=HOSTILE, a=Note(HOSTILE, words=HOSTILE))
+        html = shown("{% note w a %}", w=HOSTILE, a=Note(HOSTILE, text=HOSTILE))
         assert HOSTILE not in html
         assert html.count(ESCAPED) == 4  # the number, the label, the title, the sentence
 

@@ -269,8 +269,8 @@ def _next_steps(screen: Terminal, identity: str) -> None:
     if screen.is_wide:
         for verb in ("logs --follow", "why"):
             name, _, option = verb.partition(" ")
-            words = f"  evenshare job {name} {inert(identity)[:8]} {option}".rstrip()
-            screen.note(screen.style(words, "dim", err=True))
+            command = f"  evenshare job {name} {inert(identity)[:8]} {option}".rstrip()
+            screen.note(screen.style(command, "dim", err=True))
 
 
 def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:

@@ -19,10 +19,10 @@ OK, USAGE, REFUSED, CONFLICT, INTERRUPTED = 0, 2, 3, 4, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the code to exit with. See `parser.EXIT_CODES`."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
     screen = terminal.standard()
     try:
-        options = _parsed(words)
+        options = _parsed(argv)
         return _run(options, screen)
     except BrokenPipeError:
         # `| head` has seen enough. The interpreter must not fail at its own last flush.
@@ -32,16 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.code if isinstance(ended.code, int) else USAGE
 
 
-def _parsed(words: list[str]) -> argparse.Namespace:
+def _parsed(argv: list[str]) -> argparse.Namespace:
     # By hand: argparse takes one `--` away, or two, depending on its version.
-    at = words.index("--") if "--" in words else len(words)
+    at = argv.index("--") if "--" in argv else len(argv)
     top = parser()
-    options = top.parse_args(words[:at])
-    options.command = words[at + 1 :]
+    options = top.parse_args(argv[:at])
+    options.command = argv[at + 1 :]
     if getattr(options, "takes_command", False):
         if not options.command:
             top.error("put the job's program after --, as in: -- python train.py")
-    elif at < len(words):
+    elif at < len(argv):
         top.error("only `job submit` takes a program after --")
     return options
 
