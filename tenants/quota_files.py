@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -29,11 +29,17 @@ REQUIRED = ("tenant", "pool", "gpu_type", "gpus")
 BYTES_MAX = 8 * 2**20
 GPUS_MAX = COUNT_MAX
 
-# (tenant, pool, GPU type) by name
-Name = tuple[str, str, str]
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NOTHING = frozenset({"", "~", "null"})
+
+
+class QuotaName(NamedTuple):
+    """Whose quota of what, all by name."""
+
+    tenant: str
+    pool: str
+    gpu_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class QuotaLine:
     """One row: terms of a tenant from an instant (None: now) until another (None: open)."""
 
     line: int
-    name: Name
+    name: QuotaName
     terms: QuotaTerms
     since: datetime | None
     until: datetime | None
@@ -51,7 +57,7 @@ class QuotaLine:
 class QuotaChange:
     """The periods of one quota from now on, before and after; no period: no quota."""
 
-    name: Name
+    name: QuotaName
     before: tuple[Period, ...]
     after: tuple[Period, ...]
 
@@ -192,7 +198,7 @@ def _line(number: int, row: Mapping[str, str], errors: list[FieldError]) -> Quot
     )
     if len(errors) > before:
         return None
-    whose = (cells["tenant"], cells["pool"], cells["gpu_type"])
+    whose = QuotaName(cells["tenant"], cells["pool"], cells["gpu_type"])
     return QuotaLine(number, whose, terms, since, until)
 
 
@@ -222,7 +228,7 @@ def _doubled(lines: Iterable[QuotaLine]) -> list[FieldError]:
     """Rows of one tenant and type that overlap; one without a beginning begins before all."""
     first = datetime.min.replace(tzinfo=UTC)
     errors = []
-    last: dict[Name, QuotaLine] = {}
+    last: dict[QuotaName, QuotaLine] = {}
     for line in sorted(lines, key=lambda one: (one.name, one.since or first, one.line)):
         before = last.get(line.name)
         if before is not None and (before.until is None or (line.since or first) < before.until):
@@ -270,17 +276,18 @@ def peak(periods: Iterable[Sequence[Period]], now: datetime) -> tuple[int, int, 
     edges = sorted({now, *(one.since for one in rows if one.since > now)})
     sums = [(sum(one.terms.gpus for one in rows if one.holds_at(at)), at) for at in edges]
     most = max(gpus for gpus, _ in sums)
-    return sums[0][0], most, next(at for gpus, at in sums if gpus == most)
+    now_gpus, _ = sums[0]
+    return now_gpus, most, next(at for gpus, at in sums if gpus == most)
 
 
-def quota_rows(periods: Mapping[Name, Sequence[Period]]) -> list[dict[str, str]]:
+def quota_rows(periods: Mapping[QuotaName, Sequence[Period]]) -> list[dict[str, str]]:
     """Return periods as the rows of a file, by pool, type, tenant and time."""
-    order = sorted(periods, key=lambda name: (name[1], name[2], name[0]))
+    order = sorted(periods, key=lambda name: (name.pool, name.gpu_type, name.tenant))
     return [
         {
-            "tenant": name[0],
-            "pool": name[1],
-            "gpu_type": name[2],
+            "tenant": name.tenant,
+            "pool": name.pool,
+            "gpu_type": name.gpu_type,
             "gpus": str(one.terms.gpus),
             "from": one.since.isoformat(),
             "until": one.until.isoformat() if one.until else "",

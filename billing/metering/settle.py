@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from operator import itemgetter
 
 from django.db import connection
 
@@ -72,6 +72,16 @@ def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
     return from_us(known_us // HOUR_US * HOUR_US)
 
 
+@dataclass(slots=True)
+class _Borrowed:
+    """What a tenant owes for one hour, and of which lines; late ones are of terms before it."""
+
+    amount_micro: int = 0
+    lines: int = 0
+    gpu_us: int = 0
+    late_lines: int = 0
+
+
 def _settlements(
     pool_id: int, book: Book, since: datetime | None, until: datetime
 ) -> list[Posting]:
@@ -81,16 +91,16 @@ def _settlements(
     )
     if since is not None:
         lines = lines.filter(hour__gte=since)
-    paid: dict[tuple[datetime, int], list[Any]] = defaultdict(lambda: [0, 0, 0, 0])
+    paid: dict[tuple[datetime, int], _Borrowed] = defaultdict(_Borrowed)
     for line in lines.values_list(
         "hour", "tenant_id", "amount", "gpus", "starts_at", "ends_at"
     ).iterator(chunk_size=5000):
         hour, tenant, amount, gpus, starts_at, ends_at = line
-        sums = paid[hour, tenant]
-        sums[0] += to_micro(amount)
-        sums[1] += 1
-        sums[2] += gpus * (to_us(ends_at) - to_us(starts_at))
-        sums[3] += hour_of(ends_at) < hour
+        borrowed = paid[hour, tenant]
+        borrowed.amount_micro += to_micro(amount)
+        borrowed.lines += 1
+        borrowed.gpu_us += gpus * (to_us(ends_at) - to_us(starts_at))
+        borrowed.late_lines += hour_of(ends_at) < hour
     earned = _earned(pool_id, since, until)
     accounts = open_accounts(book, {tenant for _, tenant in paid})
     return [
@@ -99,13 +109,17 @@ def _settlements(
             book_id=book.pk,
             code=Transfer.Code.USAGE,
             effective_at=hour + HOUR,
-            entries=[(accounts[tenant], -amount_micro), *earned[hour, tenant]],
+            entries=[(accounts[tenant], -borrowed.amount_micro), *earned[hour, tenant]],
             pool_id=pool_id,
             tenant_id=tenant,
             hour=hour,
-            data={"lines": count, "borrowed_gpu_us": gpu_us, "late_lines": late},
+            data={
+                "lines": borrowed.lines,
+                "borrowed_gpu_us": borrowed.gpu_us,
+                "late_lines": borrowed.late_lines,
+            },
         )
-        for (hour, tenant), (amount_micro, count, gpu_us, late) in sorted(paid.items())
+        for (hour, tenant), borrowed in sorted(paid.items(), key=itemgetter(0))
     ]
 
 

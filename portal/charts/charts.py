@@ -79,8 +79,8 @@ def _quota_label(
     spans: Sequence[Span], curve: Sequence[Point], y: Scale, left: float, width: float
 ) -> Markup:
     """Above or below its line, where the curve of use leaves room."""
-    caption = f"quota {thousands(spans[-1][2].quota)}"
-    level = y(spans[-1][2].quota)
+    _, _, last = spans[-1]
+    caption, level = f"quota {thousands(last.quota)}", y(last.quota)
     steps = range(round(left) + 6, max(round(width - text_width(caption)), round(left) + 7), 12)
     below: list[Place] = [(x, level + 16, "start") for x in steps]
     above: list[Place] = [(x, level - 6, "start") for x in steps]
@@ -124,9 +124,10 @@ def rho_chart(
         for run in _runs(points)
     )
     curves = [[(x(at.timestamp()), y(rho)) for at, rho in run] for run in _runs(points)]
-    last_x, last_y = x(known[-1][0].timestamp()), y(known[-1][1])
+    last_at, last_rho = known[-1]
+    last_x, last_y = x(last_at.timestamp()), y(last_rho)
     parts.append(tag("circle", cx=last_x, cy=last_y, r=4, class_="dot"))
-    now = ratio(known[-1][1], telling_places([known[-1][1], deserved]))
+    now = ratio(last_rho, telling_places([last_rho, deserved]))
     ups = [last_y - up for up in range(9, 60, 6) if last_y - up > 12]
     downs = [last_y + down for down in range(18, 60, 6) if last_y + down < BASE]
     ends: list[Place] = [(last_x - 2, level, "end") for level in (*ups, *downs)]

@@ -59,9 +59,9 @@ def courses(
         parts.append(path(move(curve), class_=line.css))
     for line, curve in zip(lines, drawn, strict=True):
         caption, css = line.name, ("ac" if line.css == "la" else "b") + " halo"
-        place = _place(caption, curve, blocked)
-        parts.append(text(place[0], place[1], caption, class_=css, anchor=place[2]))
-        blocked.append(_box(caption, place[0], place[1]))
+        right, baseline, anchor = _place(caption, curve, blocked)
+        parts.append(text(right, baseline, caption, class_=css, anchor=anchor))
+        blocked.append(_box(caption, right, baseline))
     return _chart(parts, label, HEIGHT)
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from portal.charts.svg import Markup, tag
+
+
+class StateBadge(NamedTuple):
+    """How a state is shown: a key of `STATES`, empty for none, and what is written beside it."""
+
+    kind: str
+    text: str
+
 
 _LINE = 'fill="none" stroke="currentColor" stroke-width="1.6"'
 _CUT = 'fill="none" class="cut" stroke-width="1.8"'

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from portal.charts.figures import apportion, clock, credits_text, relative, thousands, utc
+from portal.charts.glyphs import StateBadge
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Note:
 class Stat:
     """One account of the stat strip: label, figure, unit, line_items, the line that sums them.
 
-    `state` is (kind, text) of the state mark beside the figure, kinds as in glyphs.STATES.
+    `state` is the state mark beside the figure.
     """
 
     label: str
@@ -53,7 +54,7 @@ class Stat:
     lines: tuple[LineItem, ...] = ()
     total: LineItem | None = None
     note: Note | None = None
-    state: tuple[str, str] | None = None
+    state: StateBadge | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.charts.glyphs import StateBadge
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import (
     CertificatePanel,
@@ -185,7 +186,7 @@ def sample_stats() -> list[Stat]:
             ),
             LineItem("received ÷ fair share: rho", "1.04"),
             Note("rho", text="GPU-time received over the fair share."),
-            ("ok", "fair"),
+            StateBadge("ok", "fair"),
         ),
         Stat(
             "You owe, last 24 h",

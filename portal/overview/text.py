@@ -24,6 +24,7 @@ from portal.charts.figures import (
     telling_places,
     thousands,
 )
+from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import moments_chart, value_text
 from scheduling.selectors.dashboard import (
@@ -221,12 +222,14 @@ def _received(board: Board) -> Stat:
     return Stat("Received against fair share", percent(rho), "", lines, total, note, _fair(rho))
 
 
-def _fair(rho: float | None) -> tuple[str, str]:
+def _fair(rho: float | None) -> StateBadge:
     if rho is None:
-        return ("unclaimed", "nothing asked yet")
+        return StateBadge("unclaimed", "nothing asked yet")
     if abs(rho - 1) <= AT_SHARE:
-        return ("ok", "at fair share")
-    return ("ok", "above fair share") if rho > 1 else ("note", "below fair share")
+        return StateBadge("ok", "at fair share")
+    if rho > 1:
+        return StateBadge("ok", "above fair share")
+    return StateBadge("note", "below fair share")
 
 
 def _owe(board: Board, who: str) -> Stat:

@@ -317,8 +317,8 @@ def _impact(impact: Impact, pool: Pool, names: Names) -> dict[str, Any]:
         "pool": pool.name,
         "round": impact.number,
         "at": time_text(impact.at),
-        "waiting_before": impact.waiting[0],
-        "waiting_after": impact.waiting[1],
+        "waiting_before": impact.waiting.before,
+        "waiting_after": impact.waiting.after,
         "results": [
             {
                 "tenant": names.tenants.get(row.tenant, ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import NamedTuple
 
 from django.db.models import Q, Sum
 
@@ -31,6 +32,17 @@ class StartProspect:
     price: Decimal
 
 
+class _LeasedGpus(NamedTuple):
+    """GPUs of one type that leases hold: the tenant's own and borrowed ones, and everybody's."""
+
+    own: int
+    borrowed: int
+    gpus: int
+
+
+_NOTHING = _LeasedGpus(0, 0, 0)
+
+
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
     """Return a tenant's prospects per GPU type of a pool, slowest type first. Five queries."""
     nodes = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
@@ -48,7 +60,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
     held = {
-        name: (own or 0, borrowed or 0, gpus)
+        name: _LeasedGpus(own or 0, borrowed or 0, gpus)
         for name, own, borrowed, gpus in live.values("gpu_type__name")
         .annotate(own=Sum("own", filter=mine), bor=Sum("borrowed", filter=mine), all=Sum("gpus"))
         .values_list("gpu_type__name", "own", "bor", "all")
@@ -61,9 +73,9 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             gpu_type=name,
             quota=quotas[name].gpus if name in quotas else 0,
             may_borrow=_may_borrow(quotas.get(name)),
-            own_held=held.get(name, (0, 0, 0))[0],
-            borrowed_held=held.get(name, (0, 0, 0))[1],
-            free=max(0, up.get(name, 0) - held.get(name, (0, 0, 0))[2]),
+            own_held=held.get(name, _NOTHING).own,
+            borrowed_held=held.get(name, _NOTHING).borrowed,
+            free=max(0, up.get(name, 0) - held.get(name, _NOTHING).gpus),
             price=prices.get(name, Decimal("0.000000")),
         )
         for name in names

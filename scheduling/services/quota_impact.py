@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -51,18 +52,28 @@ class ImpactRow:
         return self.before != self.after
 
 
+class QueuedJobs(NamedTuple):
+    """How many jobs wait before the change and after it."""
+
+    before: int
+    after: int
+
+
+_NONE_QUEUED = QueuedJobs(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Impact:
     """An estimate, not a promise. `number` and `at` are of the next round.
 
-    `error` says why there is no estimate; `waiting` counts jobs that wait, before and after.
+    `error` says why there is no estimate; `waiting` counts jobs that wait.
     """
 
     plan: QuotaPlan
     number: int
     at: datetime
     rows: tuple[ImpactRow, ...] = ()
-    waiting: tuple[int, int] = (0, 0)
+    waiting: QueuedJobs = _NONE_QUEUED
     error: str = ""
 
 
@@ -92,7 +103,7 @@ def quota_impact(
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
-    waiting = _waiting(before), _waiting(after)
+    waiting = QueuedJobs(_waiting(before), _waiting(after))
     return Impact(plan, number, at, _rows(before, after), waiting)
 
 

@@ -12,9 +12,9 @@ from tenants.models import Quota, Tenant
 from tenants.operator_transaction import operation
 from tenants.periods import Period
 from tenants.quota_files import (
-    Name,
     QuotaChange,
     QuotaLine,
+    QuotaName,
     peak,
     periods_from,
     quota_rows,
@@ -85,16 +85,16 @@ def plan_quota_sync(
     slugs = {id_: slug for slug, id_ in tenants.items()}
     names = {id_: name for name, id_ in types.items()}
     for pool in (pools[name] for name in sorted(pools)):
-        mine = [line for line in lines if line.name[1] == pool.name]
+        mine = [line for line in lines if line.name.pool == pool.name]
         plan, later = _pool_plan(pool, mine, types, tenants)
         plans.append((pool, plan))
         changes += [
             QuotaChange(
-                (slugs[key[0]], pool.name, names[key[1]]),
-                periods_from(plan.before[key], pool.now),
-                periods_from(plan.after[key], pool.now),
+                QuotaName(slugs[tenant], pool.name, names[gpu_type]),
+                periods_from(plan.before[tenant, gpu_type], pool.now),
+                periods_from(plan.after[tenant, gpu_type], pool.now),
             )
-            for key in plan.keys
+            for tenant, gpu_type in plan.keys
         ]
         sums += _sums(pool, later, names)
     return SyncPlan(tuple(sorted(changes, key=lambda one: one.name)), tuple(sums), tuple(plans))
@@ -110,9 +110,9 @@ def _check_names(
         FieldError(field, f"there is no {what} {name!a} here", line=line.line)
         for line in lines
         for field, what, name, known in (
-            ("tenant", "tenant", line.name[0], tenants),
-            ("pool", "pool", line.name[1], pools),
-            ("gpu_type", "GPU type", line.name[2], types),
+            ("tenant", "tenant", line.name.tenant, tenants),
+            ("pool", "pool", line.name.pool, pools),
+            ("gpu_type", "GPU type", line.name.gpu_type, types),
         )
         if name not in known
     ]
@@ -129,7 +129,8 @@ def _pool_plan(
     """The pool's plan, and all its quotas as they would be from now on."""
     by_key: dict[Key, list[QuotaLine]] = {}
     for line in lines:
-        by_key.setdefault((tenants[line.name[0]], types[line.name[2]]), []).append(line)
+        key = tenants[line.name.tenant], types[line.name.gpu_type]
+        by_key.setdefault(key, []).append(line)
     present = quota_periods(pool.id, pool.now)
     before: dict[Key, tuple[Period, ...]] = {}
     after: dict[Key, tuple[Period, ...]] = {}
@@ -146,10 +147,10 @@ def _pool_plan(
 def _sums(
     pool: PoolToday, later: Mapping[Key, tuple[Period, ...]], names: Mapping[int, str]
 ) -> list[QuotaSum]:
-    gpu_types = sorted({names[key[1]] for key in later} | set(pool.capacity))
+    gpu_types = sorted({names[type_id] for _, type_id in later} | set(pool.capacity))
     sums = []
     for gpu_type in gpu_types:
-        rows = [periods for key, periods in later.items() if names[key[1]] == gpu_type]
+        rows = [periods for (_, type_id), periods in later.items() if names[type_id] == gpu_type]
         now, most, at = peak(rows, pool.now)
         sums.append(QuotaSum(pool.name, gpu_type, now, most, at, pool.capacity.get(gpu_type, 0)))
     return sums
@@ -204,8 +205,9 @@ def export_quotas(
     slugs = dict(Tenant.objects.values_list("id", "slug"))
     names = {id_: name for name, id_ in types.items()}
     first = datetime.min.replace(tzinfo=UTC)
-    periods: dict[Name, Sequence[Period]] = {}
+    periods: dict[QuotaName, Sequence[Period]] = {}
     for pool in pools:
-        for key, rows in quota_periods(pool.id, first if history else pool.now).items():
-            periods[slugs[key[0]], pool.name, names[key[1]]] = rows
+        present = quota_periods(pool.id, first if history else pool.now)
+        for (tenant, gpu_type), rows in present.items():
+            periods[QuotaName(slugs[tenant], pool.name, names[gpu_type])] = rows
     return quota_rows(periods)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from billing.selectors.prices import PostedPricePoint
 from billing.selectors.usage import TermCharge
 from portal.charts.figures import apportion, coarse, credits_text, duration, plural
+from portal.charts.glyphs import StateBadge
 from portal.charts.notes import Instant, LineItem, Note, count_note, credit_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
@@ -19,13 +20,13 @@ from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.reasons import wait_kind
 
 State = Job.State
-STATE_LABELS: dict[str, tuple[str, str]] = {
-    State.PENDING: ("waiting", "Queued"),
-    State.RUNNING: ("running", "Running"),
-    State.STOPPING: ("preempted", "Stopping"),
-    State.SUCCEEDED: ("ok", "Done"),
-    State.FAILED: ("bad", "Failed"),
-    State.CANCELLED: ("ended", "Cancelled"),
+STATE_BADGES: dict[str, StateBadge] = {
+    State.PENDING: StateBadge("waiting", "Queued"),
+    State.RUNNING: StateBadge("running", "Running"),
+    State.STOPPING: StateBadge("preempted", "Stopping"),
+    State.SUCCEEDED: StateBadge("ok", "Done"),
+    State.FAILED: StateBadge("bad", "Failed"),
+    State.CANCELLED: StateBadge("ended", "Cancelled"),
 }
 # Ends of a lease that the job itself did not bring about.
 ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
@@ -57,7 +58,7 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint])
         "headline": said,
         "until": clocks.instant(held.lease.expires_at) if held and said.end == " until" else None,
         "nodes_note": nodes_note(held) if held else None,
-        "state_label": STATE_LABELS[story.job.state],
+        "state_badge": STATE_BADGES[story.job.state],
         "spent": spent,
         "time_title": time_title(story, spent),
         "timeline_svg": timeline(job_timeline(story, posted, now)),
@@ -117,6 +118,11 @@ class Headline(NamedTuple):
     end: str = ""
 
     @property
+    def mark(self) -> str:
+        """The punctuation that follows the place at once."""
+        return self.end[:1]
+
+    @property
     def rest(self) -> str:
         """The end without its first character, which stays beside the place."""
         return self.end[1:]
@@ -133,14 +139,14 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
         return _held_text(held, now)
     last = story.holds[-1].lease.ended_at if story.holds else None
     waited = duration((now - (last or job.submitted_at)).total_seconds())
-    reason = f": {story.waits_for[1].text}" if story.waits_for else ""
+    reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
     return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{reason}.")
 
 
 def _ended_text(job: Job) -> str:
     if job.state == State.FAILED:
         return "Failed" if job.exit_code is None else f"Failed with exit code {job.exit_code}"
-    return STATE_LABELS[job.state][1]
+    return STATE_BADGES[job.state].text
 
 
 def _held_text(held: LeaseView, now: datetime) -> Headline:
@@ -236,7 +242,7 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
             free_from = lease.expires_at
     end = story.job.ended_at or now
     if end > free_from:
-        code = story.waits_for[1].code if story.waits_for else story.job.reason_code
+        code = story.waits_for.reason.code if story.waits_for else story.job.reason_code
         segments.append(_wait(free_from, end, code))
     return segments
 

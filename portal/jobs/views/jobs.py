@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.jobs.forms.submit import spec_context
-from portal.jobs.text.job import STATE_LABELS, charge_rows, job_context
+from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.output import output_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
@@ -83,7 +83,7 @@ def _filter(request: HttpRequest) -> read.JobFilter:
 
 
 def _label(state: str) -> str:
-    return STATE_LABELS[state][1]
+    return STATE_BADGES[state].text
 
 
 def _row(row: read.JobListRow, clock: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _row(row: read.JobListRow, clock: Any) -> dict[str, Any]:
     end = row.first_started_at or row.ended_at or (clock.now.pool_at if clock else row.submitted_at)
     return {
         "job": row,
-        "label": STATE_LABELS[row.state],
+        "badge": STATE_BADGES[row.state],
         "submitted": instant(row.submitted_at),
         "ended": instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),

@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
     def _tell(self, plan: SyncPlan, pools: dict[str, PoolToday], *, applied: bool) -> None:
         for change in plan.changes:
-            self.stdout.write(_change(change, pools[change.name[1]]))
+            self.stdout.write(_change(change, pools[change.name.pool]))
         for total in plan.sums:
             line = f"{total.pool} {total.gpu_type}: {total.now} of {total.capacity} GPUs"
             if total.most != total.now:
@@ -96,7 +96,7 @@ def _read(name: str) -> list[QuotaLine]:
 
 def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
     """The pools that the file speaks of; a file without rows speaks of the named one."""
-    names = [only] if only else {line.name[1] for line in lines}
+    names = [only] if only else {line.name.pool for line in lines}
     pools = pools_today(names)
     if only and only not in pools:
         raise CommandError(f"there is no pool {only}")

@@ -300,16 +300,16 @@ def _edit(
         if gpus is None
         else QuotaTerms(gpus, typed["mode"], numbers["borrow"], numbers["lend"])
     )
-    return QuotaEdit(key[0], key[1], terms, until), errors
+    return QuotaEdit(*key, terms, until), errors
 
 
 def headline(types: Sequence[TypeGrid]) -> str:
     """What the present sums say, as a sentence."""
-    over = [(grid.sums[0].quota - grid.capacity, grid.name) for grid in types]
-    over = [row for row in over if row[0] > 0]
+    over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
+    over = {name: count for name, count in over.items() if count > 0}
     if over:
-        excess = " and ".join(f"{thousands(count)} {name}" for count, name in over)
-        return f"Quotas promise {excess} {'GPU' if over == [(1, over[0][1])] else 'GPUs'} too many."
+        excess = " and ".join(f"{thousands(count)} {name}" for name, count in over.items())
+        return f"Quotas promise {excess} {'GPU' if sum(over.values()) == 1 else 'GPUs'} too many."
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:

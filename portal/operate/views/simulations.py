@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.compare import bar
+from portal.charts.glyphs import StateBadge
 from portal.operate.forms.settings import option_fields, options_typed, policy_choices
 from portal.operate.text.simulation import view_simulation
 from portal.operate.views.console import (
@@ -33,13 +34,12 @@ from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
 
 KEY = "simulations"
-# State -> kind of its badge, its word in lists.
 STATES = {
-    "queued": ("waiting", "queued"),
-    "running": ("running", "running"),
-    "done": ("ok", "done"),
-    "failed": ("bad", "failed"),
-    "cancelled": ("ended", "cancelled"),
+    "queued": StateBadge("waiting", "queued"),
+    "running": StateBadge("running", "running"),
+    "done": StateBadge("ok", "done"),
+    "failed": StateBadge("bad", "failed"),
+    "cancelled": StateBadge("ended", "cancelled"),
 }
 DEFAULT_HOURS = 24
 
@@ -74,7 +74,7 @@ def simulations(request: HttpRequest, name: str) -> HttpResponse:
         "errors": errors,
         "trouble": errors.get("", "") or errors.get("policy", ""),
         "jobs": jobs,
-        "past": [(one, *STATES[one.state]) for one in past],
+        "past": [(one, STATES[one.state]) for one in past],
     }
     return page(request, "simulations.html", context, key=KEY, status=422 if errors else 200)
 

@@ -273,9 +273,10 @@ def _name(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
 
 def _named(row: CertificateItemView) -> str:
     names = [seen.name for seen in row.named]
-    if len(names) < row.count or len(names) > 3:
+    if not names or len(names) < row.count or len(names) > 3:
         return ""
-    return " and ".join(names) if len(names) < 3 else f"{names[0]}, {names[1]} and {names[2]}"
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _was(count: int) -> str:

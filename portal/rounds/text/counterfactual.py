@@ -6,6 +6,7 @@ from typing import Any
 
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import percent, thousands
+from portal.charts.glyphs import StateBadge
 from scheduling.models import Round
 from scheduling.selectors.counterfactual import Counterfactual, ReportTrial
 
@@ -87,10 +88,10 @@ def _report_text(factor: float | None) -> str:
     return f"{kind}, \N{MULTIPLICATION SIGN}{factor:g}"
 
 
-def _state(one: ReportTrial, result: Counterfactual) -> tuple[str, str]:
-    """(mark, word): a gain is what the page warns of, so it has the sign of a warning."""
+def _state(one: ReportTrial, result: Counterfactual) -> StateBadge:
+    """A gain is what the page warns of, so it has the sign of a warning."""
     if one is result.truth:
-        return ("", "")
+        return StateBadge("", "")
     if one.gain > result.noise:
-        return ("note", "gains")
-    return ("ok", "loses") if one.gain < -result.noise else ("ok", "the same")
+        return StateBadge("note", "gains")
+    return StateBadge("ok", "loses" if one.gain < -result.noise else "the same")

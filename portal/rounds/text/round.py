@@ -72,7 +72,8 @@ def waiting_text(round_: Round) -> str:
     text = f"{jobs} for {plural(summary['waiting_gpus'], 'GPU')}"
     reasons = sorted(summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
     if len(reasons) == 1:
-        return f"{text}: {why(reasons[0][0]).text}."
+        ((only, _),) = reasons
+        return f"{text}: {why(only).text}."
     parts = [f"{thousands(count)} {why(code).text}" for code, count in reasons]
     return f"{text}: {', '.join(parts)}."
 

@@ -37,7 +37,7 @@ def list_row(row: Round, times: Clocks) -> dict[str, Any]:
         "at": times.instant(row.at),
         "sum": row.summary,
         "blocked": 0,
-        "reason": why(reasons[0][0]) if reasons else None,
+        "reason": next((why(code) for code, _ in reasons), None),
         "reason_note": _reasons_note(row, reasons),
         "decide_ms": row.decide_us / MILLISECOND_US,
     }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tenants.input.errors import InvalidInputError
 from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import (
+    QuotaName,
     format_yaml,
     peak,
     periods_from,
@@ -125,7 +126,7 @@ class TestAFile:
         ]
 
     def test_comes_back_as_it_was_written(self) -> None:
-        name = ("a", "p", "v100")
+        name = QuotaName("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
         rows = quota_rows(periods)
         for text, is_yaml in ((write_csv(rows), False), (format_yaml(rows), True)):

@@ -335,7 +335,7 @@ def _pool(
     capacity = held = useful = asked = 0
     now_us = offered = used = wasted = 0
     hours: dict[int, int] = {}
-    for at_us, *change_by in [*steps, (last_us, 0, 0, 0, 0)]:
+    for at_us, more, held_more, useful_more, asked_more in [*steps, (last_us, 0, 0, 0, 0)]:
         from_us, to_us = max(now_us, first_us), min(at_us, last_us)
         if from_us < to_us:
             span_us = to_us - from_us
@@ -345,8 +345,8 @@ def _pool(
             hour = (from_us + to_us) // 2 // HOUR_US
             hours[hour] = hours.get(hour, 0) + useful * span_us
         now_us = max(now_us, at_us)
-        capacity, held = capacity + change_by[0], held + change_by[1]
-        useful, asked = useful + change_by[2], asked + change_by[3]
+        capacity, held = capacity + more, held + held_more
+        useful, asked = useful + useful_more, asked + asked_more
     if offered:  # nodes may be lost for as long as jobs come
         figures.utilisation, figures.waste = used / offered, wasted / offered
     lowest = dict(enumerate((low for low, _ in figures.hours), start=first_us // HOUR_US))

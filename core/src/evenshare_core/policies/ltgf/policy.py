@@ -272,7 +272,8 @@ def _allocate(
     heap = [claim.entry(index) for index, claim in enumerate(tenants) if claim.queue]
     heapify(heap)
     while heap:
-        claim = tenants[heap[0][4]]  # line 5
+        _, _, _, _, index = heap[0]
+        claim = tenants[index]  # line 5
         candidate = claim.queue[claim.next]  # line 7
         free_capacity = free_by_type[claim.gpu_type]
         if not free_capacity.available.total and claim.gpu_type not in untried:
@@ -295,7 +296,7 @@ def _allocate(
         if work_conserving and claim.gpu_type not in untried:
             _skip_hopeless(claim, free_capacity)
         if claim.next < len(claim.queue):
-            heapreplace(heap, claim.entry(heap[0][4]))
+            heapreplace(heap, claim.entry(index))
         else:
             heappop(heap)
 
