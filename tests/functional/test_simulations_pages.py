@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from html import escape
 from typing import Any
 
 import pytest
 
+from portal.operate.text.simulation import METRICS
 from scheduling.models import Simulation
 from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
@@ -118,6 +120,8 @@ class TestAResult:
             *("gpu_utilisation", "preemptions", "deadline_miss_rate"),
         ):
             assert f'id="f-{name}"' in page
+        for metric in METRICS:
+            assert f"{escape(metric.text)} <code" in page
         assert "ltgf, as now" in page
         assert "not applicable" in page
         assert row.result is not None
