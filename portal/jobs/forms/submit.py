@@ -27,7 +27,7 @@ _ITEM = re.compile(r"\[([0-9]{1,6})\]")
 class JobForm:
     """Both sides in step. `spec` is None where the counting side cannot be read.
 
-    `errors` by field of the form, `beside` those of no such field; `lines`: field -> YAML line.
+    `errors` of each field of the form, `beside` those of none; `lines`: field -> YAML line.
     """
 
     side: str
@@ -35,7 +35,7 @@ class JobForm:
     text: str
     spec: dict[str, object] | None
     lines: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, list[str]] = field(default_factory=dict)
+    errors: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in LABELS})
     beside: list[str] = field(default_factory=list)
     changed: str = ""
 
@@ -48,7 +48,7 @@ class JobForm:
                 hint = f"There are: {', '.join(pools)}."
             if name in LABELS:
                 message = f"{_subject(error.field, name)} {error.reason}. {hint}"
-                self.errors.setdefault(name, []).append(message.strip())
+                self.errors[name].append(message.strip())
             else:
                 line = f"Line {self.lines[name]}: " if name in self.lines else ""
                 message = f"{line}{error.field} {error.reason}. {hint}".strip()
@@ -57,7 +57,7 @@ class JobForm:
 
     def refuse(self, error: InvalidInputError, pools: Sequence[str] = ()) -> None:
         """Add a refusal's findings, but those about fields that could not be read anyway."""
-        named = set(self.errors)
+        named = {name for name, errors in self.errors.items() if errors}
         self.add([one for one in error.errors if one.top_field not in named], pools)
 
     @property

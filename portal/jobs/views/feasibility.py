@@ -95,7 +95,7 @@ def answer_feasibility(
 def _unfinished(form: JobForm) -> Feasibility:
     count = form.wrong
     things = "One thing is" if count == 1 else f"{count} things are"
-    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if name in form.errors)
+    fields = tuple((f"f-{name}", LABELS[name]) for name in LABELS if form.errors[name])
     if form.beside:
         fields += (("yaml", "YAML"),)
     text = "What to do stands beside each. Nothing was submitted, and nothing you typed is lost."

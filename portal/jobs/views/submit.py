@@ -244,7 +244,7 @@ def _context(
         "fields": fields,
         "more_fields": more_fields(fields),
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
-        "error_fields": [(name, form.errors.get(name, [])) for name in LABELS],
+        "error_fields": form.errors.items(),
         "answer": answer,
         "from_form": from_form,
         "new_pool": from_form and form.changed == "pool",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from django.conf import settings
+from django.template import engines
 from django.template.loader import render_to_string
 from django.utils.html import strip_tags
 
@@ -26,6 +28,15 @@ class TestAPage:
         assert "nothing" in words
 
 
+class TestAName:
+    def test_that_is_not_there_fails_in_tests(self) -> None:
+        """On a page it is empty, and nobody notices; tests/plugin.py sees to it."""
+        template = engines["django"].from_string("{{ row.label }}{{ row.text|default:0 }}")
+        assert template.render({"row": {"label": "", "text": None}}) == "0"
+        with pytest.raises(AssertionError, match=r"row\.text"):
+            template.render({"row": {"label": ""}})
+
+
 class TestAComponentInASentence:
     def test_ends_where_it_ends(self) -> None:
         html = shown("{% note '61' about %}.", about=Note("Use"))
@@ -33,5 +44,5 @@ class TestAComponentInASentence:
 
     def test_leaves_the_text_of_a_job_as_it_is(self) -> None:
         text = "  a\n\n    b\n"
-        html = render_to_string("jobs/_job_spec.html", {"spec_yaml": text})
+        html = render_to_string("jobs/_job_spec.html", {"spec_yaml": text, "spec_cli": "submit"})
         assert text in html
