@@ -76,9 +76,9 @@ def rank(item: pytest.Item) -> int:
     return FIRST.index(path) if path in FIRST else len(FIRST)
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """What `-n auto` means, unless the variable of pytest-xdist says it."""
+    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
