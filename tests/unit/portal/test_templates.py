@@ -44,5 +44,6 @@ class TestAComponentInASentence:
 
     def test_leaves_the_text_of_a_job_as_it_is(self) -> None:
         text = "  a\n\n    b\n"
-        html = render_to_string("jobs/_job_spec.html", {"spec_yaml": text, "spec_cli": "submit"})
+        context = {"spec_yaml": text, "spec_cli": "evenshare submit", "spec_curl": "curl"}
+        html = render_to_string("jobs/_job_spec.html", context)
         assert text in html
