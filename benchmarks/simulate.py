@@ -29,7 +29,7 @@ from evenshare_core.simulation.workloads import (
 from evenshare_core.units import HOUR_US, SECOND_US
 
 ROOT = Path(__file__).resolve().parent.parent
-TWO_DAYS = ROOT / "scheduling" / "data" / "philly_2017-10-20.csv.gz"
+TWO_DAYS = ROOT / "portal" / "demo" / "data" / "philly_2017-10-20.csv.gz"
 DATA = ROOT / "tests" / "data"
 COMPARED_HOURS = 12
 FOREVER_US = 10**16
