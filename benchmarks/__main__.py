@@ -54,7 +54,9 @@ def write(printed: dict[str, str]) -> None:
     _, _, tail = rest.partition(END)
     today = datetime.now(UTC).date().isoformat()
     parts = [f"\n\nMeasured {today} on {machine()}.\n"]
-    parts += [f"\n### `{name}`\n\n```\n{out.rstrip()}\n```\n" for name, out in printed.items()]
+    for name, out in printed.items():
+        lines = "\n".join(line.rstrip() for line in out.rstrip().splitlines())
+        parts.append(f"\n### `{name}`\n\n```\n{lines}\n```\n")
     DOCUMENT.write_text(head + BEGIN + "".join(parts) + "\n" + END + tail, encoding="utf-8")
 
 
