@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Request)
 class Field:
     """One field as templates/operate/_field.html draws it.
 
-    `kind`: text, number, check or select; `choices`: (value, text). `value` is text as typed.
+    `kind`: text, number, amount, check or select; `choices`: (value, text); `value` as typed.
     """
 
     name: str
@@ -148,4 +148,4 @@ def request_inputs(
 def _kind(field: RequestField, chosen: Container[str]) -> str:
     if field.name in chosen:
         return "select"
-    return "number" if field.shape == Shape.WHOLE else "text"
+    return {Shape.WHOLE: "number", Shape.AMOUNT: "amount"}.get(field.shape, "text")
