@@ -8,6 +8,7 @@ from portal.demo.philly import seed_demo
 from scheduling.engine.clock import read_clock
 from scheduling.engine.rounds import execute_round
 from scheduling.models import Pool
+from tests.browser.complaints import complaints_of
 from tests.tools import eventually
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ class TestTheDashboard:
         seed_demo()
         run_round()
         page = browser.new_page(viewport={"width": 390, "height": 844})
-        complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         page.goto(site)
         page.click("form[action='/demo/researcher/'] button >> nth=0")
         page.wait_for_url("**/t/vc-7f04ca/")

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from tests.browser.complaints import complaints_of
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -9,9 +11,7 @@ if TYPE_CHECKING:
 class TestTheFrontDoor:
     def test_loads_without_a_complaint_of_the_browser(self, site: str, browser: "Browser") -> None:
         page = browser.new_page()
-        complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
         answer = page.goto(site)
         assert answer is not None

@@ -13,6 +13,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import LeaseSlot, Node, PoolClock
 from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
+from tests.browser.complaints import complaints_of
 from tests.functional.visitors import Town, town
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def opened(browser: Browser, site: str, client: Client) -> Page:
 @pytest.fixture
 def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
     shown = opened(browser, site, there.operator)
-    complaints: list[str] = []
-    shown.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(shown)
     yield shown
     shown.context.close()
     assert complaints == []

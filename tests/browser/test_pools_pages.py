@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.conf import settings
 
+from tests.browser.complaints import complaints_of
 from tests.functional.pool_stage import Stage, stage
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class TestThePages:
     def test_load_without_a_complaint_and_fit_the_window(
         self, there: Stage, page: Page, width: int
     ) -> None:
-        complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         page.set_viewport_size({"width": width, "height": 900})
         for path in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/"):
             page.goto(there.url(path))

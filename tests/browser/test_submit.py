@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduling.models import Job
+from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
 
@@ -60,9 +61,7 @@ def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
     """Signed in as ada; the browser must have nothing to complain of."""
     context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
     opened = context.new_page()
-    complaints: list[str] = []
-    opened.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(opened)
     opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
     stage.sign_in(opened)
     yield opened

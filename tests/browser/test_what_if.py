@@ -13,6 +13,7 @@ from django.db import connection
 from scheduling.models import Simulation
 from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
+from tests.browser.complaints import complaints_of
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
@@ -71,9 +72,7 @@ def there(committed_db: str) -> Town:
 @pytest.fixture
 def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
     shown = opened(browser, site, there.operator)
-    complaints: list[str] = []
-    shown.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(shown)
     yield shown
     shown.context.close()
     assert complaints == []

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,7 @@ class Scene:
     pool: Pool
     ada: Person
     bob: Person
+    jobs: Path
 
     def round(self) -> None:
         execute_round(self.pool.pk, now=read_clock(self.pool.pk))
@@ -109,6 +112,35 @@ class Scene:
 
         eventually(reported, every_s=0.2)
 
+    def until_granted(self, job: str) -> None:
+        """Run the rounds that are due until one grants it a lease."""
+
+        def granted() -> bool:
+            self.round()
+            return Lease.objects.filter(job__uid=job).exists()
+
+        eventually(granted, every_s=0.2)
+
+
+@contextmanager
+def stopped_training(jobs: Path) -> Iterator[None]:
+    """Let it stand still: it may not be over before it is preempted, however late rounds come."""
+    pids = [
+        pid
+        for pid in processes_below(jobs)
+        if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            # Its shim lets it go on too, so that it may yield: it may be gone by now.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
 
 @pytest.fixture
 def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
@@ -118,12 +150,12 @@ def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
     )  # fmt: skip
     lab.gpu_type.name = "cpu"
     lab.gpu_type.save()
-    people = [person(n, lab.tenants[f"{n}-lab"], tmp_path, site) for n in ("ada", "bob")]
+    ada, bob = (person(n, lab.tenants[f"{n}-lab"], tmp_path, site) for n in ("ada", "bob"))
     jobs = tmp_path / "jobs"
     jobs.mkdir()
     with override_settings(LOCAL_ROOT=str(jobs)):
-        yield Scene(lab.pool, *people)
-        end(jobs, people)
+        yield Scene(lab.pool, ada, bob, jobs)
+        end(jobs, [ada, bob])
 
 
 def person(name: str, tenant: Tenant, folder: Path, url: str) -> Person:
@@ -138,8 +170,6 @@ def person(name: str, tenant: Tenant, folder: Path, url: str) -> Person:
 
 def end(jobs: Path, people: list[Person]) -> None:
     """Leave no process behind, whatever became of the test."""
-    import signal
-
     for process in [process for person in people for process in person.running]:
         if process.poll() is None:
             process.kill()
@@ -164,9 +194,11 @@ class TestTheFirstSubmission:
         scene.until_it_reports(job)
         follower = ada.start("job", "logs", job[:8], "--follow")
 
-        claim = bob.does(*submit, "--", "python", "-c", "print('claimed \\x1b[31m')").strip()
-        assert bob.does("job", "why", claim).startswith("pending")
-        assert "404" in bob.does("job", "show", job, code=3)
+        with stopped_training(scene.jobs):
+            claim = bob.does(*submit, "--", "python", "-c", "print('claimed \\x1b[31m')").strip()
+            assert bob.does("job", "why", claim).startswith("pending")
+            assert "404" in bob.does("job", "show", job, code=3)
+            scene.until_granted(claim)
         shown = scene.until(job, "succeeded", "failed")
 
         out, err = follower.communicate(timeout=PATIENCE_S)
