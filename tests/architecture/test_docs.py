@@ -222,10 +222,10 @@ class TestThePolicies:
     @pytest.mark.parametrize("name", sorted(POLICIES))
     def test_have_every_option_told_in_a_document(self, name: str) -> None:
         folder = ROOT / "docs" / "policies"
-        told = {piece for path in folder.glob("*.md") for piece in told_code(path)}
+        documented = {piece for path in folder.glob("*.md") for piece in told_code(path)}
         options = POLICIES[name].options_type.__struct_fields__
-        assert name in told
-        assert set(options) - told == set()
+        assert name in documented
+        assert set(options) - documented == set()
 
 
 class TestTheArchitecture:

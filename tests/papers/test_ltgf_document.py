@@ -26,5 +26,5 @@ class TestDocument:
         assert options("ltgf", json.loads(example)) == PAPER_EVALUATION
 
     def test_tells_every_reason(self) -> None:
-        told = set(re.findall(r"`(\w+)`", TEXT[TEXT.index("## Why a job is queued") :]))
-        assert {reason.value for reason in Reason} - told == {Reason.QUARANTINED.value}
+        explained = set(re.findall(r"`(\w+)`", TEXT[TEXT.index("## Why a job is queued") :]))
+        assert {reason.value for reason in Reason} - explained == {Reason.QUARANTINED.value}

@@ -50,7 +50,7 @@ def preview(
         if row.tenant in badges
     ]
     shown = [row for row in rows if row.edited or _matters(row.row)]
-    shown.sort(key=lambda lines: (-abs(lines.moves), not lines.edited, lines.badge.name))
+    shown.sort(key=lambda line: (-abs(line.moves), not line.edited, line.badge.name))
     return Preview(
         impact,
         _sentence(impact, shown),

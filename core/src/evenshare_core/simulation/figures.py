@@ -78,6 +78,19 @@ class Figures:
         """Average of a field over the jobs; None without jobs."""
         return fmean(getattr(row, name) for row in self.jobs) if self.jobs else None
 
+    def published(self) -> dict[str, float | int | None]:
+        """What tables of runs and of outlooks both show, by the name that they give it."""
+        return {
+            "sharing_loss_jobs": self.sharing_loss,
+            "tenant_unfair_intervals": self.unfair_intervals,
+            "tenant_deficit": self.deficit,
+            "late_vs_fair_reference": self.late,
+            "gpu_utilisation": self.utilisation,
+            "waste": self.waste,
+            "preemptions": self.preemptions,
+            "deadline_miss_rate": self.deadline_miss_rate,
+        }
+
 
 class _Claim:
     """Demand, holds and deserved GPU-time of one (tenant, GPU type), swept over time."""
