@@ -35,6 +35,10 @@ GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
 LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
 ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
+EACH_ROUND = (
+    "tests/simulation/test_fast_forward.py"
+    "::TestEachRound::test_decides_what_a_snapshot_of_everything_decides"
+)
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 MONEY_TESTS = "tests/unit/core/test_money.py"
@@ -150,14 +154,14 @@ MUTANTS = (
         "core/src/evenshare_core/simulation/lazy_accounting.py",
         "if weighted >= demand * weights:",
         "if weighted >= demand:",
-        "tests/simulation/test_fast_forward.py",
+        f"{EACH_ROUND}[ltgf]",
     ),
     pure(
         "kept_gpus_are_held_back_for_ever",
         "core/src/evenshare_core/simulation/occupancy.py",
         "self._touched.update(one.held_back)",
         "pass",
-        "tests/simulation/test_fast_forward.py",
+        f"{EACH_ROUND}[ltgf]",
     ),
     # Charges and their split
     pure(
