@@ -80,13 +80,17 @@
     });
   }
 
+  function reload(select) {
+    var asked = [[select.dataset.reload, select.value]];
+    var hours = select.form && select.form.elements.hours;
+    if (hours) asked.push(["hours", hours.value]);
+    location.search = new URLSearchParams(asked).toString();
+  }
   document.querySelectorAll("[data-reload]").forEach(function (select) {
-    select.addEventListener("change", function () {
-      var asked = [[select.dataset.reload, select.value]];
-      var hours = select.form && select.form.elements.hours;
-      if (hours) asked.push(["hours", hours.value]);
-      location.search = new URLSearchParams(asked).toString();
-    });
+    select.addEventListener("change", function () { reload(select); });
+    /* Chosen before this script was there, or brought back by the browser. */
+    var shown = select.querySelector("option[selected]");
+    if (shown && !shown.selected) reload(select);
   });
 
   document.querySelectorAll("[data-price]").forEach(function (form) {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.arrival import follow
 from tests.browser.test_accessible import findings
 from tests.browser.test_pools_pages import page
 from tests.functional.certificate_stage import plant, unfair
@@ -57,7 +58,7 @@ class TestACertificate:
     ) -> None:
         page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
         page.goto(there.url("rounds/1/"))
-        page.get_by_role("link", name="Had I reported otherwise?").click()
+        follow(page, "a >> text=Had I reported otherwise?")
         page.get_by_label("v100").fill("3.5")
         page.get_by_label("v100").press("Enter")
         page.wait_for_url("**speed-v100=3.5**")

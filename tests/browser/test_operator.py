@@ -13,6 +13,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import LeaseSlot, Node, PoolClock
 from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
+from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.functional.visitors import Town, town
 
@@ -69,7 +70,7 @@ class TestAnOperator:
         self, there: Town, page: Page
     ) -> None:
         page.goto(f"{base(there)}/quotas/")
-        page.click("text=Tomorrow")
+        follow(page, "text=Tomorrow")
         page.wait_for_selector("th.draft")
         page.fill(field(there, "gpus"), "6")
         assert page.inner_text("td.draft:has(.changed-cell) s") == "4"

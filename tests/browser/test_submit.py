@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduling.models import Job
+from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
@@ -85,7 +86,7 @@ class TestTheForm:
     def test_leads_to_a_job_that_runs_is_read_and_cancelled_without_a_reload(
         self, stage: LocalStage, page: Page
     ) -> None:
-        page.click("text=Submit a job")
+        follow(page, "text=Submit a job")
         page.wait_for_url(f"**{NEW}")
         page.fill("#f-gpus", "2")
         page.fill("#f-command", f"{stage.python} -c '{COUNTS}'".replace("'line'", '"line"'))
@@ -170,8 +171,8 @@ class TestTheLog:
         page.locator("#log-lines", has_text="the end").wait_for()
         assert page.evaluate("document.querySelector('#log-lines pre').children.length") == 0
         assert len(page.inner_text("#log-lines")) < 300_000
-        page.click("text=Full log")
-        page.click("text=Beginning")
+        follow(page, "text=Full log")
+        follow(page, "text=Beginning")
         text = page.inner_text("#log-lines")
         assert "<script>window.hit = 1</script>" in text
         assert "\x1b" not in text

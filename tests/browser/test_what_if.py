@@ -13,14 +13,15 @@ from django.db import connection
 from scheduling.models import Simulation
 from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
+from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
-from tests.tools import PATIENCE_S
+from tests.tools import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 
 class Runner:
@@ -99,7 +100,7 @@ def fits(page: Page) -> bool:
 def asked(page: Page, pool: str, policy: str) -> None:
     """Ask from the pool's page, by keyboard from the form on."""
     page.goto(f"/pools/{pool}/")
-    page.click("text=What if …")
+    follow(page, "text=What if …")
     page.wait_for_selector("h1 >> text=What would the next hours")
     page.select_option("#w-hours", "6")
     page.select_option("#w-policy", policy)
@@ -108,6 +109,29 @@ def asked(page: Page, pool: str, policy: str) -> None:
     page.focus("#w-ask")
     page.keyboard.press("Enter")
     page.wait_for_selector("h1 >> text=Waits for its turn.")
+
+
+class TestAChoice:
+    """What is chosen before the page's script has arrived counts when it has."""
+
+    @pytest.mark.parametrize("where", ["what-if", "settings"])
+    def test_made_early_still_shows_the_options(self, there: Town, page: Page, where: str) -> None:
+        held: list[Route] = []
+
+        def hold(script: Route) -> None:
+            held.append(script)
+
+        def asked_for() -> list[Route]:
+            page.wait_for_timeout(1)  # its events are heard meanwhile
+            return held
+
+        page.route("**/operator*.js", hold, times=1)
+        address = f"/operate/pools/{there.cluster.pool.name}/{where}/"
+        page.goto(address, wait_until="commit")
+        page.select_option("[data-reload]", "srtf")
+        with page.expect_navigation(url="**policy=srtf**"):
+            eventually(asked_for)[0].continue_()
+        assert page.input_value("[data-reload]") == "srtf"
 
 
 class TestAnOperator:
@@ -153,7 +177,7 @@ class TestAnOperator:
             assert runner.end() == ""
         assert Simulation.objects.get().state == "cancelled"
         assert serious(page) == []
-        page.click("text=Simulate again")
+        follow(page, "text=Simulate again")
         page.wait_for_selector("h1 >> text=What would the next hours")
         assert page.input_value("#w-policy") == "srtf"
 
