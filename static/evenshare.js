@@ -11,7 +11,7 @@
       hx-swap="outerHTML">. base.html wraps a page's headline and content in one such region,
       #live, when the view passes live=True; it fetches the page itself and takes #live out of it.
    4. Nothing jumps: a region with an open note or a field in use waits until that is closed;
-      scroll positions of inner scrollers and open <details> (with ids) are kept. An element
+      the focus, scroll positions of inner scrollers and open <details> (with ids) are kept. An element
       with an id and data-flash="value" flashes once when its value differs from before, or
       when it is new.
    5. Server gone: when polls fail for 5 s the line says "stale since 14:06 UTC, wall clock"
@@ -147,8 +147,25 @@
   function remember(root) {
     each(root, "[data-flash][id]", function (row) { remembered.set(row.id, row.dataset.flash); });
   }
+  /* Who goes through a region by keyboard stays where they are. htmx itself keeps what has an id. */
+  function stops(region) {
+    return Array.prototype.slice.call(region.querySelectorAll("a[href],button,summary,[tabindex]"));
+  }
+  function focusIn(region) {
+    var active = document.activeElement, at = stops(region).indexOf(active);
+    return at < 0 || active.id ? null : { at: at, href: active.getAttribute("href"), text: active.textContent.trim() };
+  }
+  /* At the same place if it says or leads to the same, or else wherever that is now. */
+  function focusAgain(region, focus) {
+    var all = stops(region);
+    var same = function (stop) {
+      return stop && (stop.textContent.trim() === focus.text || (focus.href && stop.getAttribute("href") === focus.href));
+    };
+    var found = same(all[focus.at]) ? all[focus.at] : all.filter(same)[0];
+    if (found) found.focus({ preventScroll: true });
+  }
   function keepPlaces(region) {
-    var kept = { open: [], scroll: [] };
+    var kept = { open: [], scroll: [], region: region.id, focus: focusIn(region) };
     each(region, "details[open][id]", function (box) { kept.open.push(box.id); });
     each(region, ".tblw[id],.scrollx[id],.fig-row[id]", function (box) { kept.scroll.push([box.id, box.scrollLeft]); });
     return kept;
@@ -156,6 +173,8 @@
   function restorePlaces(kept) {
     kept.open.forEach(function (id) { var box = document.getElementById(id); if (box) box.open = true; });
     kept.scroll.forEach(function (pair) { var box = document.getElementById(pair[0]); if (box) box.scrollLeft = pair[1]; });
+    var region = document.getElementById(kept.region);
+    if (kept.focus && region) focusAgain(region, kept.focus);
   }
   function flash(region) {
     each(region, "[data-flash][id]", function (row) {

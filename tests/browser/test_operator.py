@@ -15,6 +15,7 @@ from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
+from tests.browser.keyboard import tab_to
 from tests.functional.visitors import Town, town
 
 if TYPE_CHECKING:
@@ -102,11 +103,7 @@ class TestAnOperator:
     def test_edits_the_grid_by_keyboard_alone(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/quotas/")
         target = field(there, "gpus")[1:]
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.id") == target:
-                break
-        assert page.evaluate("document.activeElement.id") == target
+        tab_to(page, field(there, "gpus"))
         page.keyboard.press("ArrowDown")
         assert page.evaluate("document.activeElement.id") == field(there, "gpus", "south")[1:]
         page.keyboard.type("9")
@@ -118,10 +115,7 @@ class TestAnOperator:
         page.keyboard.press("Enter")
         page.wait_for_selector("#impact >> text=An estimate, not a promise.")
         assert page.evaluate("document.activeElement.id") == target
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.value") == "save":
-                break
+        tab_to(page, "[value=save]")
         page.keyboard.press("Enter")
         page.wait_for_selector(".toast >> text=Saved.")
         assert Quota.objects.get(tenant=there.tenant, valid_until=None).gpus == 3
@@ -134,6 +128,16 @@ class TestAnOperator:
         assert page.get_attribute(field(there, "gpus"), "aria-invalid") == "true"
         page.click("#impact .errs a")
         assert page.evaluate("document.activeElement.id") == field(there, "gpus")[1:]
+
+    def test_keeps_the_focus_on_a_link_when_a_round_renews_the_page(
+        self, there: Town, page: Page
+    ) -> None:
+        page.goto(f"/pools/{there.cluster.pool.name}/")
+        link = "document.querySelector('#live a[href]:not([id])')"
+        page.evaluate(f"{link}.focus(); document.querySelector('#live').dataset.old = 'yes'")
+        there.play(1)
+        page.wait_for_selector("#live:not([data-old])")
+        assert page.evaluate(f"document.activeElement === {link}")
 
     def test_drains_a_node_and_watches_its_leases_move_off(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/nodes/")

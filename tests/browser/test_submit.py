@@ -11,6 +11,7 @@ import pytest
 from scheduling.models import Job
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
+from tests.browser.keyboard import tab_to
 from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
 
@@ -198,28 +199,21 @@ class TestTheLog:
 class TestByKeyboard:
     def test_submit_and_cancel(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)
-        self._tab_to(page, "f-gpus")
+        tab_to(page, "#f-gpus")
         page.keyboard.press("Control+a")
         page.keyboard.type("1")
-        self._tab_to(page, "f-command")
+        tab_to(page, "#f-command")
         page.keyboard.type("sleep 6000")
         answer(page, "It fits now")
-        self._tab_to(page, "submit")
+        tab_to(page, "#submit")
         page.keyboard.press("Enter")
         page.wait_for_url("**/jobs/*-*/")
         headline(page, "Running")
-        self._tab_to(page, "cancel-ask")
+        tab_to(page, "#cancel-ask")
         page.keyboard.press("Enter")
-        self._tab_to(page, "cancel-yes")
+        tab_to(page, "#cancel-yes")
         page.keyboard.press("Enter")
         headline(page, "Cancelled")
-
-    def _tab_to(self, page: Page, element_id: str) -> None:
-        for _ in range(60):
-            if page.evaluate("document.activeElement.id") == element_id:
-                return
-            page.keyboard.press("Tab")
-        pytest.fail(f"the keyboard does not reach #{element_id}")
 
 
 class TestOnAPhone:

@@ -15,6 +15,7 @@ from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
+from tests.browser.keyboard import tab_to
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
@@ -165,10 +166,7 @@ class TestAnOperator:
         asked(page, there.cluster.pool.name, "srtf")
         with Runner() as runner:
             page.wait_for_selector("h1 >> text=are being simulated.")
-            for _ in range(40):
-                page.keyboard.press("Tab")
-                if page.evaluate("document.activeElement.id") == "w-cancel":
-                    break
+            tab_to(page, "#w-cancel")
             with page.expect_response(lambda answer: "what-if" in answer.url):
                 pass  # it asks for itself once more
             page.wait_for_selector("#w-cancel:focus")
