@@ -24,7 +24,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
-from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from portal.embedded import folders
@@ -38,12 +37,6 @@ from portal.embedded.postgres import (
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog, alive
-
-# Nothing is judged by how fast a machine is; where CI is set, examples are not drawn by chance.
-settings.register_profile(
-    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("patient")
 
 PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"

@@ -20,6 +20,7 @@ TREE = ("billing", "core", "portal", "scheduling", "tenants", "templates", "stat
 PYTEST = (
     *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),
+    *("-p", "tests.patience"),
 )
 PURE = (*PYTEST, "--noconftest")
 STORED = (
