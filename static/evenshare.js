@@ -151,17 +151,25 @@
   function stops(region) {
     return Array.prototype.slice.call(region.querySelectorAll("a[href],button,summary,[tabindex]"));
   }
+  /* What a stop leads to or does: a form's button is told apart by what its form would send. */
+  function targetOf(stop) {
+    if (!stop.form) return stop.getAttribute("href") || "";
+    var sent = new URLSearchParams(new FormData(stop.form));
+    sent.delete("csrfmiddlewaretoken");
+    return [stop.form.action, sent, stop.name, stop.value].join(" ");
+  }
   function focusIn(region) {
     var active = document.activeElement, at = stops(region).indexOf(active);
-    return at < 0 || active.id ? null : { at: at, href: active.getAttribute("href"), text: active.textContent.trim() };
+    if (at < 0 || active.id) return null;
+    return { at: at, target: targetOf(active), text: active.textContent.trim(), acts: Boolean(active.form) };
   }
-  /* At the same place if it says or leads to the same, or else wherever that is now. */
+  /* The same place, if it leads to the same or, changing nothing, says the same; or else wherever
+     the same is now. No button of another row: Enter would do to that row what was not meant. */
   function focusAgain(region, focus) {
-    var all = stops(region);
-    var same = function (stop) {
-      return stop && (stop.textContent.trim() === focus.text || (focus.href && stop.getAttribute("href") === focus.href));
-    };
-    var found = same(all[focus.at]) ? all[focus.at] : all.filter(same)[0];
+    var all = stops(region), here = all[focus.at];
+    var same = function (stop) { return Boolean(stop && focus.target && targetOf(stop) === focus.target); };
+    var alike = here && !here.form && !focus.acts && here.textContent.trim() === focus.text;
+    var found = same(here) || alike ? here : all.filter(same)[0];
     if (found) found.focus({ preventScroll: true });
   }
   function keepPlaces(region) {

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from scheduling.engine.clock import read_clock
-from scheduling.models import LeaseSlot, Node, PoolClock
+from scheduling.models import Job, LeaseSlot, Node, PoolClock
 from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
@@ -138,6 +138,23 @@ class TestAnOperator:
         there.play(1)
         page.wait_for_selector("#live:not([data-old])")
         assert page.evaluate(f"document.activeElement === {link}")
+
+    @pytest.mark.parametrize("stays", [True, False])
+    def test_moves_the_focus_to_no_other_jobs_button(
+        self, there: Town, page: Page, stays: bool
+    ) -> None:
+        first, second = Job.objects.filter(state="pending").order_by("id")[:2]
+        both = Job.objects.filter(pk__in=[first.pk, second.pk])
+        both.update(quarantine="it made the policy fail")
+        page.goto("/operate/")
+        button = f"document.querySelector('form[action*=\"{second.uid}\"] button')"
+        page.evaluate(f"{button}.focus(); document.querySelector('#live').dataset.old = 'yes'")
+        gone = first if stays else second
+        Job.objects.filter(pk=gone.pk).update(quarantine="")
+        there.play(1)
+        page.wait_for_selector("#live:not([data-old])")
+        where = button if stays else "document.body"
+        assert page.evaluate(f"document.activeElement === {where}")
 
     def test_drains_a_node_and_watches_its_leases_move_off(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/nodes/")
