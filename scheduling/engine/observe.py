@@ -7,18 +7,20 @@ Reports are worked through in the order of their instants; rows are then written
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
+import structlog
 from django.db.models import Q
 
-from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.money.fixed_point import to_micro, to_text
+from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import copy_rows, run
-from scheduling.engine.clock import wall_now
+from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
@@ -28,6 +30,9 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
+OVER = (ReportState.FINISHED, ReportState.STOPPED)
+
+log = structlog.get_logger(__name__)
 
 
 class _JobState(NamedTuple):
@@ -56,7 +61,9 @@ def observe(
 ) -> list[str]:
     """Record what the executor reports; let waiting leases have the GPUs that were released.
 
-    Reports that say nothing new change nothing, so they may come twice and in any order.
+    Reports that say nothing new change nothing, so they may come twice and in any order. The
+    engine's clock is not trusted: no lease starts before its GPUs were its own, or in the future,
+    and none ends after `at`, as of which the engine was asked.
     Returns the tokens of processes whose end is recorded: the executor may forget them.
 
     Raises:
@@ -66,6 +73,7 @@ def observe(
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
         leases = _concerned(pool_id, reports)
+        instants = _Instants(pool_id, leases, at)
         observed = _Observed(
             EventLog(pool_id, fence.next_round - 1, wall_now()),
             {lease.job_id: lease for lease in leases if lease.state == Lease.State.WAITING},
@@ -73,11 +81,14 @@ def observe(
         )
         by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
         over: list[str] = []
-        for report in sorted(reports, key=_moment):
+        for report in sorted((instants.hold(one, by_token) for one in reports), key=_moment):
             lease = by_token.get(report.token)
-            ended = report.state is not ReportState.RUNNING
+            ended = report.state in OVER
             if lease is not None and lease.state != Lease.State.ENDED:
-                (_ended if ended else _started)(observed, lease, report)
+                if ended:
+                    _ended(observed, lease, report)
+                elif report.state is ReportState.RUNNING:
+                    _started(observed, lease, report)
             if ended:
                 over.append(report.token)  # recorded now, or already
         _write(observed)
@@ -92,13 +103,53 @@ def observe(
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
     """The leases that reports may change: not the many that run and go on running."""
-    ended = [token_job(r.token) for r in reports if r.state is not ReportState.RUNNING]
+    ended = [token_job(r.token) for r in reports if r.state in OVER]
     return list(
         Lease.objects.filter(pool_id=pool_id)
         .exclude(state=Lease.State.ENDED)
         .filter(Q(started_at__isnull=True) | Q(job_id__in=ended))
         .order_by("id")
     )
+
+
+class _Instants:
+    """What instants of a report can be true, of the leases that reports may change.
+
+    A machine whose clock is wrong would else start a lease before the one that held its GPUs had
+    ended: two would hold the same GPUs in the books, for ever.
+    """
+
+    def __init__(self, pool_id: int, leases: Sequence[Lease], at: datetime) -> None:
+        self._at_us = self._now_us = to_us(at)
+        # The GPUs are a lease's own from the instant on at which its launch was ordered.
+        self._ordered: dict[int, datetime] = {}
+        fresh = [lease.pk for lease in leases if lease.started_at is None]
+        if fresh:
+            launches = Intent.objects.filter(lease__in=fresh, kind=Intent.Kind.LAUNCH)
+            self._ordered = dict(launches.values_list("lease_id", "at"))
+            # What was launched after `at` runs already.
+            self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
+
+    def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
+        """Return the report within what can be true; as it is, where no lease is concerned."""
+        lease = leases.get(report.token)
+        if lease is None or (report.state in OVER and report.ended_us is None):
+            return report
+        if lease.started_at is None:
+            ordered_us = to_us(self._ordered.get(lease.pk, lease.granted_at))
+            started_us = max(min(report.started_us, self._now_us), ordered_us)
+        else:
+            started_us = to_us(lease.started_at)
+        ended_us = report.ended_us
+        if ended_us is not None:
+            # The engine tells of ends until `at`, and of what was lost, whenever it looked.
+            ended_us = max(min(ended_us, self._at_us), started_us)
+        if abs(started_us - report.started_us) > SECOND_US:
+            log.warning(
+                "executor.clock_differs", token=report.token, started_us=report.started_us,
+                taken_us=started_us,
+            )  # fmt: skip
+        return replace(report, started_us=started_us, ended_us=ended_us)
 
 
 def _moment(report: Report) -> tuple[int, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import structlog
+from django.db.models import Case, Exists, OuterRef, When
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
@@ -19,38 +20,12 @@ from scheduling.engine.executors import (
     token_job,
 )
 from scheduling.engine.observe import observe
-from scheduling.models import Lease, Pool
+from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 
+RUNS = (ReportState.ACCEPTED, ReportState.RUNNING)
+
 log = structlog.get_logger(__name__)
-
-
-def _stop_orphans(
-    pool: Pool, executor: Executor, reports: Sequence[Report], installation: str, at: datetime
-) -> list[str]:
-    """Stop processes that run on although their lease has ended; return those that did.
-
-    It happens where the end was recorded, and the crash came before the executor was asked to stop.
-    """
-    live = Lease.objects.filter(pool=pool).exclude(state=Lease.State.ENDED)
-    known = {
-        lease_token(job, number, installation)
-        for job, number in live.values_list("job_id", "number")
-    }
-    orphans = [
-        Stop(report.token, token_job(report.token), to_us(at), pool.grace_s * SECOND_US)
-        for report in reports
-        if report.state is ReportState.RUNNING and report.token not in known
-    ]
-    if not orphans:
-        return []
-    log.warning("executor.orphans", pool=pool.name, tokens=[stop.token for stop in orphans])
-    try:
-        stopped = executor.stop(orphans)
-    except ExecutorError as error:
-        log.warning("executor.refused", pool=pool.name, error=str(error))
-        return []
-    return [report.token for report in stopped if report.state is not ReportState.RUNNING]
 
 
 def reconcile(
@@ -58,7 +33,8 @@ def reconcile(
 ) -> int:
     """Record what the executor says as of `at`; return how many processes have ended.
 
-    An executor that cannot be asked changes nothing: nothing is declared lost for it.
+    What runs without a lease is stopped, and a lease whose process was launched and is not there
+    is over. An executor that cannot be asked changes nothing: nothing is declared lost for it.
 
     Raises:
         FencedError: the pool was taken by another holder since.
@@ -69,8 +45,67 @@ def reconcile(
         log.warning("executor.silent", pool=pool.name, error=str(error))
         return 0
     fault_point("reconcile.after_list")
+    live = _live_leases(pool, installation)
+    reports = [*reports, *_lost(pool, live, reports, at)]
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
     fault_point("reconcile.after_observe")
-    ended += _stop_orphans(pool, executor, reports, installation, at)
+    ended += _stop_orphans(pool, executor, live, reports, at)
     executor.forget(ended)
     return len(ended)
+
+
+def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
+    """The pool's live leases by token, and whether their launch was carried out."""
+    launched = Intent.objects.filter(
+        lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
+    )
+    live = (
+        Lease.objects.filter(pool=pool)
+        .exclude(state=Lease.State.ENDED)
+        .annotate(launched=Case(When(state=Lease.State.LAUNCHING, then=Exists(launched))))
+    )
+    held = (Lease.State.RUNNING, Lease.State.STOPPING)
+    return {
+        lease_token(job, number, installation): bool(launched) or state in held
+        for job, number, state, launched in live.values_list(
+            "job_id", "number", "state", "launched"
+        )
+    }
+
+
+def _lost(
+    pool: Pool, live: Mapping[str, bool], reports: Sequence[Report], at: datetime
+) -> list[Report]:
+    """Report as stopped what was launched and is not known to the executor any more."""
+    known = {report.token for report in reports}
+    lost = [token for token, launched in live.items() if launched and token not in known]
+    if lost:
+        log.warning("executor.lost", pool=pool.name, tokens=lost)
+    return [Report(token, ReportState.STOPPED, to_us(at), to_us(at)) for token in lost]
+
+
+def _stop_orphans(
+    pool: Pool,
+    executor: Executor,
+    live: Mapping[str, bool],
+    reports: Sequence[Report],
+    at: datetime,
+) -> list[str]:
+    """Stop processes that run on although their lease has ended; return those that did.
+
+    It happens where the end was recorded, and the crash came before the executor was asked to stop.
+    """
+    orphans = [
+        Stop(report.token, token_job(report.token), to_us(at), pool.grace_s * SECOND_US)
+        for report in reports
+        if report.state in RUNS and report.token not in live
+    ]
+    if not orphans:
+        return []
+    log.warning("executor.orphans", pool=pool.name, tokens=[stop.token for stop in orphans])
+    try:
+        stopped = executor.stop(orphans)
+    except ExecutorError as error:
+        log.warning("executor.refused", pool=pool.name, error=str(error))
+        return []
+    return [report.token for report in stopped if report.state not in RUNS]

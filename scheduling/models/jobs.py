@@ -131,7 +131,9 @@ class VirtualWork(models.Model):
 
     Microseconds of pool time. `done_us` is the work that ended leases left behind; `token`
     names the lease that runs now, since `launched_us` (of pool time, since 1970), at
-    `speed_milli` thousandths of the speed that `duration_us` is meant for.
+    `speed_milli` thousandths of the speed that `duration_us` is meant for; `stopped_us` is set
+    where it was asked to stop. `last_number` is the newest of the job's leases that was launched
+    or stopped: an older one never starts.
     """
 
     job = models.OneToOneField(
@@ -141,8 +143,10 @@ class VirtualWork(models.Model):
     done_us = models.PositiveBigIntegerField(default=0)
     token = models.CharField(max_length=80, default="", blank=True)
     launched_us = models.BigIntegerField(null=True, blank=True)
+    stopped_us = models.BigIntegerField(null=True, blank=True)
     speed_milli = models.PositiveIntegerField(default=ONE_MILLI, db_default=ONE_MILLI)
     exit_code = models.SmallIntegerField(default=0)
+    last_number = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         indexes = [

@@ -8,8 +8,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.executors import Executor, Extension, Launch, Report, ReportState, Stop
+from scheduling.engine.executors import (
+    Executor,
+    Extension,
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+    token_job,
+    token_number,
+)
 from scheduling.models import Pool
 from tests.tools import PATIENCE_S
 
@@ -24,8 +34,11 @@ class Stage(ABC):
     executor: Executor
 
     @abstractmethod
-    def lease(self, *, runs_s: float, exit_code: int = 0) -> str:
-        """Make a job with a lease whose program runs so long; return its token."""
+    def lease(self, *, runs_s: float, exit_code: int = 0, after: str = "") -> str:
+        """Make a job with a lease whose program runs so long; return its token.
+
+        `after`: a further lease of the job that this token names.
+        """
 
     @abstractmethod
     def now_us(self) -> int:
@@ -37,17 +50,23 @@ class Stage(ABC):
 
     def end(self, token: str) -> None:
         """Record in the database that a lease has ended, as `observe` does."""
-        self.pool.leases.filter(job_id=job_of(token)).update(
-            state="ended", ended_at=self.pool.leases.get(job_id=job_of(token)).expires_at
+        self.pool.leases.filter(job_id=token_job(token), number=token_number(token)).update(
+            state="ended", ended_at=from_us(self.now_us())
         )
+
+    def over(self, token: str) -> None:
+        """Have a process end, and its end recorded and forgotten."""
+        self.ended(token, *self.stop(token))
+        self.end(token)
+        self.executor.forget([token])
 
     def launch(self, *tokens: str) -> list[Report]:
         now_us = self.now_us()
-        return self.executor.launch([Launch(one, job_of(one), now_us) for one in tokens])
+        return self.executor.launch([Launch(one, token_job(one), now_us) for one in tokens])
 
     def stop(self, *tokens: str) -> list[Report]:
         now_us = self.now_us()
-        return self.executor.stop([Stop(one, job_of(one), now_us, GRACE_US) for one in tokens])
+        return self.executor.stop([Stop(one, token_job(one), now_us, GRACE_US) for one in tokens])
 
     def reports(self) -> dict[str, Report]:
         listed: Sequence[Report] = self.executor.list(self.pool.pk, self.now_us())
@@ -59,15 +78,11 @@ class Stage(ABC):
         found = {report.token: report for report in already}
         for _ in range(int(10 * PATIENCE_S)):
             report = found.get(token)
-            if report is not None and report.state is not RUNNING:
+            if report is not None and report.state in (FINISHED, STOPPED):
                 return report
             self.wait(0.1)
             found = self.reports()
         raise AssertionError(f"{token} does not end: {found}")
-
-
-def job_of(token: str) -> int:
-    return int(token.split("-")[1])
 
 
 class ExecutorContract:
@@ -156,9 +171,60 @@ class ExecutorContract:
         before = stage.reports()
         until_us = stage.now_us() + 60 * SECOND_US
         for _ in range(2):
-            stage.executor.extend(stage.pool.pk, [Extension(token, job_of(token), until_us)])
+            stage.executor.extend(stage.pool.pk, [Extension(token, token_job(token), until_us)])
         assert stage.reports() == before
 
     def test_another_pools_processes_are_not_listed(self, stage: Stage) -> None:
         stage.launch(stage.lease(runs_s=60))
         assert stage.executor.list(stage.pool.pk + 1, stage.now_us()) == []
+
+    def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
+        """A round that slept before its call wakes when the job's next lease runs."""
+        old = stage.lease(runs_s=60)
+        stage.launch(old)
+        stage.over(old)
+        new = stage.lease(runs_s=60, after=old)
+        stage.launch(new)
+        before = stage.reports()
+        for _ in range(2):
+            (late,) = stage.launch(old)
+            assert (late.token, late.state) == (old, STOPPED)
+        assert stage.reports() == before
+        assert before[new].state is RUNNING
+
+    def test_a_launch_after_its_stop_never_starts(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        stage.stop(token)
+        for _ in range(2):
+            (late,) = stage.launch(token)
+            assert (late.token, late.state) == (token, STOPPED)
+        assert RUNNING not in {report.state for report in stage.reports().values()}
+
+    def test_a_launch_after_its_end_was_forgotten_never_starts(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        stage.launch(token)
+        stage.over(token)
+        stage.launch(token)
+        assert stage.reports() == {}
+
+    def test_calls_for_an_old_lease_leave_the_next_one_alone(self, stage: Stage) -> None:
+        old = stage.lease(runs_s=60)
+        stage.launch(old)
+        stage.over(old)
+        new = stage.lease(runs_s=60, after=old)
+        stage.launch(new)
+        before = stage.reports()
+        stage.stop(old)
+        until_us = stage.now_us() - 60 * SECOND_US
+        stage.executor.extend(stage.pool.pk, [Extension(old, token_job(old), until_us)])
+        stage.executor.forget([old])
+        assert stage.reports() == before
+
+    def test_a_launch_of_a_lease_that_has_ended_starts_nothing(self, stage: Stage) -> None:
+        """Its intent was read, then the lease was cancelled, and only then comes the call."""
+        token = stage.lease(runs_s=60)
+        stage.stop(token)
+        stage.end(token)
+        stage.executor.forget([token])
+        stage.launch(token)
+        assert stage.reports() == {}

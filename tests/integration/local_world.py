@@ -115,7 +115,8 @@ class LocalWorld:
 
         def over() -> Report | None:
             report = self.listed().get(token)
-            return report if report and report.state is not ReportState.RUNNING else None
+            over = (ReportState.FINISHED, ReportState.STOPPED)
+            return report if report and report.state in over else None
 
         report = eventually(over)
         assert report is not None

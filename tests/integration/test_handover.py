@@ -13,7 +13,7 @@ from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from scheduling.engine import rounds as engine
-from scheduling.engine.executors import Report, ReportState, Stop
+from scheduling.engine.executors import ExecutorError, Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
 from tests.factories import BEGIN, Cluster, cluster
@@ -200,6 +200,10 @@ class TestReportsOfOneCall:
         assert [(row.at - BEGIN).total_seconds() for row in ends] == [3, 5, 7]
 
 
+def _silent(*_: object) -> list[Report]:
+    raise ExecutorError("not now")
+
+
 class TestALateReport:
     def test_of_a_start_does_not_bring_a_stopping_lease_back(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +212,7 @@ class TestALateReport:
         job = lab.submit("a", 2, 1000)
         launch = slow.launch
         monkeypatch.setattr(slow, "launch", lambda launches: launch(launches)[:0])
-        monkeypatch.setattr(slow, "list", lambda *_: [])
+        monkeypatch.setattr(slow, "list", _silent)
         lab.round()
         lease = Lease.objects.get(job=job)
         assert lease.state == "launching"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from scheduling.engine.executors import Launch, Report, ReportState
+from scheduling.engine.executors import ExecutorError, Launch, Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.processes import is_alive, start_of_process
 from tests.integration.local_world import LocalWorld, local_world
@@ -64,6 +64,11 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 
 def outcome(report: Report) -> tuple[ReportState, int | None]:
     return report.state, report.exit_code
+
+
+def age(entry: Path) -> None:
+    """Make a token older than any shim takes to come to its claim."""
+    os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
 
 
 class TestAnEnd:
@@ -317,9 +322,8 @@ class TestAShimThatIsKilled:
         token = world.lease("true")
         lease = world.lab.pool.leases.get()
         world.executor._make(token, lease)
-        assert world.listed() == {}
-        entry = world.root / "active" / token
-        os.utime(entry, (entry.stat().st_mtime - 60,) * 2)
+        assert world.listed()[token].state is ReportState.ACCEPTED
+        age(world.root / "active" / token)
         assert world.listed()[token].state is STOPPED
         (late,) = world.launch(token)
         assert late.state is STOPPED
@@ -327,8 +331,23 @@ class TestAShimThatIsKilled:
     def test_whose_folder_was_removed_is_lost(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")
-        world.root.rename(world.root.with_name("gone"))
+        world.job_folder(token).rename(world.root.with_name("gone"))
+        age(world.root / "active" / token)
         assert world.listed()[token].state is STOPPED
+        eventually(lambda: not world.processes())
+
+
+class TestTheFolderOfAllJobs:
+    def test_that_vanished_is_not_one_in_which_nothing_runs(self, world: LocalWorld) -> None:
+        token = world.shell("sleep 6000")
+        world.lab.pool.leases.update(state="running")
+        world.root.rename(world.root.with_name("gone"))
+        for ask in (world.listed, lambda: world.launch(world.lease("true"))):
+            with pytest.raises(ExecutorError, match="is gone, although jobs run: mount it again"):
+                ask()
+        assert not world.root.exists(), "asking makes none"
+        (world.root / "active").mkdir(parents=True)
+        assert token not in world.listed(), "given up: the reconciler takes it for lost"
         eventually(lambda: not world.processes())
 
 

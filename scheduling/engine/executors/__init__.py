@@ -14,6 +14,7 @@ from scheduling.engine.executors.base import (
     lease_token,
     simulating_executors,
     token_job,
+    token_number,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "lease_token",
     "simulating_executors",
     "token_job",
+    "token_number",
 ]

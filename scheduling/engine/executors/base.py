@@ -16,8 +16,9 @@ class ExecutorError(Exception):
 
 
 class ReportState(StrEnum):
-    """What the engine says of a lease's process."""
+    """What the engine says of a lease's process. `accepted`: it will start, or is starting."""
 
+    ACCEPTED = "accepted"
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -56,7 +57,8 @@ class Extension:
 class Report:
     """What the engine says of one token, in microseconds of pool time.
 
-    `progress` is what the job says of itself: a JSON object, bounded and checked, or None.
+    `started_us` of an accepted one is the instant as of which it was asked. `progress` is what
+    the job says of itself: a JSON object, bounded and checked, or None.
     """
 
     token: str
@@ -82,7 +84,13 @@ class ExecutorTraits(NamedTuple):
 
 
 class Executor(Protocol):
-    """Runs processes for leases. All calls are idempotent by token."""
+    """Runs processes for leases. All calls are idempotent by token.
+
+    A call may come twice, late or after one that followed it: the process that held a pool's
+    fence slept, and another went on. So a token is started at most once for ever, never after
+    it was asked to stop, and never when a later lease of its job was launched or stopped;
+    whatever comes late is answered by what is.
+    """
 
     traits: ExecutorTraits
 
@@ -96,8 +104,14 @@ class Executor(Protocol):
         """Move the dead man's limits of live leases; called after each round with all of them."""
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Report every process of the pool that runs, and those that ended by `at_us` and
-        were not forgotten yet."""
+        """Report every token of the pool that was launched, until it is forgotten.
+
+        One that ended after `at_us` is reported as running. A launched lease that is not
+        reported is taken for lost.
+
+        Raises:
+            ExecutorError: nobody can tell now what runs.
+        """
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Drop what is kept about ended processes, once their end is recorded."""
@@ -142,6 +156,11 @@ def _class_of(name: str) -> type[Executor]:
 def token_job(token: str) -> int:
     """Return the job that a token names."""
     return int(token.split("-")[1])
+
+
+def token_number(token: str) -> int:
+    """Return which lease of its job a token names."""
+    return int(token.split("-")[2])
 
 
 def lease_token(job_id: int, lease_number: int, installation: str) -> str:

@@ -52,7 +52,7 @@ from scheduling.engine.executors.shim.files import (
     write_text,
 )
 from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
-from scheduling.models import Intent, Lease, Pool, PoolClock
+from scheduling.models import Job, Lease, Pool, PoolClock
 
 SHIM = Path(__file__).with_name("shim")
 # A shim answers within tens of milliseconds; one that does not is adopted later.
@@ -89,6 +89,7 @@ class LocalExecutor:
         _collect()
         specs = read_specs(self._root, [one.job_id for one in launches])
         with _refusing("no process can be started"):
+            self._require_folder()
             for one in specs.values():
                 self._put_aside(one.lease)
             fresh = [one.token for one in launches if self._claim(one.token) is None]
@@ -97,10 +98,10 @@ class LocalExecutor:
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask shims to have their programs checkpoint; the end is reported by `list`."""
-        clocks = _clocks([stop.job_id for stop in stops])
         with _refusing("processes cannot be asked to stop"):
+            clocks = self._clocks([stop.token for stop in stops])
             for stop in stops:
-                scale = clocks[stop.job_id].scale if stop.job_id in clocks else 1
+                scale = clocks[stop.token].scale if stop.token in clocks else 1
                 self._stop(stop.token, stop.grace_us / SECOND_US / scale)
             reports = self._reports({stop.token: stop.at_us for stop in stops})
         return [report for report in reports if report.state is not ReportState.RUNNING]
@@ -121,21 +122,21 @@ class LocalExecutor:
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what runs, what ended by `at_us`, and what is gone without a word."""
         _collect()
-        live = _live_leases(pool_id)
+        live = _live_tokens(pool_id)
         with _refusing("nobody can tell what runs"):
+            self._require_folder()
             tokens = self._active(pool_id)
             for token in tokens:
                 if token not in live:
                     # Its lease has ended in the database (restored from a backup, say).
                     self._stop(token, 0.0)
                 self._settle(token)
-            lost = [token for token, expected in live.items() if expected and token not in tokens]
-            reports = self._reports(dict.fromkeys([*tokens, *lost], at_us))
+            reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
         known = {report.token for report in reports}
-        gone = [
-            Report(token, ReportState.STOPPED, at_us, at_us) for token in lost if token not in known
+        # Their shims were started, and have not come to their claim.
+        return reports + [
+            Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in known
         ]
-        return reports + gone
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
@@ -143,6 +144,21 @@ class LocalExecutor:
             folder = lease_folder(self._root, token)
             for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
                 path.unlink(missing_ok=True)
+
+    def _require_folder(self) -> None:
+        """Refuse to take a folder that vanished for one in which nothing runs.
+
+        Raises:
+            ExecutorError: processes should run, and the folder that tells of them is not there.
+        """
+        if (self._root / "active").is_dir():
+            return
+        held = (Lease.State.RUNNING, Lease.State.STOPPING)
+        if Lease.objects.filter(pool__executor="local", state__in=held).exists():
+            raise ExecutorError(
+                f"the folder {self._root} is gone, although jobs run: mount it again, or make"
+                f" {self._root / 'active'} anew to give up what ran there"
+            )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
         return read_json(lease_folder(self._root, token) / "shim.json")
@@ -223,15 +239,28 @@ class LocalExecutor:
 
     def _reports(self, asked: Mapping[str, int]) -> Reports:
         """What the folders say of tokens, as of an instant each."""
-        clocks = _clocks({token_job(token) for token in asked})
+        clocks = self._clocks(asked)
         skew = _skew() if clocks else timedelta(0)
         reports = []
         for token, at_us in asked.items():
-            clock = clocks.get(token_job(token))
+            clock = clocks.get(token)
             if clock is not None:
                 report = self._report(token, at_us, _Instants(clock, skew))
                 reports += [report] if report is not None else []
         return reports
+
+    def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
+        """The clocks of tokens' pools, by token; of a job that is not known (a backup was
+        restored), of the pool that launched it."""
+        known = dict(
+            Job.objects.filter(id__in=set(map(token_job, tokens))).values_list("id", "pool_id")
+        )
+        pools = {token: known.get(token_job(token)) for token in tokens}
+        for token, pool in pools.items():
+            if pool is None and (noted := read_text(self._root / "active" / token)).isdigit():
+                pools[token] = int(noted)
+        clocks = PoolClock.objects.in_bulk(set(pools.values()))
+        return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
 
     def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
         folder = lease_folder(self._root, token)
@@ -286,32 +315,18 @@ def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
     return ReportState.FINISHED, code if isinstance(code, int) else 255
 
 
-def _clocks(job_ids: Iterable[int]) -> dict[int, PoolClock]:
-    """The clocks of jobs' pools, by job."""
-    ids = set(job_ids)
-    pools = dict(Lease.objects.filter(job_id__in=ids).values_list("job_id", "pool_id"))
-    clocks = PoolClock.objects.in_bulk(set(pools.values()))
-    return {job: clocks[pool] for job, pool in pools.items()}
-
-
 def _skew() -> timedelta:
     """How far the database's clock is ahead of this machine's: 0 where they are one."""
     skew = wall_now() - datetime.now(UTC)
     return skew if abs(skew) > SAME_CLOCK else timedelta(0)
 
 
-def _live_leases(pool_id: int) -> dict[str, bool]:
-    """The pool's live leases by token, and whether a process must be there."""
-    waits = (Lease.State.WAITING, Lease.State.LAUNCHING)
-    launched = set(
-        Intent.objects.filter(
-            pool_id=pool_id, kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
-        ).values_list("lease_id", flat=True)
-    )
+def _live_tokens(pool_id: int) -> set[str]:
+    """The pool's live leases."""
     rows = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
     return {
-        lease_token(job, number, settings.INSTALLATION): state not in waits or id_ in launched
-        for id_, job, number, state in rows.values_list("id", "job_id", "number", "state")
+        lease_token(job, number, settings.INSTALLATION)
+        for job, number in rows.values_list("job_id", "number")
     }
 
 

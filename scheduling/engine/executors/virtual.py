@@ -15,12 +15,14 @@ from django.db import connection
 
 from evenshare_core.units import ONE_MILLI
 from scheduling.engine.executors.base import (
+    ExecutorError,
     ExecutorTraits,
     Extension,
     Launch,
     Report,
     ReportState,
     Stop,
+    token_number,
 )
 from scheduling.models import VirtualWork
 
@@ -31,57 +33,46 @@ class VirtualExecutor:
     traits = ExecutorTraits(simulates=True, is_exclusive=True)
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start work; a token that runs or ran already is reported as it stands.
+        """Start work; a token that runs already is reported as it stands.
 
-        Work that cannot run on its lease's GPU type is not started: it is reported stopped, and
-        its job waits again.
+        One that came late is reported stopped: its lease, or a later one of its job, was launched
+        or stopped before. Work that cannot run on its lease's GPU type is not started: it is
+        reported stopped, and its job waits again.
         """
         with connection.cursor() as cursor:
             cursor.execute(
                 """
                 WITH asked AS (
-                    SELECT x.job_id, x.token, x.at_us,
+                    SELECT x.job_id, x.token, x.at_us, x.number,
                            CASE WHEN job.profile_id IS NULL THEN %s
                                 ELSE coalesce((profile.speedups ->> type.name)::integer, 0)
                            END AS speed_milli
-                    FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) x(job_id, token, at_us)
+                    FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::integer[])
+                      x(job_id, token, at_us, number)
                     JOIN scheduling_job job ON job.id = x.job_id
                     JOIN scheduling_lease lease ON lease.job_id = x.job_id
-                     AND lease.number = split_part(x.token, '-', 3)::integer
+                     AND lease.number = x.number
                     JOIN scheduling_gputype type ON type.id = lease.gpu_type_id
                     LEFT JOIN scheduling_profile profile ON profile.id = job.profile_id
                 )
                 UPDATE scheduling_virtualwork work
                 SET token = asked.token, launched_us = asked.at_us,
-                    speed_milli = asked.speed_milli
+                    speed_milli = asked.speed_milli, last_number = asked.number
                 FROM asked
-                WHERE work.job_id = asked.job_id AND work.token <> asked.token
+                WHERE work.job_id = asked.job_id AND work.last_number < asked.number
                   AND asked.speed_milli > 0
                 """,
-                [
-                    ONE_MILLI,
-                    [launch.job_id for launch in launches],
-                    [launch.token for launch in launches],
-                    [launch.at_us for launch in launches],
-                ],
+                [ONE_MILLI, *_columns(launches)],
             )
-        works = VirtualWork.objects.filter(job_id__in=[launch.job_id for launch in launches])
-        launched = {work.token: work.launched_us for work in works}
-        return [_launched(launch, launched.get(launch.token)) for launch in launches]
+        works = _works([launch.token for launch in launches])
+        _end([launch for launch in launches if launch.token not in works])
+        return [_launched(launch, works.get(launch.token)) for launch in launches]
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Stop work at the asked instant; what had finished by then is reported finished."""
-        asked = {stop.token: stop for stop in stops}
-        works = VirtualWork.objects.filter(token__in=list(asked))
-        reports = [_stopped(work, asked[work.token].at_us) for work in works]
-        known = {report.token for report in reports}
-        # Work that was never launched is stopped too: nothing of it runs.
-        reports += [
-            Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
-            for stop in stops
-            if stop.token not in known
-        ]
-        return reports
+        _end(stops)
+        works = _works([stop.token for stop in stops])
+        return [_stopped(stop, works.get(stop.token)) for stop in stops]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Nothing runs that could outlive the portal, so nothing needs a dead man's limit."""
@@ -89,7 +80,7 @@ class VirtualExecutor:
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""
         works = VirtualWork.objects.filter(job__pool_id=pool_id).exclude(token="")
-        return [report for work in works if (report := _listed(work, at_us)) is not None]
+        return [_listed(work, at_us) for work in works]
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Book the work that an ended lease did, once, and clear its token."""
@@ -97,18 +88,21 @@ class VirtualExecutor:
             cursor.execute(
                 """
                 UPDATE scheduling_virtualwork work
-                SET token = '', launched_us = NULL,
+                SET token = '', launched_us = NULL, stopped_us = NULL,
                     done_us = least(
-                        duration_us, done_us + (x.ended_us - launched_us) * speed_milli / 1000
+                        duration_us,
+                        done_us + (coalesce(x.ended_us, launched_us) - launched_us)
+                                  * speed_milli / 1000
                     )
                 FROM (
                     SELECT job.id AS job_id,
                            (extract(epoch FROM lease.ended_at) * 1000000)::bigint AS ended_us
                     FROM scheduling_virtualwork w
                     JOIN scheduling_job job ON job.id = w.job_id
-                    JOIN scheduling_lease lease ON lease.job_id = job.id
+                    LEFT JOIN scheduling_lease lease ON lease.job_id = job.id
                      AND lease.number = split_part(w.token, '-', 3)::integer
-                    WHERE w.token = ANY(%s) AND lease.ended_at IS NOT NULL
+                    -- Without its lease (a backup was restored) what it did is not known.
+                    WHERE w.token = ANY(%s) AND (lease.ended_at IS NOT NULL OR lease.id IS NULL)
                 ) x
                 WHERE work.job_id = x.job_id
                 """,
@@ -116,25 +110,70 @@ class VirtualExecutor:
             )
 
 
-def _launched(launch: Launch, launched_us: int | None) -> Report:
-    if launched_us is None:
+def _end(calls: Sequence[Launch | Stop]) -> None:
+    """End what runs under these tokens; let none of them start, should its launch come later."""
+    if not calls:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_virtualwork work
+            SET last_number = greatest(work.last_number, x.number),
+                stopped_us = CASE WHEN work.token = x.token THEN coalesce(stopped_us, x.at_us)
+                                  ELSE stopped_us END
+            FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::integer[])
+              x(job_id, token, at_us, number)
+            WHERE work.job_id = x.job_id
+            """,
+            _columns(calls),
+        )
+
+
+def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
+    """Jobs, tokens, instants and the leases' numbers."""
+    return [
+        [call.job_id for call in calls],
+        [call.token for call in calls],
+        [call.at_us for call in calls],
+        [token_number(call.token) for call in calls],
+    ]
+
+
+def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
+    """The work that runs, or ended and was not forgotten, under tokens."""
+    return {work.token: work for work in VirtualWork.objects.filter(token__in=list(tokens))}
+
+
+def _launched(launch: Launch, work: VirtualWork | None) -> Report:
+    if work is None:
         return Report(launch.token, ReportState.STOPPED, launch.at_us, launch.at_us)
-    return Report(launch.token, ReportState.RUNNING, launched_us)
+    if work.stopped_us is not None:
+        return _listed(work, work.stopped_us)
+    return Report(launch.token, ReportState.RUNNING, _launched_us(work))
 
 
-def _listed(work: VirtualWork, at_us: int) -> Report | None:
-    if work.launched_us is None:
-        return None
+def _listed(work: VirtualWork, at_us: int) -> Report:
+    launched_us = _launched_us(work)
     left_us = work.duration_us - work.done_us
-    ends_us = work.launched_us - (-left_us * ONE_MILLI // work.speed_milli)
-    if ends_us <= at_us:
-        return Report(work.token, ReportState.FINISHED, work.launched_us, ends_us, work.exit_code)
-    return Report(work.token, ReportState.RUNNING, work.launched_us)
+    ends_us = launched_us - (-left_us * ONE_MILLI // work.speed_milli)
+    until_us = at_us if work.stopped_us is None else min(at_us, work.stopped_us)
+    if ends_us <= until_us:
+        return Report(work.token, ReportState.FINISHED, launched_us, ends_us, work.exit_code)
+    if work.stopped_us is not None and work.stopped_us <= at_us:
+        ended_us = max(work.stopped_us, launched_us)
+        return Report(work.token, ReportState.STOPPED, launched_us, ended_us)
+    return Report(work.token, ReportState.RUNNING, launched_us)
 
 
-def _stopped(work: VirtualWork, at_us: int) -> Report:
-    listed = _listed(work, at_us)
-    if listed is not None and listed.state is ReportState.FINISHED:
-        return listed
-    started_us = at_us if work.launched_us is None else work.launched_us
-    return Report(work.token, ReportState.STOPPED, started_us, max(at_us, started_us))
+def _stopped(stop: Stop, work: VirtualWork | None) -> Report:
+    """Work that was never launched is stopped too: nothing of it runs, now or ever."""
+    if work is None or work.stopped_us is None:
+        return Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
+    return _listed(work, max(stop.at_us, work.stopped_us))
+
+
+def _launched_us(work: VirtualWork) -> int:
+    """When the work was launched that a token names."""
+    if work.launched_us is None:
+        raise ExecutorError(f"the work of job {work.job_id} has a token and was not launched")
+    return work.launched_us

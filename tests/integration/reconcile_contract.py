@@ -1,0 +1,160 @@
+"""What an executor reports against what the database says: every pair, for every executor."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+
+from evenshare_core.domain.instants import from_us
+from scheduling.engine.executors import ReportState, token_job, token_number
+from scheduling.engine.fence import take_fence
+from scheduling.engine.reconcile import reconcile
+from scheduling.models import Intent, Job, Lease
+from tests.integration.executor_contract import Stage
+from tests.tools import PATIENCE_S
+
+# What the database says of a lease. `ordered`: launching, and its call was not carried out yet.
+RECORDED = ("no row", "ended", "ordered", "launching", "running", "stopping")
+# What became of its process. `unknown`: the executor has no memory of it, `over`: it has ended.
+PROCESSES = ("unknown", "runs", "over", "stopped")
+
+
+class Outcome(NamedTuple):
+    """A lease's state and the reason of its end, and its job's state, after all was settled."""
+
+    lease: str
+    reason: str
+    job: str
+
+
+LOST = Outcome("ended", "lost", "pending")
+FINISHED = Outcome("ended", "finished", "succeeded")
+TAKEN = Outcome("ended", "not_renewed", "pending")
+NOTHING = Outcome("", "", "pending")
+ENDED = Outcome("ended", "not_renewed", "pending")
+RUNNING = Outcome("running", "", "running")
+
+OUTCOMES = {
+    **{("no row", process): NOTHING for process in PROCESSES},
+    **{("ended", process): ENDED for process in PROCESSES},
+    ("ordered", "unknown"): Outcome("launching", "", "running"),
+    # The call was made, and the crash came before that was noted.
+    ("ordered", "runs"): RUNNING,
+    ("ordered", "over"): FINISHED,
+    ("ordered", "stopped"): LOST,
+    ("launching", "unknown"): LOST,
+    ("launching", "runs"): RUNNING,
+    ("launching", "over"): FINISHED,
+    ("launching", "stopped"): LOST,
+    ("running", "unknown"): LOST,
+    ("running", "runs"): RUNNING,
+    ("running", "over"): FINISHED,
+    ("running", "stopped"): LOST,
+    ("stopping", "unknown"): TAKEN,
+    # Its stop is another intent's affair.
+    ("stopping", "runs"): Outcome("stopping", "not_renewed", "stopping"),
+    ("stopping", "over"): FINISHED,
+    ("stopping", "stopped"): TAKEN,
+}
+
+
+class ReconcileContract:
+    """What runs without a lease is stopped, what is recorded and does not run is over."""
+
+    def test_every_pair_of_record_and_process_is_settled(self, stage: Stage) -> None:
+        tokens = {}
+        for recorded, process in itertools.product(RECORDED, PROCESSES):
+            token = _launched(stage, process)
+            _record(stage, token, recorded)
+            tokens[recorded, process] = token
+        fence = take_fence(stage.pool.pk, holder="test")
+        assert fence is not None
+
+        def settle() -> dict[tuple[str, str], Outcome]:
+            at = from_us(stage.now_us())
+            reconcile(stage.pool, stage.executor, fence, installation="es", at=at)
+            return {pair: _outcome(token) for pair, token in tokens.items()}
+
+        for _ in range(int(10 * PATIENCE_S)):
+            outcomes = settle()
+            running = {one for one, report in stage.reports().items() if report.state in RUNS}
+            if (outcomes, running) == (OUTCOMES, _meant(tokens)):
+                break
+            stage.wait(0.1)
+        assert outcomes == OUTCOMES
+        assert running == _meant(tokens)
+        assert set(stage.reports()) == running, "what is over is forgotten"
+
+    @pytest.mark.parametrize("process", ["runs", "stopped"])
+    def test_twice_changes_nothing_more(self, stage: Stage, process: str) -> None:
+        token = _launched(stage, process)
+        _record(stage, token, "launching")
+        fence = take_fence(stage.pool.pk, holder="test")
+        assert fence is not None
+        rows = []
+        for _ in range(3):
+            at = from_us(stage.now_us())
+            reconcile(stage.pool, stage.executor, fence, installation="es", at=at)
+            rows.append(Lease.objects.values().get(job_id=token_job(token)))
+            stage.wait(0.1)
+        assert rows[0] == rows[1] == rows[2]
+
+
+RUNS = (ReportState.ACCEPTED, ReportState.RUNNING)
+
+
+def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:
+    """What should run: whatever does, and has a live lease."""
+    return {
+        token
+        for (recorded, process), token in tokens.items()
+        if process == "runs" and recorded not in ("no row", "ended")
+    }
+
+
+def _launched(stage: Stage, process: str) -> str:
+    """A lease's token, with its process as it should be."""
+    token = stage.lease(runs_s=0.1 if process == "over" else 600)
+    if process == "unknown":
+        return token
+    stage.launch(token)
+    if process == "over":
+        stage.ended(token)
+    if process == "stopped":
+        stage.ended(token, *stage.stop(token))
+    return token
+
+
+def _record(stage: Stage, token: str, recorded: str) -> None:
+    """Write what the database is to say of the lease and of its job."""
+    leases = Lease.objects.filter(job_id=token_job(token), number=token_number(token))
+    lease, now = leases.get(), from_us(stage.now_us())
+    Intent.objects.filter(lease=lease).delete()
+    if recorded == "no row":
+        lease.slots.all().delete()
+        lease.delete()
+    else:
+        state = "launching" if recorded == "ordered" else recorded
+        runs = recorded in ("running", "stopping")
+        leases.update(
+            state=state,
+            started_at=lease.granted_at if runs or recorded == "ended" else None,
+            ended_at=now if recorded == "ended" else None,
+            end_reason="not_renewed" if recorded in ("ended", "stopping") else "",
+        )
+        Intent.objects.create(
+            pool=stage.pool, lease=lease, kind=Intent.Kind.LAUNCH, term=1, at=lease.granted_at,
+            state=Intent.State.OPEN if recorded == "ordered" else Intent.State.DONE,
+        )  # fmt: skip
+    job = {"no row": "pending", "ended": "pending", "stopping": "stopping"}.get(recorded, "running")
+    Job.objects.filter(pk=token_job(token)).update(state=job)
+
+
+def _outcome(token: str) -> Outcome:
+    job = Job.objects.get(pk=token_job(token))
+    lease = job.leases.filter(number=token_number(token)).first()
+    if lease is None:
+        return Outcome("", "", job.state)
+    return Outcome(lease.state, lease.end_reason, job.state)
