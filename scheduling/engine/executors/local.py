@@ -10,6 +10,7 @@ No isolation: jobs run as the user of the portal. For a demo, a workstation, a l
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import select
@@ -17,12 +18,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import structlog
 from django.conf import settings
 
 from evenshare_core.domain.instants import from_us, to_us
@@ -46,8 +49,10 @@ from scheduling.engine.executors.shim.files import (
     claim,
     lease_folder,
     make_private,
+    put_aside,
     read_json,
     read_text,
+    remove,
     write_json,
     write_text,
 )
@@ -62,7 +67,14 @@ CLAIM_S = 30.0
 # The machine's clock and the database's differ by less, or they are two machines.
 SAME_CLOCK = timedelta(seconds=1)
 _UID = re.compile(r"[0-9a-f-]{1,64}")
-_ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+# Without O_NONBLOCK a pipe that nobody reads would be waited for.
+_ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# What a job may have made of a file or folder of its own.
+IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 # Shims whose starter this process is, to be collected when they end.
 _started: list[subprocess.Popen[bytes]] = []
@@ -93,7 +105,10 @@ class LocalExecutor:
             for one in specs.values():
                 self._put_aside(one.lease)
             fresh = [one.token for one in launches if self._claim(one.token) is None]
-            _await_answers([self._start(specs[token]) for token in fresh if token in specs])
+            wanted = {token: specs[token] for token in fresh if token in specs}
+            _await_answers(
+                [self._clearing(token, partial(self._start, one)) for token, one in wanted.items()]
+            )
             return self._reports({one.token: one.at_us for one in launches})
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
@@ -102,7 +117,8 @@ class LocalExecutor:
             clocks = self._clocks([stop.token for stop in stops])
             for stop in stops:
                 scale = clocks[stop.token].scale if stop.token in clocks else 1
-                self._stop(stop.token, stop.grace_us / SECOND_US / scale)
+                grace_s = stop.grace_us / SECOND_US / scale
+                self._clearing(stop.token, partial(self._stop, stop.token, grace_s))
             reports = self._reports({stop.token: stop.at_us for stop in stops})
         return [report for report in reports if report.state is not ReportState.RUNNING]
 
@@ -129,8 +145,8 @@ class LocalExecutor:
             for token in tokens:
                 if token not in live:
                     # Its lease has ended in the database (restored from a backup, say).
-                    self._stop(token, 0.0)
-                self._settle(token)
+                    self._clearing(token, partial(self._stop, token, 0.0))
+                self._clearing(token, partial(self._settle, token))
             reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
         known = {report.token for report in reports}
         # Their shims were started, and have not come to their claim.
@@ -143,7 +159,7 @@ class LocalExecutor:
         for token in tokens:
             folder = lease_folder(self._root, token)
             for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def _require_folder(self) -> None:
         """Refuse to take a folder that vanished for one in which nothing runs.
@@ -199,6 +215,25 @@ class LocalExecutor:
         write_text(job / "uid", str(lease.job.uid))
         write_text(self._root / "active" / token, str(lease.pool_id))
 
+    def _clearing(self, token: str, act: Callable[[], T]) -> T:
+        """Do it; where the job put something in the way, put that aside and do it again.
+
+        A job has the rights of the portal's user, so it can make a folder of any of its files. It
+        loses by that what lies there; others go on.
+        """
+        lease = lease_folder(self._root, token)
+        job = lease.parents[1]
+        for places in ((job, lease.parent, lease), (job,)):
+            try:
+                return act()
+            except OSError as error:
+                if error.errno not in IN_THE_WAY:
+                    raise
+                log.warning("executor.in_the_way", token=token, error=str(error))
+                remove(self._root / "active" / token, only_folders=True)
+                put_aside(*places)
+        return act()
+
     def _stop(self, token: str, grace_s: float) -> None:
         folder = lease_folder(self._root, token)
         if self._claim(token) is None:
@@ -216,7 +251,10 @@ class LocalExecutor:
         folder = lease_folder(self._root, token)
         record = self._claim(token)
         if record is None and _age_s(self._root / "active" / token) > CLAIM_S:
+            make_private(self._root, folder.parents[1], folder.parent, folder)
             record = claim(folder, never=True)
+            if record is None and self._claim(token) is None:
+                raise FileExistsError(errno.EEXIST, "no claim, and none can be made", str(folder))
         if record is None or record.get("never") or is_alive(record):
             return
         # In this order: a shim writes its exit before it dies.
@@ -271,7 +309,7 @@ class LocalExecutor:
             return Report(token, ReportState.STOPPED, at_us, at_us)
         if not isinstance(record.get("started_us"), int) and ended is None:
             return None
-        progress = read_progress(folder.parents[1])
+        progress = read_progress(token_job(token))
         started = record.get("started_us") or (ended or {}).get("started_us")
         started_us = instants.pool_us(started, at_us)
         if ended is not None:

@@ -61,18 +61,18 @@ def read_log(
     """
     limit = max(0, min(limit, WINDOW_BYTES))
     try:
-        with _lease_opened(job_id, lease_number) as folder:
+        with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
             return _window(folder, offset, limit)
     except OSError:
         return LogWindow(b"", 0, 0)
 
 
 @contextlib.contextmanager
-def _lease_opened(job_id: int, lease_number: int) -> Iterator[int]:
+def _opened(*names: str) -> Iterator[int]:
     """Walk down from the root by descriptors, so that nobody can swap a folder meanwhile."""
     descriptor = os.open(jobs_root(), _FOLDER & ~os.O_NOFOLLOW)
     try:
-        for name in (str(int(job_id)), "leases", str(int(lease_number))):
+        for name in names:
             below = os.open(name, _FOLDER, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
@@ -124,16 +124,13 @@ def _piece(folder: int, name: str, start: int, length: int) -> bytes:
         os.close(descriptor)
 
 
-def read_progress(job_folder: Path) -> dict[str, Any] | None:
+def read_progress(job_id: int) -> dict[str, Any] | None:
     """Return what a job reports of itself; None where it says nothing that can be kept."""
     try:
-        descriptor = os.open(job_folder / "progress.json", _FILE)
+        with _opened(str(int(job_id))) as folder:
+            text = _piece(folder, "progress.json", 0, PROGRESS_BYTES + 1)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        text = file.read(PROGRESS_BYTES + 1)
     return parse_progress(text)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 import time
@@ -43,6 +44,22 @@ def make_private(*folders: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def put_aside(*folders: Path) -> None:
+    """Rename the first of these, outermost first, that is no folder; the last, if all are."""
+    wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
+    place = (wrong or folders)[0 if wrong else -1]
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(place.with_name(f".{place.name}.{time.monotonic_ns()}"))
+
+
+def remove(path: Path, *, only_folders: bool = False) -> None:
+    """Remove a file, or whatever somebody made of it; no link is followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    elif not only_folders:
+        path.unlink(missing_ok=True)
+
+
 def claim(folder: Path, *, never: bool = False) -> dict[str, Any] | None:
     """Take a lease's folder for ever; None where it was taken: a link makes no second one.
 
@@ -71,6 +88,7 @@ def fence(job: Path, number: int) -> bool:
     with contextlib.suppress(ValueError):
         if int(read_text(present)) > number:
             return False
+    remove(present, only_folders=True)
     write_text(present, f"{number}\n")
     return True
 
@@ -78,7 +96,7 @@ def fence(job: Path, number: int) -> bool:
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock of a file exclusively."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
@@ -112,10 +130,14 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
         if error.errno in _NO_FILE:
             return ""
         raise
-    with os.fdopen(descriptor, "rb") as file:
+    try:
+        # Before it is made a file: of a folder none can be made.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return file.read(at_most).decode(errors="replace")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(at_most).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def number(value: object, default: float) -> float:

@@ -60,5 +60,5 @@ class Log:
             self._parts.pop(0).unlink(missing_ok=True)
 
     def _open(self, name: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
         return os.open(self._folder / name, flags, 0o600)

@@ -1,0 +1,244 @@
+"""Whatever a local job makes of the files it can reach: it harms itself, and reads nobody's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduling.engine.executors import ReportState, local, local_files
+from scheduling.engine.executors.local_files import read_log, read_progress
+from scheduling.engine.executors.shim.files import write_json, write_text
+from scheduling.models import Job, Lease
+from tests.integration.local_world import LocalWorld, local_world
+
+pytestmark = [
+    pytest.mark.usefixtures("committed_db"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc"),
+]
+
+CANARY = "a-strangers-secret"
+# Below the job's folder; {n} is the number of its present lease, {m} that of its next one.
+PLACES = (
+    ".",
+    "leases",
+    "leases/{n}",
+    "leases/{m}",
+    "leases/{n}/out.log",
+    "leases/{n}/exit.json",
+    "leases/{n}/shim.json",
+    "leases/{n}/spec.json",
+    "leases/{n}/stop",
+    "leases/{n}/until",
+    "leases/{m}/shim.log",
+    "leases/{m}/spec.json",
+    "progress.json",
+    "uid",
+    "lease",
+    "../active/{token}",
+)
+
+
+def _link(path: Path, secret: Path) -> None:
+    path.symlink_to(secret)
+
+
+def _folder_link(path: Path, secret: Path) -> None:
+    path.symlink_to(secret.parent)
+
+
+def _loop(path: Path, _: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _folder(path: Path, _: Path) -> None:
+    (path / "with" / "something").mkdir(parents=True)
+
+
+def _file(path: Path, _: Path) -> None:
+    path.write_bytes(b"\xff\x00{[")
+
+
+def _pipe(path: Path, _: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path, _: Path) -> None:
+    """The endless device itself, where one may make it; a link to it otherwise."""
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            raise
+        path.symlink_to("/dev/zero")
+
+
+def _huge(path: Path, _: Path) -> None:
+    """A tebibyte in which nothing stands: who reads it all is out of memory."""
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+def _nothing(_: Path, __: Path) -> None:
+    """It is gone."""
+
+
+KINDS: tuple[Callable[[Path, Path], None], ...] = (
+    *(_link, _folder_link, _loop, _folder, _file, _pipe, _device, _huge, _nothing),
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[LocalWorld]:
+    (tmp_path / "strangers").mkdir()
+    for name in ("out.log", "progress.json", "exit.json", "shim.json", "secret"):
+        (tmp_path / "strangers" / name).write_text(f'{{"{CANARY}": 1}}')
+    with local_world(tmp_path / "jobs") as there:
+        yield there
+
+
+def _ran(world: LocalWorld) -> str:
+    """A lease whose shim is gone without a word: its files are as it left them."""
+    token = world.lease("true")
+    folder = world.folder(token)
+    folder.mkdir(parents=True)
+    (world.root / "active").mkdir(exist_ok=True)
+    write_text(world.root / "active" / token, str(world.lab.pool.pk))
+    write_json(folder / "shim.json", {"pid": 2**22 + 1, "start": 1, "boot": "", "started_us": 1})
+    write_text(folder / "out.log", "said\n")
+    write_text(world.job_folder(token) / "uid", str(Job.objects.get(pk=world.job(token)).uid))
+    return token
+
+
+def _becomes(path: Path, kind: Callable[[Path, Path], None], secret: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() or path.is_symlink():
+        path.rename(secret.parent / f"was-{path.name}")
+    kind(path, secret)
+
+
+def _read(world: LocalWorld, token: str) -> str:
+    """All that a page would show of the job."""
+    window = read_log(world.job(token), int(token.rsplit("-", 1)[1]), limit=2**20)
+    assert len(window.data) <= local_files.WINDOW_BYTES
+    return f"{window.data!r} {read_progress(world.job(token))!r}"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
+def test_whatever_it_makes_of_a_file_others_run_on_and_nothing_leaks(
+    world: LocalWorld, tmp_path: Path, kind: Callable[[Path, Path], None]
+) -> None:
+    neighbour = world.shell("sleep 6000")
+    secret = tmp_path / "strangers" / "secret"
+    leases = {}
+    for place in PLACES:
+        token = _ran(world)
+        names = {"n": 1, "m": 2, "token": token}
+        _becomes(world.job_folder(token) / place.format(**names), kind, secret)
+        leases[place] = token
+    Lease.objects.filter(job_id__in=map(world.job, leases.values())).update(state="running")
+    secrets = {one: one.read_bytes() for one in secret.parent.glob("*") if one.is_file()}
+
+    for place, token in leases.items():
+        assert CANARY not in _read(world, token), place
+    world.now_us()
+    listed = world.listed()
+    assert listed[neighbour].state is ReportState.RUNNING
+    assert CANARY not in str(listed)
+    for place, token in leases.items():
+        (stopped,) = world.stop(token) or [None]
+        assert stopped is None or stopped.state is not ReportState.RUNNING, place
+    world.listed()
+    Lease.objects.filter(job_id__in=map(world.job, leases.values())).update(state="ended")
+    world.executor.forget(list(leases.values()))
+    again = {
+        place: world.lease(job=Job.objects.get(pk=world.job(token)))
+        for place, token in leases.items()
+    }
+    reports = {report.token: report for report in world.launch(*again.values())}
+    for place, token in again.items():
+        assert token in reports, f"{place}: its next lease starts"
+        assert CANARY not in _read(world, token), place
+    assert world.listed()[neighbour].state is ReportState.RUNNING
+    changed = [one.name for one, was in secrets.items() if one.read_bytes() != was]
+    assert changed == [], "nothing is written through a link"
+
+
+class TestAFileThatIsSwapped:
+    """Between the look at it and the read."""
+
+    @pytest.mark.parametrize("name", ["out.log", "progress.json"])
+    def test_for_a_link_shows_nothing_of_its_target(
+        self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        token = _ran(world)
+        folder = world.job_folder(token) if name == "progress.json" else world.folder(token)
+        secret = tmp_path / "strangers" / "secret"
+        path = folder / name
+        path.write_text("{}")
+        look, opened = os.stat, os.open
+
+        def swap() -> None:
+            if not path.is_symlink():
+                path.unlink()
+                path.symlink_to(secret)
+
+        def stat_then_swap(*args: object, **options: object) -> os.stat_result:
+            seen = look(*args, **options)  # type: ignore[arg-type]  # as it was called
+            if args[0] == name:
+                swap()
+            return seen
+
+        def swap_then_open(*args: object, **options: object) -> int:
+            if args[0] == name:
+                swap()
+            return opened(*args, **options)  # type: ignore[arg-type]  # as it was called
+
+        monkeypatch.setattr(local_files.os, "stat", stat_then_swap)
+        monkeypatch.setattr(local_files.os, "open", swap_then_open)
+        assert CANARY not in _read(world, token)
+        assert path.is_symlink(), "it was swapped while it was read"
+
+    def test_for_another_jobs_folder_shows_nothing_of_it(self, world: LocalWorld) -> None:
+        token, other = _ran(world), _ran(world)
+        (world.job_folder(other) / "progress.json").write_text(f'{{"{CANARY}": 1}}')
+        (world.folder(other) / "out.log").write_text(CANARY)
+        assert CANARY in _read(world, other)
+        mine = world.job_folder(token)
+        mine.rename(mine.with_name("aside"))
+        mine.symlink_to(world.job_folder(other))
+        assert CANARY not in _read(world, token)
+
+
+class TestALogThatGrows:
+    def test_faster_than_it_is_read_is_read_in_windows(self, world: LocalWorld) -> None:
+        token = _ran(world)
+        log = world.folder(token) / "out.log"
+        done = threading.Event()
+
+        def grow() -> None:
+            with log.open("ab", buffering=0) as file:
+                while not done.is_set() and file.tell() < 2**26:
+                    file.write(b"x" * 2**20)
+
+        writer = threading.Thread(target=grow)
+        writer.start()
+        try:
+            for _ in range(50):
+                window = read_log(world.job(token), 1, 0, 2**30)
+                assert len(window.data) <= local_files.WINDOW_BYTES
+                assert window.next_offset == len(window.data)
+        finally:
+            done.set()
+            writer.join()
+
+
+def test_what_counts_as_in_the_way_is_nothing_of_the_machines_own_trouble() -> None:
+    trouble = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS}
+    assert trouble.isdisjoint(local.IN_THE_WAY)
