@@ -73,7 +73,7 @@ def observe(
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
         leases = _concerned(pool_id, reports)
-        instants = _Instants(pool_id, leases, at)
+        bounds = _ReportBounds(pool_id, leases, at)
         observed = _Observed(
             EventLog(pool_id, fence.next_round - 1, wall_now()),
             {lease.job_id: lease for lease in leases if lease.state == Lease.State.WAITING},
@@ -81,10 +81,11 @@ def observe(
         )
         by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
         over: list[str] = []
-        for report in sorted((instants.hold(one, by_token) for one in reports), key=_moment):
+        for report in sorted((bounds.hold(one, by_token) for one in reports), key=_moment):
             lease = by_token.get(report.token)
             ended = report.state in OVER
-            if lease is not None and lease.state != Lease.State.ENDED:
+            # Of a waiting lease nothing was launched, so nothing of it can have run.
+            if lease is not None and lease.state not in (Lease.State.ENDED, Lease.State.WAITING):
                 if ended:
                     _ended(observed, lease, report)
                 elif report.state is ReportState.RUNNING:
@@ -112,7 +113,7 @@ def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
     )
 
 
-class _Instants:
+class _ReportBounds:
     """What instants of a report can be true, of the leases that reports may change.
 
     A machine whose clock is wrong would else start a lease before the one that held its GPUs had

@@ -43,6 +43,10 @@ ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 MONEY_TESTS = "tests/unit/core/test_money.py"
 HANDOVER_TESTS = "tests/integration/test_handover.py"
+STATES_TEST = (
+    "tests/integration/test_lease_states.py::test_a_writer_does_to_a_lease_what_its_state_allows"
+)
+CONTRACT_TESTS = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
 FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
 MUTANTS = (
@@ -244,6 +248,44 @@ MUTANTS = (
         "if gap < timedelta(0) or (gap > GAP and clock.scale > 1):",
         "if gap > GAP and clock.scale > 1:",
         "tests/integration/test_clock.py::TestAnyClock::test_never_goes_back_with_the_wall",
+    ),
+    # What runs, and what is recorded of it
+    stored(
+        "a_stopping_lease_is_renewed",
+        "scheduling/engine/apply.py",
+        "AND l.state IN ('waiting', 'launching', 'running')\n        RETURNING l.id, l.term\n",
+        "\n        RETURNING l.id, l.term\n",
+        f"{STATES_TEST}[renewal-stopping]",
+    ),
+    stored(
+        "a_late_launch_takes_the_place_of_what_runs",
+        "scheduling/engine/executors/virtual.py",
+        "AND work.last_number < asked.number",
+        "AND work.token <> asked.token",
+        f"{CONTRACT_TESTS}::test_a_launch_that_comes_late_changes_nothing",
+    ),
+    stored(
+        "what_runs_without_a_lease_runs_on",
+        "scheduling/engine/reconcile.py",
+        "if report.state in RUNS and report.token not in live",
+        "if report.state in RUNS and report.token in ()",
+        f"{CONTRACT_TESTS}::test_every_pair_of_record_and_process_is_settled",
+    ),
+    stored(
+        "an_executors_clock_is_trusted",
+        "scheduling/engine/observe.py",
+        "started_us = max(min(report.started_us, self._now_us), ordered_us)",
+        "started_us = report.started_us",
+        "tests/integration/test_executor_clock.py"
+        "::test_books_and_slots_hold_whatever_it_says[-7200--7200]",
+    ),
+    stored(
+        "a_log_follows_a_link",
+        "scheduling/engine/executors/local_files.py",
+        "_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "_FILE = os.O_RDONLY | os.O_NONBLOCK",
+        "tests/integration/test_local_executor_hostile.py"
+        "::TestAFileThatIsSwapped::test_for_a_link_shows_nothing_of_its_target[out.log]",
     ),
     # Settlements
     stored(

@@ -32,6 +32,7 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.clock import pool_time, wall_now, wall_time
 from scheduling.engine.executors.base import (
+    EXECUTORS,
     ExecutorError,
     ExecutorTraits,
     Extension,
@@ -39,6 +40,7 @@ from scheduling.engine.executors.base import (
     Report,
     ReportState,
     Stop,
+    executor_traits,
     lease_token,
     token_job,
 )
@@ -49,7 +51,7 @@ from scheduling.engine.executors.shim.files import (
     claim,
     lease_folder,
     make_private,
-    put_aside,
+    move_away,
     read_json,
     read_text,
     remove,
@@ -170,7 +172,8 @@ class LocalExecutor:
         if (self._root / "active").is_dir():
             return
         held = (Lease.State.RUNNING, Lease.State.STOPPING)
-        if Lease.objects.filter(pool__executor="local", state__in=held).exists():
+        names = [name for name in EXECUTORS if executor_traits(name) is self.traits]
+        if Lease.objects.filter(pool__executor__in=names, state__in=held).exists():
             raise ExecutorError(
                 f"the folder {self._root} is gone, although jobs run: mount it again, or make"
                 f" {self._root / 'active'} anew to give up what ran there"
@@ -231,7 +234,7 @@ class LocalExecutor:
                     raise
                 log.warning("executor.in_the_way", token=token, error=str(error))
                 remove(self._root / "active" / token, only_folders=True)
-                put_aside(*places)
+                move_away(*places)
         return act()
 
     def _stop(self, token: str, grace_s: float) -> None:

@@ -44,7 +44,7 @@ def make_private(*folders: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def put_aside(*folders: Path) -> None:
+def move_away(*folders: Path) -> None:
     """Rename the first of these, outermost first, that is no folder; the last, if all are."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
     place = (wrong or folders)[0 if wrong else -1]

@@ -1,0 +1,79 @@
+"""An executor whose clock is wrong: no lease starts before its GPUs are its own, and none ends
+before it starts or after it was looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from billing.checks import run_checks
+from billing.metering import meter_pool, settle_pool
+from evenshare_core.units import SECOND_US
+from scheduling.engine import rounds as engine
+from scheduling.engine.executors import Launch, Report, Stop
+from scheduling.engine.executors.virtual import VirtualExecutor
+from scheduling.models import Lease
+from tests.factories import cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+HOUR_S = 3600
+# Inside the class, `list` is what the protocol calls so.
+Reports = list[Report]
+
+
+class ShiftedExecutor(VirtualExecutor):
+    """Says all instants so many seconds wrong."""
+
+    def __init__(self, start_s: int, end_s: int) -> None:
+        self._start_us, self._end_us = start_s * SECOND_US, end_s * SECOND_US
+
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
+        return self._shifted(super().launch(launches))
+
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+        return self._shifted(super().stop(stops))
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        return self._shifted(super().list(pool_id, at_us))
+
+    def _shifted(self, reports: Sequence[Report]) -> Reports:
+        return [
+            dataclasses.replace(
+                report,
+                started_us=report.started_us + self._start_us,
+                ended_us=None if report.ended_us is None else report.ended_us + self._end_us,
+            )
+            for report in reports
+        ]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s"),
+    [
+        *((-2 * HOUR_S, -2 * HOUR_S), (-1, -1), (1, 1), (2 * HOUR_S, 2 * HOUR_S)),
+        *((-2 * HOUR_S, 2 * HOUR_S), (2 * HOUR_S, -2 * HOUR_S), (-(10**12), 10**12)),
+    ],
+)
+def test_books_and_slots_hold_whatever_it_says(
+    monkeypatch: pytest.MonkeyPatch, start_s: int, end_s: int
+) -> None:
+    executor = ShiftedExecutor(start_s, end_s)
+    monkeypatch.setattr(engine, "executor_for", lambda _: executor)
+    lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+    lab.submit("a", 8, 45)
+    lab.round()
+    lab.submit("b", 8, 25)
+    lab.submit("b", 3, 5)
+    for _ in range(14):
+        lab.round(after_s=10)
+    leases = list(Lease.objects.order_by("id"))
+    assert len(leases) >= 4
+    for lease in leases:
+        assert lease.started_at is not None
+        assert lease.granted_at <= lease.started_at <= (lease.ended_at or lab.at) <= lab.at
+    meter_pool(lab.pool.pk)
+    settle_pool(lab.pool.pk)
+    assert [line for check in run_checks() for line in check.violations] == []
