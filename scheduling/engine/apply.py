@@ -8,11 +8,12 @@ caller's token, so that at most one holder writes and event numbers have no gaps
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import Sum
 
+from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
@@ -86,7 +87,7 @@ def _record_entitlements(write: RoundWrite) -> None:
     """Tell billing about effective quotas when they differ from those it has."""
     snapshot = write.plan.snapshot
     before = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
-    now = entitled_rows(snapshot)
+    now = entitled_rows(snapshot, told=before)
     for gpu_type in now:
         if before.get(gpu_type) != now[gpu_type]:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})
@@ -231,6 +232,24 @@ def _record_prices(write: RoundWrite) -> None:
     write.events.add(Kind.PRICED, write.at, {"valid_from_round": valid_from, "prices": prices})
 
 
+def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
+    """Return the price posted last of every GPU type, by type.
+
+    One whose nodes were all removed keeps its own: billing holds it valid until the next one is
+    posted, and so does the first round that has nodes of the type again.
+    """
+    state = PoolState.objects.values_list("prices", flat=True).get(pool_id=pool_id)
+    posted = {row["gpu_type"]: row for row in state}
+    for price in decision.prices:
+        posted[price.gpu_type] = {
+            "gpu_type": price.gpu_type,
+            "price_micro": price.price_micro,
+            "used": price.used,
+            "capacity": price.capacity,
+        }
+    return [posted[gpu_type] for gpu_type in sorted(posted)]
+
+
 def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) -> Round:
     plan, snapshot, decision = write.plan, write.plan.snapshot, write.plan.decision
     snapshot_bytes, decision_bytes = canonical_bytes(snapshot), canonical_bytes(decision)
@@ -255,15 +274,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         policy=snapshot.policy,
         policy_version=snapshot.policy_version,
         memory=canonical_bytes(decision.memory),
-        prices=[
-            {
-                "gpu_type": price.gpu_type,
-                "price_micro": price.price_micro,
-                "used": price.used,
-                "capacity": price.capacity,
-            }
-            for price in decision.prices
-        ],
+        prices=_posted_prices(snapshot.pool, decision),
     )
     return Round.objects.create(
         pool_id=snapshot.pool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
@@ -15,17 +15,19 @@ from evenshare_core.units import ONE_MILLI
 FALLBACK_LENGTH = 120  # of Round.fallback
 
 
-def entitled_rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+def entitled_rows(snapshot: Snapshot, *, told: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return capacity and effective quotas per GPU type: {tenant: [GPUs, lendable at most]}.
 
-    The second figure is null where all idle quota may be lent.
+    The second figure is null where all idle quota may be lent. Types that billing was `told` of
+    before and that have no nodes any more have a capacity of 0 and no quotas.
     """
     capacity = capacity_by_type(snapshot.nodes)
     rows: dict[str, dict[str, Any]] = {
-        gpu_type: {"capacity": capacity[gpu_type], "quotas": {}} for gpu_type in sorted(capacity)
+        gpu_type: {"capacity": capacity.get(gpu_type, 0), "quotas": {}}
+        for gpu_type in sorted({*capacity, *told})
     }
     for e in snapshot.entitlements:
-        if e.gpu_type in rows:
+        if e.gpu_type in capacity:
             limit = e.lendable(e.gpus)
             rows[e.gpu_type]["quotas"][str(e.tenant)] = [
                 e.gpus,

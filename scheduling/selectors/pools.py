@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -191,7 +191,7 @@ def pool_overview(pool_id: int, visibility: Visibility) -> PoolOverview:
         .values("number", "at", "summary")[:STRIP]
     )
     total = sum(node.gpus for node in rows)
-    prices, shares = _last(pool_id)
+    prices, shares = _last(pool_id, {node.gpu_type.name for node in rows})
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
@@ -243,13 +243,16 @@ def _holds(
     return holds, uses
 
 
-def _last(pool_id: int) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]]]:
-    """Prices and shares of the last round."""
+def _last(
+    pool_id: int, gpu_types: Container[str]
+) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]]]:
+    """Prices of these types, and shares, of the last round."""
     state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round").first()
     posted, number = state or ([], 0)
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
         for row in posted
+        if row["gpu_type"] in gpu_types
     )
     shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
     return prices, shares.first() or []

@@ -304,6 +304,14 @@ MUTANTS = (
         "tests/integration/test_metering.py::TestAnHour"
         "::test_stays_open_while_an_event_of_it_was_not_read",
     ),
+    stored(
+        "prices_of_a_type_go_with_its_nodes",
+        "scheduling/engine/apply.py",
+        'posted = {row["gpu_type"]: row for row in state}',
+        "posted = {row: state[0] for row in ()}",
+        "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
+        "::test_after_its_only_type_was_away_for_two_rounds",
+    ),
     # People
     stored(
         "a_key_finds_whatever_was_asked",
