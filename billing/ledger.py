@@ -214,6 +214,7 @@ def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
             posting.effective_at,
             json.dumps(posting.data),
             posting.body_sha256(),
+            len(posting.merged()),
         )
         # One order of ids for all workers: two that post the same ones cannot deadlock.
         for posting in sorted(postings, key=lambda posting: posting.id)
@@ -225,10 +226,11 @@ def _insert_transfers(postings: Sequence[Posting]) -> set[uuid.UUID]:
         cursor.execute(
             """
             INSERT INTO billing_transfer (id, book_id, code, pool_id, tenant_id, hour,
-                                          corrects_id, effective_at, data, body_sha256)
+                                          corrects_id, effective_at, data, body_sha256,
+                                          entry_count)
             SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],
                                  %s::timestamptz[], %s::uuid[], %s::timestamptz[], %s::jsonb[],
-                                 %s::text[])
+                                 %s::text[], %s::int[])
             ON CONFLICT (id) DO NOTHING
             RETURNING id
             """,

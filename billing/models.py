@@ -2,7 +2,8 @@
 
 Amounts are credits, numeric(20,6). Times are pool time but `posted_at`. What is written here
 stays: transfers, entries, prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE
-(migration 0002), so that a correction is always a new transfer.
+(migration 0002), so that a correction is always a new transfer. Their rows carry a seal, which
+the database sets and no model reads (migration 0005).
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class Transfer(models.Model):
 
     The id is derived from what it settles, so posting it again changes nothing. `hour` is the
     start of the settled hour. `body_sha256` is over everything that was asked for: the same id
-    with another body is refused. `xact` (set by a trigger) is the transaction that made it:
-    entries join in that one only.
+    with another body is refused. `entry_count`: how many entries it has, all made with it; the
+    database refuses others, whenever they come.
     """
 
     class Code(models.TextChoices):
@@ -135,10 +136,13 @@ class Transfer(models.Model):
     posted_at = models.DateTimeField(db_default=Now())
     data = models.JSONField(default=dict)
     body_sha256 = models.CharField(max_length=64)
-    xact = models.BigIntegerField(db_default=0, editable=False)
+    entry_count = models.PositiveIntegerField()
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(entry_count__gte=2), name="transfer_of_two_entries_or_more"
+            ),
             models.CheckConstraint(
                 condition=~Q(code="usage")
                 | Q(pool__isnull=False, tenant__isnull=False, hour__isnull=False),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db import connection, transaction
 
-from billing.checks import books, history, usage
+from billing.checks import books, history, seals, usage
 from billing.checks.base import CheckReport
 
 CHECKS: dict[str, Callable[[], CheckReport]] = {
@@ -28,9 +28,11 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
     "lines_match_terms": usage.lines_match_terms,
     "reserved_covers_open_terms": usage.reserved_covers_open_terms,
     "events_gapless": history.events_gapless,
+    "rounds_gapless": history.rounds_gapless,
     "prices_equal_decisions": history.prices_equal_decisions,
     "terms_at_posted_price": history.terms_at_posted_price,
     "slots_held_once": history.slots_held_once,
+    "rows_as_sealed": seals.rows_as_sealed,
 }
 
 

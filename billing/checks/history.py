@@ -33,6 +33,25 @@ def events_gapless() -> CheckReport:
     )
 
 
+def rounds_gapless() -> CheckReport:
+    """Per pool, rounds are numbered from 1 to the writer's counter without gaps."""
+    pools = rows(
+        """
+        SELECT fence.pool_id, fence.next_round - 1, count(round.id), coalesce(max(number), 0)
+        FROM scheduling_poolfence fence LEFT JOIN scheduling_round round USING (pool_id)
+        GROUP BY fence.pool_id, fence.next_round
+        """
+    )
+    return report_of(
+        sum(count for _, _, count, _ in pools),
+        [
+            f"pool {pool}: {count} rounds, the last is {last}, the counter says {drawn}"
+            for pool, drawn, count, last in pools
+            if not count == drawn == last
+        ],
+    )
+
+
 def prices_equal_decisions() -> CheckReport:
     """Every posted price is its event's, and that of its round's decision where it is kept."""
     report = report_of(

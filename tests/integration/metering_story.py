@@ -151,7 +151,7 @@ class Story:
 
     def looked(self, minute: float) -> None:
         """The scheduler looked at the pool at this minute, with a round or without."""
-        self.fence.last_checked_at = at(minute)
+        self.fence.last_checked_at, self.fence.next_round = at(minute), self.round + 1
         self.fence.save()
 
     def meter(self, limit: int = 5000) -> Metered:

@@ -15,14 +15,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from pytest_django import DjangoDbBlocker
 
 from billing.checks import run_checks
+from billing.ledger import post_allowance
 from billing.metering import meter_pool, settle_pool
-from billing.models import Transfer
+from billing.models import Book, Transfer
 from deploy import migrations
 from deploy.address import exports
 from portal.embedded import folders
@@ -41,6 +43,7 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import Cluster, cluster
+from tests.integration import database_rights as rights
 from tests.plugin import Services
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +61,7 @@ class Drill:
     backup: Path
     said: str
     rows: dict[str, int]
+    numbered: dict[UUID, int]
 
 
 def addresses(postgres: Postgres, database: str = DATABASE) -> dict[str, str]:
@@ -119,7 +123,7 @@ def exports_of(postgres: Postgres) -> dict[str, str]:
 
 
 def rows() -> dict[str, int]:
-    with connection.cursor() as cursor:
+    with connections["owner"].cursor() as cursor:
         cursor.execute(
             "SELECT relname FROM pg_class"
             " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -142,6 +146,45 @@ def story() -> Cluster:
     lab.submit("a", 8, 5000)
     meter(lab)
     return lab
+
+
+def numbered_transfers(lab: Cluster) -> dict[UUID, int]:
+    """Transfers with the numbers of their transactions, which an empty server has yet to reach."""
+    numbers = {}
+    for day in range(5):
+        burn_transactions(5000)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+            (number,) = cursor.fetchone()
+            posted = post_allowance(
+                book=Book.objects.get(slug=lab.pool.book),
+                tenant_id=lab.tenants["a"].pk,
+                amount_micro=1_000_000,
+                effective_at=lab.at,
+                name=f"day {day}",
+            )
+        numbers[posted.pk] = number
+    return numbers
+
+
+def burn_transactions(count: int = 0, *, before: int = 0) -> None:
+    """Use so many numbers of transactions, or all `before` one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            DO $$
+            DECLARE used bigint := 0;
+            BEGIN
+                LOOP
+                    EXIT WHEN pg_current_xact_id()::text::bigint + 1 >= {int(before)}
+                          AND used >= {int(count)};
+                    used := used + 1;
+                    COMMIT;
+                END LOOP;
+            END
+            $$
+            """
+        )
 
 
 def meter(lab: Cluster) -> None:
@@ -167,11 +210,12 @@ def drill(
         lab = story()
         assert violations() == []
         assert Transfer.objects.exists()
+        numbered = numbered_transfers(lab)
         counted = rows()
     done = run("backup.sh", str(folder), **addresses(services.postgres))
     assert done.returncode == 0, done.stderr
     (backup,) = folder.iterdir()
-    yield Drill(lab, folder, backup, done.stdout, counted)
+    yield Drill(lab, folder, backup, done.stdout, counted, numbered)
     with services.postgres.connect() as superuser:
         drop_database(superuser, DATABASE)
 
@@ -268,6 +312,36 @@ class TestTheDrill:
                 assert drill.lab.submit("a", 1, 10).pk > last + 1_000_000
                 transaction.set_rollback(True)
 
+    def test_lets_nobody_add_to_an_old_transfer_when_its_number_comes_again(
+        self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
+    ) -> None:
+        """Numbers of transactions begin again in a new server."""
+        met = []
+        with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
+            before = rows()
+            for transfer, number in drill.numbered.items():
+                burn_transactions(before=number)
+                with transaction.atomic(), connection.cursor() as cursor:
+                    cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+                    met += [number] if cursor.fetchone() == (number,) else []
+                    with pytest.raises(DatabaseError, match="transaction that made"):
+                        cursor.execute(
+                            "INSERT INTO billing_entry (transfer_id, account_id, amount)"
+                            " SELECT transfer_id, account_id, amount FROM billing_entry"
+                            " WHERE transfer_id = %s",
+                            [transfer],
+                        )
+                    transaction.set_rollback(True)
+            assert rows() == before
+        assert met, "no number came a second time: burn more before the backup"
+
+    def test_gives_everybody_the_rights_that_they_had(
+        self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
+    ) -> None:
+        with pointed_to(django_db_blocker, socket_of(empty_server), DATABASE):
+            assert rights.wrong_rights() == []
+            assert rights.unguarded_tables() == []
+
     def test_goes_on_with_rounds_money_and_the_same_rights(
         self, drill: Drill, empty_server: Postgres, django_db_blocker: DjangoDbBlocker
     ) -> None:
@@ -282,9 +356,7 @@ class TestTheDrill:
             assert set(outcomes) == {RoundOutcome.COMMITTED}
             assert violations() == []
             assert after["billing_transfer"] > before["billing_transfer"]
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT has_table_privilege('billing_entry', 'TRUNCATE')")
-                assert cursor.fetchone() == (False,)
+            assert rights.wrong_rights() == []
 
     def test_refuses_to_restore_over_it(self, drill: Drill, empty_server: Postgres) -> None:
         done = restore(drill.backup, empty_server)

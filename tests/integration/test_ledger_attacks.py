@@ -83,6 +83,22 @@ class TestRawSql:
         with pytest.raises(DatabaseError, match="0 entries"), transaction.atomic():
             insert_transfer(shop)
 
+    @pytest.mark.parametrize("entries", [0, 1, 3])
+    def test_fails_at_commit_with_another_count_than_its_transfer_says(
+        self, committed_db: str, entries: int
+    ) -> None:
+        shop = Shop()
+
+        @transaction.atomic
+        def write() -> None:
+            new = insert_transfer(shop, entries=entries)
+            insert_entry(new, shop.a, "-5")
+            insert_entry(new, shop.b, "5")
+
+        with pytest.raises(DatabaseError, match=r"tha[nt] it says|of_two_entries"):
+            write()
+        assert not Transfer.objects.exists()
+
     def test_cannot_slip_past_by_an_early_look(self, committed_db: str) -> None:
         shop = Shop()
 
@@ -98,7 +114,7 @@ class TestRawSql:
             execute("SET CONSTRAINTS ALL DEFERRED")
             insert_entry(new, shop.a, "1")
 
-        with pytest.raises(DatabaseError, match="sum to"):
+        with pytest.raises(DatabaseError, match="no more of them"):
             write()
 
     def test_adds_nothing_to_an_old_transfer(self, committed_db: str) -> None:
@@ -166,12 +182,13 @@ def full_books() -> Story:
     return story
 
 
-def insert_transfer(shop: Shop) -> uuid.UUID:
+def insert_transfer(shop: Shop, entries: int = 2) -> uuid.UUID:
     new = uuid.uuid4()
     execute(
-        "INSERT INTO billing_transfer (id, book_id, code, effective_at, data, body_sha256)"
-        " VALUES (%s, %s, 'allowance', now(), '{}', '')",
-        *(new, shop.book.pk),
+        "INSERT INTO billing_transfer"
+        " (id, book_id, code, effective_at, data, body_sha256, entry_count)"
+        " VALUES (%s, %s, 'allowance', now(), '{}', '', %s)",
+        *(new, shop.book.pk, entries),
     )
     return new
 

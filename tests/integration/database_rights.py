@@ -1,0 +1,92 @@
+"""What the application's role may do with each table of the database, as a table."""
+
+from __future__ import annotations
+
+from django.db import connections
+
+# New rows alone: history. Everything else of ours may be changed by the code above it.
+APPEND_ONLY = (
+    "billing_entry",
+    "billing_postedprice",
+    "billing_transfer",
+    "billing_usageline",
+    "billing_usageshare",
+    "scheduling_leaseevent",
+    "scheduling_leaseterm",
+    "scheduling_round",
+    "scheduling_roundblob",
+    "tenants_auditrecord",
+)
+# A balance is written by the trigger on entries, as the owner.
+COLUMNS = {"billing_account": {"credit_limit", "overrun"}}
+# Sealed row by row; round bytes are sealed by the hashes of their round.
+SEALED = tuple(table for table in APPEND_ONLY if table != "scheduling_roundblob")
+
+_ROLE = "evenshare_app"
+_RIGHTS = """
+SELECT c.relname, c.relispartition, ARRAY(
+    SELECT what FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE',
+                                  'REFERENCES', 'TRIGGER']) what
+    WHERE has_table_privilege(%s, c.oid, what)
+), ARRAY(
+    SELECT attname::text FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+      AND has_column_privilege(%s, c.oid, attnum, 'UPDATE')
+      AND NOT has_table_privilege(%s, c.oid, 'UPDATE')
+)
+FROM pg_class c
+WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND relnamespace = 'public'::regnamespace
+ORDER BY relname
+"""
+_REFUSING = """
+SELECT DISTINCT tgrelid::regclass::text, CASE WHEN tgtype & 32 > 0 THEN 'TRUNCATE' ELSE 'rows' END
+FROM pg_trigger WHERE tgfoid = 'evenshare_refuse_change'::regproc AND tgenabled = 'O'
+  AND (tgtype & 32 > 0 OR tgtype & 24 = 24)
+"""
+_SEALS = """
+SELECT tgrelid::regclass::text FROM pg_trigger
+WHERE tgname ~ '_zz_seal$' AND tgenabled = 'O'
+"""
+
+
+def wrong_rights() -> list[str]:
+    """Every table on which the role may do other things than it should, asked as the owner."""
+    with connections["owner"].cursor() as cursor:
+        cursor.execute(_RIGHTS, [_ROLE] * 3)
+        tables = cursor.fetchall()
+    return [
+        f"{name}: {sorted(rights)} and columns {sorted(columns)}"
+        for name, is_partition, rights, columns in tables
+        if (set(rights), set(columns)) != _expected(name, is_partition=is_partition)
+    ]
+
+
+def _expected(table: str, *, is_partition: bool) -> tuple[set[str], set[str]]:
+    if is_partition:
+        return set(), set()
+    if table in APPEND_ONLY or table in COLUMNS:
+        return {"SELECT", "INSERT"}, COLUMNS.get(table, set())
+    return {"SELECT", "INSERT", "UPDATE", "DELETE"}, set()
+
+
+def unguarded_tables() -> list[str]:
+    """Append-only tables and their parts that do not refuse changes to everybody, or have no
+    seal; and others that do."""
+    with connections["owner"].cursor() as cursor:
+        cursor.execute(_REFUSING)
+        refusing = set(cursor.fetchall())
+        cursor.execute(_SEALS)
+        sealed = {name for (name,) in cursor.fetchall()}
+        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits i JOIN pg_class c"
+                       " ON c.oid = inhrelid WHERE c.relkind = 'r'")  # fmt: skip
+        parts = [name for (name,) in cursor.fetchall()]
+    wanted = {(table, what) for table in (*APPEND_ONLY, *parts) for what in ("rows", "TRUNCATE")}
+    return sorted({table for table, _ in wanted ^ refusing} | (sealed ^ set(SEALED)))
+
+
+def partitions() -> list[str]:
+    """All partitions of round bytes."""
+    with connections["owner"].cursor() as cursor:
+        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits"
+                       " WHERE inhparent = 'scheduling_roundblob'::regclass")  # fmt: skip
+        return sorted(name for (name,) in cursor.fetchall())

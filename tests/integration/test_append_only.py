@@ -1,0 +1,185 @@
+"""History stays as it was written: who may do what with which table, and what finds a change.
+
+The tables are those of the database, so that one that is new, or a partition that is made
+tomorrow, is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from io import StringIO
+from typing import Any, LiteralString, NamedTuple, cast
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, connections, transaction
+
+from billing.checks import seals
+from billing.models import APPEND_ONLY as OF_BILLING
+from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.models import RoundBlob
+from tenants.audit import Actor, write_audit
+from tenants.models import User
+from tests.integration import database_rights as rights
+from tests.integration.test_backup_restore import story
+from tests.integration.test_guards import running_cluster
+from tests.plugin import Services
+
+TODAY = date(2030, 1, 1)
+
+
+def make_day(day: date) -> None:
+    """As a round of that day does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
+
+
+class TestTheApplicationsRole:
+    """Rights of every table and partition, those to come too."""
+
+    def test_may_only_add_to_history_and_knows_no_partition(self, committed_db: str) -> None:
+        assert committed_db
+        assert rights.wrong_rights() == []
+        running_cluster()
+        for days in (-400, -20, 1, 400):
+            make_day(TODAY + timedelta(days=days))
+        drop_old_rows()
+        assert len(rights.partitions()) >= 4
+        assert rights.wrong_rights() == []
+        assert rights.unguarded_tables() == []
+        assert set(OF_BILLING) == {table for table in rights.SEALED if "billing" in table}
+
+    def test_changes_no_partition_and_the_owner_none_unasked(self, committed_db: str) -> None:
+        assert committed_db
+        running_cluster()
+        make_day(TODAY)
+        RoundBlob.objects.create(day=TODAY, pool_id=1, number=99, snapshot=b"1", decision=b"2")
+        kept = sorted(RoundBlob.objects.values_list("day", "number", "snapshot"))
+        for part in ("scheduling_roundblob", *rights.partitions()):
+            for statement in ("UPDATE {} SET number = 7", "DELETE FROM {}", "TRUNCATE {}"):
+                said = refused(statement.format(part), "default")
+                assert "permission denied" in said, (part, statement)
+                if said_to_owner := refused(statement.format(part), "owner", may_pass=True):
+                    assert "append-only" in said_to_owner, (part, statement)
+            if part != "scheduling_roundblob":
+                assert "permission denied" in refused(f"SELECT FROM {part}", "default")
+        assert sorted(RoundBlob.objects.values_list("day", "number", "snapshot")) == kept
+
+
+def refused(statement: str, using: str, *, may_pass: bool = False) -> str:
+    """What the database says to it; "" where it changes no row and may pass."""
+    try:
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            cursor.execute(statement)
+    except DatabaseError as error:
+        return str(error)
+    assert may_pass, statement
+    return ""
+
+
+class Column(NamedTuple):
+    """A column of a sealed table."""
+
+    table: str
+    name: str
+    type: str
+
+
+# By type, an expression that differs from the value of the column {}.
+OTHER = {
+    "bigint": "coalesce({}, 0) + 1000003",
+    "integer": "coalesce({}, 0) + 1003",
+    "smallint": "coalesce({}, 0) + 3",
+    "numeric(20,6)": "coalesce({}, 0) + 0.000001",
+    "numeric(6,3)": "coalesce({}, 0) + 0.001",
+    "timestamp with time zone": "coalesce({}, '2030-01-01Z') + interval '1 microsecond'",
+    "jsonb": "jsonb_build_object('was', {})",
+    "uuid": "gen_random_uuid()",
+    "bytea": "coalesce({}, '') || '\\x00'",
+}
+TEXT = "left({0}, -1) || CASE right({0}, 1) WHEN 'x' THEN 'y' ELSE 'x' END"
+# Columns that no seal covers, with the reason.
+NOT_COVERED: dict[Column, str] = {}
+
+
+class History:
+    """A database with rows in every sealed table, and a session that obeys no trigger."""
+
+    def __init__(self, database: str, services: Services) -> None:
+        story()
+        user = User.objects.create(username="otto")
+        with transaction.atomic():
+            write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")
+        self.session: psycopg.Connection[Any] = services.postgres.connect(database)
+        self.session.execute("SET session_replication_role = replica")
+
+    def columns(self) -> list[Column]:
+        found = self.session.execute(
+            "SELECT attrelid::regclass::text, attname::text, format_type(atttypid, atttypmod)"
+            " FROM pg_attribute WHERE attrelid = ANY(%s::regclass[]) AND attnum > 0"
+            " AND NOT attisdropped ORDER BY 1, attnum",
+            [list(rights.SEALED)],
+        )
+        return [Column(*row) for row in found.fetchall()]
+
+    def change(self, column: Column) -> None:
+        """Change one value of one row, and remember the table as it was."""
+        table, other = column.table, OTHER.get(column.type, TEXT).format(column.name)
+        self.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table}")  # noqa: S608 - the same
+        changed = self.execute(
+            f"UPDATE {table} SET {column.name} = {other}"  # noqa: S608 - of the catalogue
+            f" WHERE ctid = (SELECT max(ctid) FROM {table})"
+            f" RETURNING {column.name} IS DISTINCT FROM (SELECT {column.name} FROM kept"
+            f" WHERE kept.seal = {table}.seal)"
+        )
+        assert changed.fetchall() == [(True,)] or column.name == "seal", column
+
+    def put_back(self, table: str) -> None:
+        """Have the table as it was before the last change."""
+        self.execute(f"DELETE FROM {table}")  # noqa: S608 - of the catalogue
+        self.execute(f"INSERT INTO {table} SELECT * FROM kept")  # noqa: S608 - the same
+        self.execute("DROP TABLE kept")
+
+    def execute(self, statement: str) -> psycopg.Cursor[Any]:
+        """Carry out SQL that was made of names."""
+        return self.session.execute(cast("LiteralString", statement))
+
+
+@pytest.fixture
+def history(committed_db: str, services: Services) -> Iterator[History]:
+    there = History(committed_db, services)
+    yield there
+    there.session.close()
+
+
+class TestAChangeByTheOwner:
+    """Whoever can switch the guards off leaves a row behind that is not what was sealed."""
+
+    def test_of_any_column_is_found(self, history: History) -> None:
+        assert check_seals() == []
+        assert set(seals.SEALED) == set(rights.SEALED)
+        columns = history.columns()
+        assert len({column.table for column in columns}) == len(rights.SEALED)
+        for column in columns:
+            history.change(column)
+            found = check_seals()
+            history.put_back(column.table)
+            if column not in NOT_COVERED:
+                assert len(found) == 1, column
+                assert column.table in found[0], column
+        assert check_seals() == []
+
+    def test_ends_the_command_with_1_and_names_the_row(self, history: History) -> None:
+        history.session.execute("UPDATE tenants_auditrecord SET reason = 'none'")
+        said = StringIO()
+        with pytest.raises(SystemExit) as ended:
+            call_command("check_ledger", stdout=said)
+        assert ended.value.code == 1
+        assert "BROKEN rows_as_sealed" in said.getvalue()
+        assert "tenants_auditrecord" in said.getvalue()
+
+
+def check_seals() -> list[str]:
+    return seals.rows_as_sealed().violations
