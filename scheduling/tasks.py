@@ -16,6 +16,7 @@ from scheduling.engine.clock import grid_instant, read_clock, tick_clock
 from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.rounds import RoundOutcome, execute_round
+from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Job, Pool, PoolFence
 from scheduling.services.simulations import (
     LOST_FAILURE,
@@ -84,8 +85,9 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
-    """Drop what is kept for a limited time only."""
+    """Drop what is kept for a limited time only, and look at what is kept."""
     drop_old_rows()
+    scrub_rounds()
     fail_lost_simulations()
     with site_scope():
         drop_replies()

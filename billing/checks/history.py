@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from django.db.models import Exists, OuterRef
+
 from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import PostedPrice
 from evenshare_core.money.fixed_point import to_micro
-from scheduling.models import Round
-from scheduling.selectors.replay import ReplayError, round_decision
+from scheduling.models import Round, RoundBlob
+from scheduling.selectors.stored_rounds import (
+    DamagedRoundError,
+    ReplayError,
+    kept_rounds,
+    round_bytes,
+    round_decision,
+)
 
 # Decisions are large; older prices are still compared with their events.
 DECISIONS = 500
@@ -50,6 +58,27 @@ def rounds_gapless() -> CheckReport:
             if not count == drawn == last
         ],
     )
+
+
+def rounds_stored_whole() -> CheckReport:
+    """The bytes of the newest rounds have the hashes of their rounds; those of others are there.
+
+    `replay_round --all` reads them all, and decides them again.
+    """
+    newest = Round.objects.order_by("-wall_at")[:DECISIONS]
+    missing = kept_rounds(Round.objects.all()).filter(
+        ~Exists(RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number")))
+    )
+    report = CheckReport()
+    for round_ in {row.pk: row for row in (*newest, *missing)}.values():
+        report.checked += 1
+        try:
+            round_bytes(round_)
+        except DamagedRoundError as error:
+            report.wrong(f"pool {round_.pool_id}, {error}")
+        except ReplayError:
+            continue
+    return report
 
 
 def prices_equal_decisions() -> CheckReport:

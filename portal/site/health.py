@@ -151,6 +151,8 @@ def _rounds(pool: PoolVitals) -> Check | None:
         return Check("rounds", State.FAILING, f"{pool.name}: last {age_s:.0f} s ago{failed}")
     if pool.failures:
         return Check("rounds", State.WARNING, f"{pool.name}{failed}")
+    if pool.damaged:
+        return Check("rounds", State.WARNING, f"{pool.name}: {pool.damaged} stored are damaged")
     return None
 
 

@@ -202,12 +202,14 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
     age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
+    damaged = _gauge("rounds_damaged", "Stored rounds that are not what was written.", "pool")
     fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
     leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
     for pool in pools:
         total = totals[pool.id]
         rounds.add_metric([pool.name], pool.rounds)
         failing.add_metric([pool.name], pool.failures)
+        damaged.add_metric([pool.name], pool.damaged)
         fallbacks.add_metric([pool.name], total.fallbacks)
         if not pool.clock.paused:
             age.add_metric([pool.name], round_age_s(pool))
@@ -215,7 +217,7 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
             seconds.add_metric([pool.name, step], total.rounds, spent_us / SECOND_US)
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
-    yield from (rounds, age, failing, seconds, fallbacks, leases)
+    yield from (rounds, age, failing, damaged, seconds, fallbacks, leases)
 
 
 def _certificates(

@@ -175,6 +175,15 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             ],
         },
         "why_no_decision": view.why_not,
+        "damages": [
+            {
+                "part": damage.part,
+                "why": damage.why,
+                "expected_sha256": damage.expected,
+                "found_sha256": damage.found,
+            }
+            for damage in view.damages
+        ],
     }  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import round_json, round_view_json
 from scheduling.selectors.certificates import view_certificate
-from scheduling.selectors.rounds import round_view, rounds_page
+from scheduling.selectors.round_lists import rounds_page
+from scheduling.selectors.rounds import round_view
 from scheduling.selectors.visibility import read_visibility
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import not_there

@@ -327,10 +327,23 @@ class CertificateWhole(s.Serializer[object]):
     rows_hidden = s.IntegerField()
 
 
+class RoundDamage(s.Serializer[object]):
+    """A part of a stored round that is not what was written; hashes are "" where there is none."""
+
+    part = s.ChoiceField(choices=("row", "snapshot", "decision"))
+    why = s.CharField()
+    expected_sha256 = s.CharField(allow_blank=True)
+    found_sha256 = s.CharField(allow_blank=True)
+
+
 class RoundWhole(RoundRow):
-    """One round with its shares and certificate and, while its bytes are kept, its decision."""
+    """One round with its shares and certificate and, while its bytes are kept, its decision.
+
+    Where `damages` names the row, counts are 0 and shares and certificate are not told.
+    """
 
     shares = ShareRow(many=True)
     certificate = CertificateWhole(allow_null=True)
     decision = s.DictField(child=s.JSONField(), allow_null=True)
     why_no_decision = s.CharField(allow_blank=True)
+    damages = RoundDamage(many=True)

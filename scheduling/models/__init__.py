@@ -7,7 +7,7 @@ from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.profiles import Profile
-from scheduling.models.rounds import PoolState, Round, RoundBlob
+from scheduling.models.rounds import PoolState, Round, RoundBlob, RoundScrub
 from scheduling.models.simulations import Simulation
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Round",
     "RoundBlob",
     "RoundFailure",
+    "RoundScrub",
     "Simulation",
     "TraceFeed",
     "VirtualWork",

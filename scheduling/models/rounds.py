@@ -58,6 +58,20 @@ class RoundBlob(models.Model):
         db_table = "scheduling_roundblob"
 
 
+class RoundScrub(models.Model):
+    """How far the stored rounds of a pool were looked at again, and which are damaged.
+
+    `damaged`: [{"number", "text"}, ...] of rounds whose bytes are kept, or should be.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="scrub"
+    )
+    number = models.BigIntegerField(default=0, help_text="The round that was looked at last.")
+    checked_at = models.DateTimeField(help_text="Wall time.")
+    damaged = models.JSONField(default=list)
+
+
 class PoolState(models.Model):
     """What the next snapshot takes over: the GPU-time sums and the policy's memory."""
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import decode
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.misreports import (
@@ -24,7 +21,12 @@ from evenshare_core.fairness.misreports import (
 )
 from evenshare_core.policies.base import decide_round, promises
 from scheduling.models import Profile, Round
-from scheduling.selectors.replay import round_bytes
+from scheduling.selectors.stored_rounds import (
+    DamagedRoundError,
+    decode_round,
+    round_bytes,
+    row_damages,
+)
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # Over and under: half of what it says to twice as much.
@@ -93,11 +95,12 @@ def read_counterfactual(
     far as the profile runs on the type.
 
     Raises:
-        ReplayError: the round's bytes are no longer kept.
+        ReplayError: the round's bytes are no longer kept, or damaged.
         TooLargeError: it has too many jobs.
     """
-    raw = round_bytes(round_)
-    snapshot, decision = decode(raw[0], Snapshot), decode(raw[1], Decision)
+    if damages := row_damages(round_):
+        raise DamagedRoundError(round_.number, damages)
+    snapshot, decision = decode_round(round_, round_bytes(round_))
     if len(snapshot.jobs) > MAX_JOBS:
         raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")
     measured = Measured(snapshot, decision, frozenset())

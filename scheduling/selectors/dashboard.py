@@ -16,7 +16,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
 from scheduling.selectors.reasons import ReasonText, why
-from scheduling.selectors.replay import ReplayError, round_decision
+from scheduling.selectors.stored_rounds import ReplayError, round_decision
 from tenants.models import Quota
 
 POINTS = 200

@@ -11,7 +11,7 @@ from uuid import UUID
 from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names
-from scheduling.selectors.replay import ReplayError, round_decision
+from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 TEXT_MAX = 80
 

@@ -14,7 +14,7 @@ from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, Vi
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, list_jobs
 from scheduling.selectors.reasons import ReasonText, why
-from scheduling.selectors.replay import ReplayError, round_decision
+from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 PAGE = 50
 # A job of months has thousands of terms; its page tells of the last ones.

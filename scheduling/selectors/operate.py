@@ -20,6 +20,7 @@ from scheduling.models import (
     Pool,
     Round,
     RoundFailure,
+    RoundScrub,
 )
 from scheduling.selectors.lines import PoolFacts, pool_facts
 from tenants.models import Budget, Quota
@@ -50,6 +51,16 @@ class QuarantinedJob:
     tenant: str
     pool: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRounds:
+    """Stored rounds of a pool that are not what was written: how many, and the first of them."""
+
+    pool: str
+    count: int
+    number: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,15 @@ def all_pools() -> list[PoolFacts]:
     ids = Pool.objects.order_by("id").values_list("id", flat=True)
     pools = (pool_facts(pool_id) for pool_id in ids)
     return [facts for facts in pools if facts is not None]
+
+
+def damaged_rounds() -> list[DamagedRounds]:
+    """Pools with stored rounds that were found damaged. One query."""
+    rows = RoundScrub.objects.exclude(damaged=[]).order_by("pool_id")
+    return [
+        DamagedRounds(pool, len(damaged), damaged[0]["number"], damaged[0]["text"])
+        for pool, damaged in rows.values_list("pool__name", "damaged")
+    ]
 
 
 def pool_failures() -> list[PoolFailure]:

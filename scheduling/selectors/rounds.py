@@ -1,4 +1,4 @@
-"""Reads rounds: the list by key, and one round with its decision as a viewer may see it."""
+"""Reads one round with its decision as a viewer may see it."""
 
 from __future__ import annotations
 
@@ -8,63 +8,33 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Decision, Grant, Renew, Skip, Solve
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import DecisionCounts, check_decision
-from scheduling.selectors.replay import ReplayError, certificate_same, round_bytes
+from scheduling.selectors.replay import certificate_same
+from scheduling.selectors.round_lists import nothing_counted
+from scheduling.selectors.stored_rounds import (
+    ROW,
+    Damage,
+    DamagedRoundError,
+    ReplayError,
+    decode_round,
+    round_bytes,
+    row_damages,
+    with_seals,
+)
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-PAGE = 50
 # Rows of one table of a round; those of the viewer are shown beyond it.
 LIMIT = 200
 NAMED_JOBS = 5
 # Reasons whose numbers are for the tenant alone.
 PRIVATE = (Reason.PRICE_ABOVE_MAX, Reason.BUDGET, Reason.QUOTA_LIMIT)
-
-
-@dataclass(frozen=True, slots=True)
-class RoundsPage:
-    """Rounds, newest first; `older`, `newer` are keys of the next pages, None at the ends."""
-
-    rows: tuple[Round, ...]
-    older: int | None
-    newer: int | None
-
-    def total(self, name: str) -> int:
-        """Sum a count of the rows' summaries."""
-        return sum(row.summary[name] for row in self.rows)
-
-
-def rounds_page(
-    pool_id: int, *, before: int | None = None, after: int | None = None, limit: int = PAGE
-) -> RoundsPage:
-    """Return rounds by key: the newest, those numbered below `before`, or just above `after`."""
-    rounds = Round.objects.filter(pool_id=pool_id).defer("shares", "superseded", "certificate")
-    if after is not None:
-        page = list(rounds.filter(number__gt=after).order_by("number")[: limit + 1])
-        rows, older, newer = page[:limit][::-1], bool(page), len(page) > limit
-    else:
-        below = rounds if before is None else rounds.filter(number__lt=before)
-        page = list(below.order_by("-number")[: limit + 1])
-        rows, older, newer = page[:limit], len(page) > limit, before is not None
-    return RoundsPage(
-        rows=tuple(rows),
-        older=rows[-1].number if rows and older else None,
-        newer=rows[0].number if rows and newer else None,
-    )
-
-
-def find_round(pool_id: int, number: int) -> Round | None:
-    """Return one round of a pool, or None. One query."""
-    return Round.objects.filter(pool_id=pool_id, number=number).first()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +188,10 @@ class RoundDecision:
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """A round as a viewer may see it; `decision` None where its bytes are not readable any more."""
+    """A round as a viewer may see it; `decision` None where its bytes are not readable any more.
+
+    `damages`: what of it is not what was written. Where its row is not, nothing of that is told.
+    """
 
     round: Round
     shares: tuple[RoundShare, ...]
@@ -226,26 +199,38 @@ class RoundView:
     next: Round | None
     decision: RoundDecision | None
     why_not: str = ""
+    damages: tuple[Damage, ...] = ()
+
+    @property
+    def is_row_damaged(self) -> bool:
+        """Whether counts, shares, hashes and certificate are not what was written."""
+        return any(damage.part == ROW for damage in self.damages)
 
 
 def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView | None:
     """Return a round with its stored decision, or None. At most four queries."""
-    near = {
-        row.number: row
-        for row in Round.objects.filter(pool_id=pool_id, number__in=range(number - 1, number + 2))
-    }
+    rounds = with_seals(Round.objects.filter(pool_id=pool_id))
+    near = {row.number: row for row in rounds.filter(number__in=range(number - 1, number + 2))}
     if number not in near:
         return None
     round_ = near[number]
     decision, why_not = None, ""
+    damages = row_damages(round_)
     try:
         raw = round_bytes(round_)
-        snapshot, decided = decode(raw[0], Snapshot), decode(raw[1], Decision)
-        decision = _RowReader(round_, snapshot, decided, visibility).read(len(raw[0]) + len(raw[1]))
+        snapshot, decided = decode_round(round_, raw)
+        if not damages:
+            size = sum(map(len, raw))
+            decision = _RowReader(round_, snapshot, decided, visibility).read(size)
+    except DamagedRoundError as error:
+        damages += error.damages
     except ReplayError as error:
         why_not = str(error)
-    except msgspec.ValidationError:
-        why_not = f"the bytes of round {number} are of an older schema"
+    if damages:
+        why_not = str(DamagedRoundError(number, damages))
+    is_row_damaged = any(damage.part == ROW for damage in damages)
+    if is_row_damaged:
+        _blank(round_)
     return RoundView(
         round=round_,
         shares=_shares(round_.shares, visibility),
@@ -253,7 +238,14 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         next=near.get(number + 1),
         decision=decision,
         why_not=why_not,
+        damages=damages,
     )
+
+
+def _blank(round_: Round) -> None:
+    """Forget what a row says that is not as it was written: nobody shall read it, or trip."""
+    round_.summary, round_.shares, round_.superseded = nothing_counted(), [], []
+    round_.certificate, round_.fallback = None, ""
 
 
 def _sum(terms: Iterable[Grant | Renew]) -> ShareSums:

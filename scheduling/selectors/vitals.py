@@ -19,12 +19,14 @@ SELECT p.id, p.name, p.policy, p.round_s,
        coalesce(x.count, 0), left(coalesce(x.error, ''), 200),
        i.open, i.refused, i.attempts, i.oldest_at,
        coalesce(octet_length(s.memory), 0), coalesce(octet_length(s.service), 0),
-       (SELECT count(*) FROM scheduling_arrival a WHERE a.pool_id = p.id)
+       (SELECT count(*) FROM scheduling_arrival a WHERE a.pool_id = p.id),
+       coalesce(jsonb_array_length(b.damaged), 0)
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
 LEFT JOIN scheduling_poolstate s ON s.pool_id = p.id
 LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
+LEFT JOIN scheduling_roundscrub b ON b.pool_id = p.id
 CROSS JOIN LATERAL (
     SELECT count(*) AS open, count(*) FILTER (WHERE last_error <> '') AS refused,
            coalesce(sum(attempts), 0) AS attempts, min(at) AS oldest_at
@@ -86,7 +88,8 @@ class PoolVitals:
 
     `checked_at` is the last instant (pool time) that was looked at, `oldest_intent_at` when the
     oldest open intent was to take effect. `failures` counts rounds that failed in a row;
-    `refused` open intents that the executor refused, `attempts` how often it did.
+    `refused` open intents that the executor refused, `attempts` how often it did. `damaged`:
+    stored rounds that are not what was written.
     """
 
     id: int
@@ -107,6 +110,7 @@ class PoolVitals:
     memory_bytes: int
     service_bytes: int
     arrivals: int
+    damaged: int
 
 
 @dataclass(frozen=True, slots=True)

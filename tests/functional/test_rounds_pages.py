@@ -10,7 +10,8 @@ from scheduling.models import Round
 from scheduling.selectors import promises
 from scheduling.selectors import rounds as selectors
 from scheduling.selectors.replay import ReplayError
-from scheduling.selectors.rounds import round_view, rounds_page
+from scheduling.selectors.round_lists import rounds_page
+from scheduling.selectors.rounds import round_view
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of

@@ -30,9 +30,10 @@ class Alert:
 
 
 def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
-    """Return everything that waits for a person, failing rounds first. Six queries."""
+    """Return everything that waits for a person, failing rounds first. Seven queries."""
     return [
         *(_failing(row) for row in operate.pool_failures()),
+        *(_damaged(row) for row in operate.damaged_rounds()),
         *(alert for facts in pools if (alert := _late(facts)) is not None),
         *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
         *(_quarantined(row) for row in operate.quarantined_jobs()),
@@ -54,6 +55,19 @@ def _failing(row: operate.PoolFailure) -> Alert:
         f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC.",
         f"{row.error} Leases stay as they are; running jobs go on at their last price.",
         reverse("operate-health", args=[row.pool]),
+    )
+
+
+def _damaged(row: operate.DamagedRounds) -> Alert:
+    verb = "is" if row.count == 1 else "are"
+    return Alert(
+        f"damaged-{row.pool}",
+        "bad",
+        "Rounds damaged",
+        f"{plural(row.count, 'stored round')} of {row.pool} {verb} not what was written.",
+        f"{row.text[:1].upper()}{row.text[1:]}. Compare with a backup; check_ledger says what"
+        " else is not as it was written.",
+        reverse("round", args=[row.pool, row.number]),
     )
 
 

@@ -78,6 +78,11 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
 
 def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
     """What the sheet says of itself."""
+    if view.damages:
+        return (
+            "The round is damaged: this page cannot measure it again, and vouches for nothing"
+            " that stands here."
+        )
     if view.decision is None:
         return (
             "What was measured when the round was decided. Its bytes are gone, so this page"

@@ -15,13 +15,13 @@ from portal.site.clocks import Clocks
 from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
 from scheduling.selectors.reasons import why
+from scheduling.selectors.round_lists import RoundsPage
 from scheduling.selectors.rounds import (
     LIMIT,
     EndRow,
     PickRow,
     RoundDecision,
     RoundShare,
-    RoundsPage,
     RoundView,
     SkipGroup,
 )

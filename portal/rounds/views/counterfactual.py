@@ -14,8 +14,8 @@ from portal.rounds.text.counterfactual import counterfactual_body
 from portal.site.access import access, pool_or_404, signed_in
 from scheduling.api.rate import Buckets
 from scheduling.selectors.counterfactual import TooLargeError, read_counterfactual
-from scheduling.selectors.replay import ReplayError
-from scheduling.selectors.rounds import find_round
+from scheduling.selectors.round_lists import find_round
+from scheduling.selectors.stored_rounds import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.api.problems import Problem
 from tenants.scopes import site_scope

@@ -19,11 +19,8 @@ from portal.site.clocks import clocks, pool_now
 from scheduling.models import Round
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.rounds import (
-    RoundView,
-    round_view,
-    rounds_page,
-)
+from scheduling.selectors.round_lists import rounds_page
+from scheduling.selectors.rounds import RoundView, round_view
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 

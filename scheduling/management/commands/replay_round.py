@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Round
 from scheduling.selectors.lines import all_pool_names
-from scheduling.selectors.replay import ReplayError, find_rounds, replay_stored_round, round_bytes
+from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
 
@@ -29,7 +30,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print a line per round; fail on the first difference."""
+        """Print a line per round; fail at the end if one is different, or damaged."""
         try:
             rounds = self._rounds(options["pool"], options["numbers"], every=options["all"])
         except ReplayError as error:
@@ -37,9 +38,15 @@ class Command(BaseCommand):
         if options["export"]:
             self._export(rounds, Path(options["export"]))
             return
-        failed = 0
+        failed = damaged = 0
         for round_ in rounds:
-            replay = replay_stored_round(round_)
+            try:
+                replay = replay_stored_round(round_)
+            except ReplayError as error:
+                damaged += 1
+                label = "DAMAGED" if isinstance(error, DamagedRoundError) else "NOT READABLE"
+                self.stdout.write(f"{round_.pool.name}, round {round_.number}: {label}: {error}")
+                continue
             failed += not replay.same or replay.certified is False
             verdict = "same bytes" if replay.same else "DIFFERENT"
             self.stdout.write(
@@ -49,8 +56,11 @@ class Command(BaseCommand):
             )
             if not replay.same:
                 self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
-        if failed:
-            raise CommandError(f"{failed} of {len(rounds)} rounds gave another answer")
+        problems = [f"{failed} of {len(rounds)} rounds gave another answer"] if failed else []
+        if damaged:
+            problems.append(f"{damaged} of {len(rounds)} rounds are damaged or not readable")
+        if problems:
+            raise CommandError("; ".join(problems))
         self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")
 
     def _rounds(self, pool: str | None, numbers: list[int], *, every: bool) -> list[Round]:

@@ -1,0 +1,181 @@
+"""Reads the stored bytes of rounds, and says plainly where they are not what was written.
+
+The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0130). Bytes are
+compared with their hash before anybody looks into them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import Value, decode, sha256_hex
+from scheduling.models import Round, RoundBlob
+
+# Partitions of whole days are dropped when they are older than seven; today's date may be one
+# further in the database than where the round was decided.
+SURELY_KEPT_DAYS = 6
+ROW, SNAPSHOT, DECISION = "row", "snapshot", "decision"
+
+ValueT = TypeVar("ValueT", bound=Value)
+
+
+class ReplayError(Exception):
+    """The round cannot be replayed: it is unknown, or its bytes are no longer kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of a stored round (`row`, `snapshot`, `decision`) that is not what was written.
+
+    `expected` and `found` are SHA-256 in hex; "" where there is nothing to take one of.
+    """
+
+    part: str
+    why: str
+    expected: str = ""
+    found: str = ""
+
+    def __str__(self) -> str:
+        hashes = f" (sha256 expected {self.expected}, found {self.found or 'none'})"
+        return f"its {self.part} {self.why}{hashes if self.expected else ''}"
+
+
+class DamagedRoundError(ReplayError):
+    """What is stored of a round is not what was written."""
+
+    def __init__(self, number: int, damages: Iterable[Damage]) -> None:
+        self.damages = tuple(damages)
+        super().__init__(f"round {number} is damaged: {'; '.join(map(str, self.damages))}")
+
+
+def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:
+    """Let the database say with each round whether its row is as it was written (`sealed`)."""
+    is_sealed = RawSQL("scheduling_round.seal = scheduling_round_seal(scheduling_round)", [])
+    return rounds.annotate(sealed=is_sealed)
+
+
+def kept_rounds(rounds: QuerySet[Round]) -> QuerySet[Round]:
+    """Of these, the rounds whose bytes are there, or should be."""
+    blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
+    recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
+    return rounds.filter(Exists(blobs) | (recent & ~Q(snapshot_sha256="")))
+
+
+def row_damages(round_: Round) -> tuple[Damage, ...]:
+    """Return what is wrong with a round's row; it was read `with_seals`."""
+    if getattr(round_, "sealed", True):
+        return ()
+    return (Damage(ROW, "was changed after it was written"),)
+
+
+def round_bytes(round_: Round) -> tuple[bytes, bytes]:
+    """Return the canonical bytes (snapshot, decision) that were stored with a round.
+
+    Raises:
+        ReplayError: they are no longer kept.
+        DamagedRoundError: they are not what was stored.
+    """
+    damages: list[Damage] = []
+    blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
+    for blob in blobs.order_by("day"):
+        damages = []
+        snapshot = _unpack(SNAPSHOT, bytes(blob.snapshot), round_.snapshot_sha256, damages)
+        decision = _unpack(DECISION, bytes(blob.decision), round_.decision_sha256, damages)
+        if not damages:
+            return snapshot, decision
+    if not damages and not _surely_kept(round_):
+        raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
+    raise DamagedRoundError(round_.number, damages or _missing(round_))
+
+
+def round_values(round_: Round) -> tuple[Snapshot, Decision]:
+    """Return the stored snapshot and decision of a round.
+
+    Raises:
+        ReplayError: they are no longer kept, or are of another schema.
+        DamagedRoundError: they are not what was stored.
+    """
+    return decode_round(round_, round_bytes(round_))
+
+
+def decode_round(round_: Round, raw: tuple[bytes, bytes]) -> tuple[Snapshot, Decision]:
+    """Return what the bytes of a round say.
+
+    Raises:
+        ReplayError: they are of another schema.
+    """
+    return _read(round_, raw[0], Snapshot), _read(round_, raw[1], Decision)
+
+
+def round_decision(round_: Round) -> Decision:
+    """Return the stored decision of a round.
+
+    Raises:
+        ReplayError, DamagedRoundError: as `round_values`.
+    """
+    return _read(round_, round_bytes(round_)[1], Decision)
+
+
+def damage_text(round_: Round) -> str:
+    """Say what of a round, read `with_seals`, is not what was written; "" where all is."""
+    damages = row_damages(round_)
+    try:
+        round_bytes(round_)
+    except DamagedRoundError as error:
+        damages += error.damages
+    except ReplayError:
+        pass
+    return str(DamagedRoundError(round_.number, damages)) if damages else ""
+
+
+def _unpack(part: str, packed: bytes, expected: str, damages: list[Damage]) -> bytes:
+    """Return the bytes of one part; note what is wrong with them."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(packed)
+        is_whole = unpacking.eof and not unpacking.unused_data
+    except zlib.error:
+        data, is_whole = b"", False
+    if not is_whole:
+        why = f"cannot be unpacked from the {len(packed):,} bytes that are there"
+        damages.append(Damage(part, why, expected, sha256_hex(packed)))
+    elif sha256_hex(data) != expected:
+        damages.append(Damage(part, "is another one than was stored", expected, sha256_hex(data)))
+    return data
+
+
+def _missing(round_: Round) -> list[Damage]:
+    why = "is missing, though it should be kept"
+    return [
+        Damage(SNAPSHOT, why, round_.snapshot_sha256),
+        Damage(DECISION, why, round_.decision_sha256),
+    ]
+
+
+def _surely_kept(round_: Round) -> bool:
+    if not round_.snapshot_sha256:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s >= current_date - %s", [round_.wall_at, SURELY_KEPT_DAYS])
+        (kept,) = cursor.fetchone() or (False,)
+    return bool(kept)
+
+
+def _read(round_: Round, data: bytes, value_type: type[ValueT]) -> ValueT:
+    try:
+        return decode(data, value_type)
+    except msgspec.DecodeError as error:
+        name = value_type.__name__.lower()
+        raise ReplayError(
+            f"the {name} of round {round_.number} cannot be read: it is of another schema ({error})"
+        ) from error
