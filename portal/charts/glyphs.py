@@ -73,6 +73,7 @@ _REASON_TEXTS: dict[str, str] = {
     "price_above_max": "price above your max",
     "budget": "budget spent",
     "too_large": "larger than the pool",
+    "backing_off": "backing off after losses",
     "quarantined": "set aside",
 }
 

@@ -16,7 +16,7 @@ from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_j
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
-from scheduling.selectors.reasons import why
+from scheduling.selectors.reasons import given_up_text, why
 from scheduling.services import (
     BULK_MAX,
     cancel_job,
@@ -222,6 +222,8 @@ def _settled(job: Job) -> dict[str, Any]:
         Job.State.CANCELLED: "It was cancelled.",
     }
     step = "Its log may say why." if job.state == Job.State.FAILED else ""
+    if job.is_given_up:
+        texts[Job.State.FAILED] = given_up_text(job.losses)
     return {
         "state": job.state,
         "reason_code": "",

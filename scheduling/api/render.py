@@ -74,6 +74,8 @@ def job_json(
         "ended_at": time_text(job.ended_at),
         "exit_code": job.exit_code,
         "reason_code": job.reason_code,
+        "losses": job.losses,
+        "backoff_until": time_text(job.backoff_until),
         "lease": None if lease is None else lease_json(lease),
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),

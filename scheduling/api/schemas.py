@@ -90,6 +90,8 @@ class JobRow(s.Serializer[object]):
     ended_at = s.DateTimeField(allow_null=True)
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
+    losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
+    backoff_until = s.DateTimeField(allow_null=True)
     lease = LeaseRow(allow_null=True)
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()

@@ -19,6 +19,7 @@ from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.money.fixed_point import to_micro, to_text
 from evenshare_core.units import SECOND_US
+from scheduling.engine.backoff import after_end, losses_so_far
 from scheduling.engine.bulk import copy_rows, run
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.events import EventLog
@@ -36,12 +37,14 @@ log = structlog.get_logger(__name__)
 
 
 class _JobState(NamedTuple):
-    """Where a job stands after its lease: ended, or waiting again."""
+    """Where a job stands after its lease: ended, or waiting, perhaps not before an instant."""
 
     job: int
     state: str
     ended_at: datetime | None = None
     exit_code: int | None = None
+    losses: int = 0
+    backoff_until: datetime | None = None
 
 
 @dataclass
@@ -51,6 +54,7 @@ class _Observed:
     events: EventLog
     waiting: dict[int, Lease]
     gpu_types: dict[int, str]
+    losses: dict[int, int]
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
     jobs: list[_JobState] = field(default_factory=list)
@@ -78,6 +82,7 @@ def observe(
             EventLog(pool_id, fence.next_round - 1, wall_now()),
             {lease.job_id: lease for lease in leases if lease.state == Lease.State.WAITING},
             dict(GpuType.objects.values_list("id", "name")),
+            losses_so_far(reports),
         )
         by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
         over: list[str] = []
@@ -197,7 +202,7 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
             over = _JobState(lease.job_id, cancelled, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
         elif successor is None:  # otherwise it was moved, and its next lease waits already
-            observed.jobs.append(_JobState(lease.job_id, Job.State.PENDING.value))
+            observed.jobs.append(_without_process(observed, lease, reason))
         return
     _started(observed, lease, report)
     done = report.exit_code == 0
@@ -209,6 +214,16 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
     if successor is not None:
         # It finished while it was being moved: its next lease has nothing to run.
         _close(observed, successor, max(ended_at, successor.granted_at), reason, None)
+
+
+def _without_process(observed: _Observed, lease: Lease, reason: EndReason) -> _JobState:
+    """The job waits again; lost again and again for longer and longer, until it is failed."""
+    after = after_end(lease, reason, observed.losses.get(lease.job_id, 0))
+    if after.is_given_up:
+        failed = Job.State.FAILED.value
+        return _JobState(lease.job_id, failed, lease.ended_at, losses=after.losses)
+    pending = Job.State.PENDING.value
+    return _JobState(lease.job_id, pending, losses=after.losses, backoff_until=after.until)
 
 
 def _close(
@@ -281,16 +296,16 @@ def _write_jobs(observed: _Observed) -> None:
     """Compare-and-swap: a job that was cancelled meanwhile stays cancelled."""
     if not observed.jobs:
         return
-    jobs, states, ends, codes = zip(*observed.jobs, strict=True)
+    jobs, states, ends, codes, losses, until = zip(*observed.jobs, strict=True)
     run(
         "UPDATE scheduling_job j SET state = x.state, ended_at = x.at, exit_code = x.code,"
         # Why a preempted job waits was written by the round that took its lease back.
         " reason_code = CASE WHEN x.state = 'pending' THEN j.reason_code ELSE '' END,"
-        " version = version + 1"
-        " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[])"
-        " x(id, state, at, code)"
+        " losses = x.losses, backoff_until = x.until, version = version + 1"
+        " FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::int[], %s::int[],"
+        " %s::timestamptz[]) x(id, state, at, code, losses, until)"
         " WHERE j.id = x.id AND j.state IN ('running', 'stopping')",
-        [list(jobs), list(states), list(ends), list(codes)],
+        [list(jobs), list(states), list(ends), list(codes), list(losses), list(until)],
     )
 
 

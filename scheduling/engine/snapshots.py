@@ -10,6 +10,7 @@ import msgspec
 from django.db import connection
 from django.db.models import Q
 
+from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import from_us, to_us
@@ -17,12 +18,12 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import (
-    SCHEMA_VERSION,
     Change,
     ChangeKind,
     PoolPrice,
     Service,
     Snapshot,
+    schema_of,
 )
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_micro
@@ -41,7 +42,8 @@ _JOBS = """
 SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
-       coalesce(profile_id, 0), state
+       coalesce(profile_id, 0), state,
+       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''
@@ -75,6 +77,8 @@ class _JobRow(NamedTuple):
     estimate_us: int | None
     profile: int
     state: str
+    backoff_until_us: int | None
+    losses: int
 
 
 class _LeaseRow(NamedTuple):
@@ -138,10 +142,15 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     jobs = tuple(_job(row) for row in job_rows if row.state != "stopping")
     lease_rows = map(_LeaseRow._make, _rows(_LEASES, [pool_id]))
     leases = tuple(_lease(row) for row in lease_rows if row.state != "stopping")
+    backoffs = tuple(
+        Backoff(row.id, row.backoff_until_us, row.losses)
+        for row in job_rows
+        if row.state == "pending" and (row.backoff_until_us or 0) > at_us
+    )
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
     return Snapshot(
-        schema=SCHEMA_VERSION,
+        schema=schema_of(backoffs),
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -161,6 +170,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         service=service,
         memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
         profiles=_profiles({job.profile for job in jobs} - {0}),
+        backoffs=backoffs,
     )
 
 

@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
+from evenshare_core.domain.backoff import is_given_up
 from evenshare_core.units import ONE_MILLI
 from scheduling.models.cluster import Pool
 from scheduling.models.profiles import Profile
@@ -86,6 +87,14 @@ class Job(models.Model):
     quarantine = models.CharField(
         max_length=400, default="", blank=True, help_text="Why it is set aside; empty: it is not."
     )
+    losses = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text="How often in a row its process was lost soon after its start.",
+    )
+    backoff_until = models.DateTimeField(
+        null=True, blank=True, help_text="It may not start before this instant of pool time."
+    )
     progress = models.JSONField(null=True, blank=True, help_text="What the job reports itself.")
     version = models.PositiveIntegerField(default=1)
 
@@ -119,6 +128,11 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it failed because its process was lost again and again."""
+        return self.state == self.State.FAILED and is_given_up(self.losses)
 
     @property
     def is_active(self) -> bool:

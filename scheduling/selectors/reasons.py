@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.units import CREDIT_MICRO
 
@@ -113,6 +114,13 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "It needs more GPUs than the pool has.",
         "It cannot start as it is: submit it with fewer GPUs.",
     ),
+    Reason.BACKING_OFF: ReasonWording(
+        "backing off after losses",
+        "Its process was lost soon after its start, {losses} times in a row. It may start again at"
+        " {until} of pool time; after {limit} such losses it is failed.",
+        "Its process was lost soon after its start, so it waits before it may start again.",
+        "Look at its log: something ends it from outside, or it ends its own supervisor.",
+    ),
     Reason.QUARANTINED: ReasonWording(
         "quarantined",
         "It made the policy fail and is quarantined.",
@@ -131,8 +139,13 @@ ENDINGS: dict[str, str] = {
     EndReason.DRAINED.value: "its node is being drained",
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
-    EndReason.LOST.value: "the executor no longer knew it",
+    EndReason.LOST.value: "its process was lost: the executor no longer knew it",
 }
+
+
+def given_up_text(losses: int) -> str:
+    """Why a job failed whose process was lost again and again."""
+    return f"It failed: its process was lost {losses} times in a row, each soon after its start."
 
 
 class _Shown(dict[str, str]):
@@ -155,7 +168,7 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
     if not numbers or blind:
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
-    shown = _Shown({name: _show(value) for name, value in _credits(numbers).items()})
+    shown = _Shown({name: _show(value) for name, value in _read(numbers).items()})
     return ReasonText(code, wording.text, sentence.format_map(shown), wording.next_step)
 
 
@@ -167,12 +180,17 @@ def wait_kind(code: str) -> str:
         return "turn"
 
 
-def _credits(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Micro-credits as credits, under the name without its unit."""
-    return {
-        name.removesuffix("_micro"): value / CREDIT_MICRO if name.endswith("_micro") else value
-        for name, value in numbers.items()
-    }
+def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Micro-credits as credits and microseconds as instants, under the name without its unit."""
+    read: dict[str, Any] = {}
+    for name, value in numbers.items():
+        if name.endswith("_micro"):
+            read[name.removesuffix("_micro")] = value / CREDIT_MICRO
+        elif name.endswith("_us"):
+            read[name.removesuffix("_us")] = f"{from_us(value):%Y-%m-%d %H:%M:%S}"
+        else:
+            read[name] = value
+    return read
 
 
 def _show(value: object) -> str:

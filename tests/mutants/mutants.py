@@ -42,6 +42,7 @@ EACH_ROUND = (
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 MONEY_TESTS = "tests/unit/core/test_money.py"
+BACKOFF_TESTS = "tests/unit/core/test_backoff.py"
 HANDOVER_TESTS = "tests/integration/test_handover.py"
 STATES_TEST = (
     "tests/integration/test_lease_states.py::test_a_writer_does_to_a_lease_what_its_state_allows"
@@ -311,6 +312,36 @@ MUTANTS = (
         "posted = {row: state[0] for row in ()}",
         "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
         "::test_after_its_only_type_was_away_for_two_rounds",
+    ),
+    # Stored rounds, and jobs that are lost
+    stored(
+        "a_damaged_round_is_not_noted",
+        "scheduling/engine/scrub.py",
+        "if text := damage_text(row):",
+        "if (text := damage_text(row)) and row.pk is None:",
+        "tests/functional/test_damaged_rounds.py::TestADamagedRound"
+        "::test_is_found_before_anybody_asks",
+    ),
+    pure(
+        "a_lost_job_is_a_candidate_at_once",
+        "core/src/evenshare_core/policies/base.py",
+        "candidates = without_backoffs(ready)",
+        "candidates = ready",
+        f"{BACKOFF_TESTS}::TestARound",
+    ),
+    pure(
+        "a_lost_job_waits_no_longer_than_before",
+        "core/src/evenshare_core/domain/backoff.py",
+        "return 0 if held_us >= STEADY_US else losses + 1",
+        "return 0 if held_us >= STEADY_US else 1",
+        f"{BACKOFF_TESTS}::TestTheRule",
+    ),
+    pure(
+        "a_simulation_lets_a_lost_job_start_at_once",
+        "core/src/evenshare_core/simulation/present.py",
+        "if job.id in barred:",
+        "if job.id in ():",
+        f"{BACKOFF_TESTS}::TestASimulation",
     ),
     # People
     stored(

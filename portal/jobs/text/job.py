@@ -144,6 +144,8 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
 
 
 def _ended_text(job: Job) -> str:
+    if job.is_given_up:
+        return f"Failed, its process lost {job.losses} times in a row soon after each start,"
     if job.state == State.FAILED:
         return "Failed" if job.exit_code is None else f"Failed with exit code {job.exit_code}"
     return STATE_BADGES[job.state].text

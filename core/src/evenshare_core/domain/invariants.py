@@ -45,6 +45,7 @@ class _Facts:
         self.jobs: dict[int, Job] = {job.id: job for job in snapshot.jobs}
         self.profiles = {profile.id: profile for profile in snapshot.profiles}
         self.leases: dict[int, Lease] = {lease.id: lease for lease in snapshot.leases}
+        self.held = {lease.job for lease in snapshot.leases}
         self.ended = {end.lease for end in decision.ends}
         self.renewed = {row.lease for row in decision.renewals}
         self.kept = [
@@ -155,12 +156,16 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _jobs(facts: _Facts) -> Iterator[str]:
-    """Only active jobs, of their tenant, on a type they accept and, if new there, can run on."""
+    """Only active jobs that may start, of their tenant, on a type they accept and, if new there,
+    can run on."""
+    barred = {row.job for row in facts.snapshot.backoffs if row.until_us > facts.snapshot.at_us}
     for term in facts.terms:
         job = facts.jobs.get(term.job)
         if job is None:
             yield f"job {term.job} is not active"
             continue
+        if isinstance(term, Grant) and job.id in barred and job.id not in facts.held:
+            yield f"job {job.id} may not start yet"
         if term.tenant != job.tenant:
             yield f"job {job.id} belongs to tenant {job.tenant}, not {term.tenant}"
         if job.gpu_types and term.gpu_type not in job.gpu_types:

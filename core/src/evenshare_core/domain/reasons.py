@@ -18,6 +18,7 @@ class Reason(StrEnum):
     PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
     TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
+    BACKING_OFF = "backing_off"  # its process was lost soon after its start, and it waits longer
     QUARANTINED = "quarantined"  # it made the policy fail and is set aside
 
 

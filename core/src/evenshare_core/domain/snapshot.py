@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
@@ -13,7 +14,8 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-SCHEMA_VERSION = 2
+# Version 3 has back-offs; without one, a snapshot is of version 2.
+SCHEMA_VERSION = 3
 
 
 class ChangeKind(StrEnum):
@@ -131,6 +133,11 @@ class PoolPrice(Value, frozen=True, array_like=True):
     theta_milli: int
 
 
+def schema_of(backoffs: tuple[Backoff, ...]) -> int:
+    """Return the version of a snapshot with these."""
+    return SCHEMA_VERSION if backoffs else SCHEMA_VERSION - 1
+
+
 class Snapshot(Value, frozen=True, array_like=True):
     """The immutable input of one round.
 
@@ -138,8 +145,11 @@ class Snapshot(Value, frozen=True, array_like=True):
     jobs), entitlements by (tenant, GPU type), `prices` by GPU type. These are the ones posted at
     the end of the last round: valid in this one. `memory` is the policy's private state, dropped
     when policy or version change. `service` is as of the last round; `changes` happened since, in
-    time order. `profiles` are those that its jobs name.
+    time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
+    start yet.
     """
+
+    newest: ClassVar[str] = "backoffs"
 
     schema: int
     pool: int
@@ -161,6 +171,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     service: Service
     memory: dict[str, Any] = {}
     profiles: tuple[Profile, ...] = ()
+    backoffs: tuple[Backoff, ...] = ()
 
     @property
     def at_s(self) -> float:

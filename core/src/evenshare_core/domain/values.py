@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -11,10 +11,17 @@ ValueT = TypeVar("ValueT", bound="Value")
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A frozen record; encoded as an array in field order, so that bytes are canonical."""
+    """A frozen record; encoded as an array in field order, so that bytes are canonical.
+
+    `newest` names the last field of a type that got one, a tuple, when bytes of it were stored
+    already: while it is empty, bytes of a whole value are those of before.
+    """
+
+    newest: ClassVar[str] = ""
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_EMPTY_LAST = b",[]]"
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -22,7 +29,10 @@ def canonical_bytes(value: Any) -> bytes:
 
     Source: architecture, "Snapshots": what is stored, hashed and compared on replay.
     """
-    return _encoder.encode(value)
+    data = _encoder.encode(value)
+    if isinstance(value, Value) and value.newest and not getattr(value, value.newest):
+        return data.removesuffix(_EMPTY_LAST) + b"]"
+    return data
 
 
 def named(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """One round of any policy: the only call that the engine, the simulator and a replay make.
 
 1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
-2. ask the policy;
+2. ask the policy, about the jobs that may start;
 3. fix own and borrowed GPUs and the price of each new term (`terms.settle`);
 4. tell each tenant's share, with rho before and after;
 5. post the prices of the next round from what is used now;
@@ -27,6 +27,7 @@ from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
+from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
 from evenshare_core.policies.shared.prices import post_prices
 from evenshare_core.policies.shared.terms import settle
 
@@ -52,14 +53,15 @@ def decide_round(snapshot: Snapshot) -> Decision:
         window_us=options.fairness_window_us,
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
-    answer = policy.decide(ready)
-    terms = settle(ready, answer)
+    candidates = without_backoffs(ready)
+    answer = policy.decide(candidates)
+    terms = settle(candidates, answer)
     decision = Decision(
         at_us=snapshot.at_us,
         grants=terms.grants,
         renewals=terms.renewals,
         ends=terms.ends,
-        skips=terms.skips,
+        skips=(*terms.skips, *backoff_skips(ready)),
         service=service,
         memory=answer.memory,
         ideals=answer.ideals,
@@ -76,6 +78,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
 
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
     """Return the certificate of a round, see `evenshare_core.fairness.certify.certify`."""
+    snapshot = without_backoffs(snapshot)
     return certify(snapshot, decision, promised=partial(promises, snapshot), decide=decide_round)
 
 

@@ -15,6 +15,7 @@ class EventKind(IntEnum):
     DUE = 2  # lease `key` expires, unless it was renewed or is over
     CANCEL = 3  # job `key` is taken back
     NODE = 4  # node `key` is lost or returns
+    READY = 5  # job `key` may start from now on
 
 
 class Events:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.policies.shared.backoffs import jobs_backing_off
 from evenshare_core.simulation.events import EventKind
 from evenshare_core.simulation.state import Rules, Run, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -87,6 +88,7 @@ class PresentState(SimulationState):
 
     def _take_jobs(self, start: Start) -> None:
         leases = {lease.job: lease for lease in start.snapshot.leases}
+        barred = jobs_backing_off(start.snapshot)
         for job in start.snapshot.jobs:
             work, lease = start.work[job.id], leases.get(job.id)
             speed_milli = (
@@ -102,7 +104,11 @@ class PresentState(SimulationState):
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
             self.past_terms[job.id] = job.terms - (lease.term if lease else 0)
             self.priced += job.max_price_micro is not None
-            self._wait(job.id)
+            if job.id in barred:
+                self.backoffs[job.id] = barred[job.id]
+                self.events.push(barred[job.id].until_us, EventKind.READY, job.id)
+            else:
+                self._wait(job.id)
         for lease in start.snapshot.leases:
             if lease.job in self.runs:  # else it was set aside, and its lease runs out
                 self._hold(self.runs[lease.job], lease, start.work[lease.job])

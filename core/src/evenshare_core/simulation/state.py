@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision, End, Grant, Renew
 from evenshare_core.domain.entitlements import Entitlement, Tenant, effective_quotas
@@ -23,12 +24,12 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import (
-    SCHEMA_VERSION,
     Change,
     ChangeKind,
     PoolPrice,
     Service,
     Snapshot,
+    schema_of,
 )
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
@@ -105,6 +106,7 @@ class SimulationState:
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
         self.past_terms: dict[int, int] = {}  # by job: those of leases that are over
         self.runs: dict[int, Run] = {}
+        self.backoffs: dict[int, Backoff] = {}  # of jobs that may not start yet
         self.leases: dict[int, Lease] = {}  # in order of ids
         self.changes: list[Change] = []
         self.queue: set[int] = set()
@@ -158,6 +160,8 @@ class SimulationState:
             self._expired.append(key)
         elif kind is EventKind.NODE:
             self._node(key, instant_us)
+        elif kind is EventKind.READY and self.backoffs.pop(key, None) is not None:
+            self._wait(key)
         elif kind is EventKind.CANCEL:
             self._cancel_ask(key, instant_us)
 
@@ -229,6 +233,7 @@ class SimulationState:
         job = self.jobs.pop(job_id)
         self.priced -= job.max_price_micro is not None
         self.past_terms.pop(job_id, None)
+        self.backoffs.pop(job_id, None)
         self.queue.discard(job_id)
         self.changes.append(Change(at_us, ChangeKind.INACTIVE, job.tenant, job_id))
         self.books.jobs.append(
@@ -300,8 +305,9 @@ class SimulationState:
         quotas = self.entitle()
         self.count_terms(tuple(self.jobs))
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
+        backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         return Snapshot(
-            schema=SCHEMA_VERSION,
+            schema=schema_of(backoffs),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -321,6 +327,7 @@ class SimulationState:
             service=self.service,
             memory=self.memory,
             profiles=self.profiles,
+            backoffs=backoffs,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:

@@ -1,0 +1,55 @@
+"""Jobs that may not start yet are no candidates of any policy; why they wait is told here.
+
+Their demand counts on, as that of any job that waits: the GPU-time that their tenant deserves
+meanwhile is its own, for its other jobs.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.backoff import LIMIT, Backoff
+from evenshare_core.domain.decision import Skip
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+
+
+def jobs_backing_off(snapshot: Snapshot) -> dict[int, Backoff]:
+    """Return the back-offs of waiting jobs that are not over at the snapshot's instant, by job."""
+    if not snapshot.backoffs:
+        return {}
+    held = {lease.job for lease in snapshot.leases}
+    waiting = {job.id for job in snapshot.jobs} - held
+    at_us = snapshot.at_us
+    return {
+        row.job: row for row in snapshot.backoffs if row.job in waiting and row.until_us > at_us
+    }
+
+
+def without_backoffs(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the jobs that may start, or hold a lease."""
+    waiting = jobs_backing_off(snapshot)
+    if not waiting:
+        return snapshot
+    jobs = tuple(job for job in snapshot.jobs if job.id not in waiting)
+    return replace(snapshot, jobs=jobs, backoffs=())
+
+
+def backoff_skips(snapshot: Snapshot) -> tuple[Skip, ...]:
+    """Return why those jobs wait: a row for each, in the order of their ids."""
+    waiting = jobs_backing_off(snapshot)
+    return tuple(
+        Skip(
+            Reason.BACKING_OFF,
+            job.tenant,
+            (job.id,),
+            job.gpus,
+            {
+                "losses": waiting[job.id].losses,
+                "limit": LIMIT,
+                "until_us": waiting[job.id].until_us,
+            },
+        )
+        for job in snapshot.jobs
+        if job.id in waiting
+    )

@@ -1,0 +1,135 @@
+"""How long a job waits whose process is lost again and again, and that every round obeys it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.backoff import (
+    LIMIT,
+    LONGEST_US,
+    STEADY_US,
+    Backoff,
+    is_given_up,
+    losses_after,
+    wait_us,
+)
+from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.fairness.certificate import Verdict
+from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.outlook import go_on
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.units import SECOND_US
+from tests.unit.core.snapshots import AT_US, job, snapshot
+
+S = SECOND_US
+
+
+class TestTheRule:
+    """Waits in seconds; a process that held for STEADY_US was lost by bad luck."""
+
+    @pytest.mark.parametrize(
+        ("losses", "wait_s"),
+        [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (10**6, 300)],
+    )
+    def test_doubles_the_wait_up_to_some_minutes(self, losses: int, wait_s: int) -> None:
+        assert wait_us(losses) == wait_s * S
+
+    @pytest.mark.parametrize(
+        ("losses", "held_us", "after"),
+        [
+            (0, 0, 1),
+            (0, STEADY_US - 1, 1),
+            (0, STEADY_US, 0),
+            (3, 5 * S, 4),
+            (5, STEADY_US, 0),
+            (5, 0, 6),
+        ],
+    )
+    def test_counts_losses_soon_after_the_start(
+        self, losses: int, held_us: int, after: int
+    ) -> None:
+        assert losses_after(losses, held_us) == after
+
+    def test_gives_up_after_so_many_in_a_row(self) -> None:
+        assert [n for n in range(9) if is_given_up(n)] == [*range(LIMIT, 9)]
+        assert wait_us(LIMIT - 1) < LONGEST_US, "a job that is given up never waited the longest"
+
+
+def barred(until_us: int, policy: str = "ltgf", **fields: object) -> Snapshot:
+    """Two jobs that fit at once; the first one's process was lost twice."""
+    jobs = [job(1, 4), job(2, 4)]
+    rest = {"policy": policy, "policy_version": POLICIES[policy].version, **fields}
+    return snapshot(jobs, nodes={1: 8}, backoffs=(Backoff(1, until_us, 2),), schema=3, **rest)
+
+
+class TestARound:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_of_any_policy_grants_nothing_before_the_wait_is_over(self, policy: str) -> None:
+        decision = decide_round(barred(AT_US + 1, policy))
+        assert [grant.job for grant in decision.grants] == [2]
+        (skip,) = decision.skips
+        assert (skip.reason, skip.jobs, skip.gpus) == (Reason.BACKING_OFF, (1,), 4)
+        assert skip.numbers == {"losses": 2, "limit": LIMIT, "until_us": AT_US + 1}
+        again = decide_round(barred(AT_US, policy))
+        assert sorted(grant.job for grant in again.grants) == [1, 2]
+
+    def test_that_grants_one_all_the_same_is_refused(self) -> None:
+        snap = barred(AT_US + 1)
+        free = decide_round(replace(snap, backoffs=()))
+        found = violations(snap, free)
+        assert ("jobs", "job 1 may not start yet") in [(row.rule, row.detail) for row in found]
+
+    def test_breaks_no_promise_by_it(self) -> None:
+        """Free GPUs while a job waits would be a violation of another policy."""
+        snap = barred(AT_US + 1)
+        found = certify_round(snap, decide_round(snap))
+        assert not found.failure
+        assert [row.name for row in found.findings if row.verdict is Verdict.VIOLATED] == []
+
+    def test_forgets_jobs_that_are_not_there(self) -> None:
+        snap = barred(AT_US + 1)
+        snap = replace(snap, jobs=snap.jobs[1:], backoffs=(*snap.backoffs, Backoff(9, 10**9, 1)))
+        assert [grant.job for grant in decide_round(snap).grants] == [2]
+
+
+class TestBytes:
+    def test_of_a_snapshot_without_one_are_those_of_before(self) -> None:
+        plain = replace(barred(0), backoffs=(), schema=2)
+        data = canonical_bytes(plain)
+        fields = Snapshot.__struct_fields__
+        assert fields[-1] == Snapshot.newest == "backoffs"
+        values = [getattr(plain, name) for name in fields[:-1]]
+        assert data == b"[" + b",".join(canonical_bytes(value) for value in values) + b"]"
+        assert decode(data, Snapshot) == plain
+        assert canonical_bytes(decide_round(plain)) == canonical_bytes(
+            decide_round(decode(data, Snapshot))
+        )
+
+    def test_of_one_with_back_offs_are_read_as_they_were_written(self) -> None:
+        snap = barred(AT_US + 1)
+        assert decode(canonical_bytes(snap), Snapshot) == snap
+        assert canonical_bytes(snap).endswith(b",[[1,10001,2]]]")
+
+
+class TestASimulation:
+    """From the middle of a pool's life: with the policy's own queues, and by `decide_round`."""
+
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    @pytest.mark.parametrize("fast_forward", [True, False])
+    def test_waits_as_the_pool_does(self, policy: str, *, fast_forward: bool) -> None:
+        until_us = AT_US + 25 * S
+        snap = replace(barred(until_us, policy), round_us=10 * S)
+        start = Start(snap, {1: Work(60 * S), 2: Work(60 * S)})
+        state = PresentState(start)
+        result = SimulationResult(state.books, 0, 0)
+        run(state, result, until_us=500 * S, fast_forward=fast_forward)
+        begun = {row.job: row.start_us for row in state.books.leases}
+        assert begun[1] >= until_us > begun[2]
+        assert begun[1] - until_us < 10 * S, "in the next round of the grid"
+        assert not go_on(PresentState(start), until_us=500 * S).stranded
