@@ -27,12 +27,11 @@ def rows_as_sealed() -> CheckReport:
     report = CheckReport()
     for table in SEALED:
         ((checked, wrong, ids),) = rows(
-            # Names are constants.
             f"""
             SELECT count(*), count(*) FILTER (WHERE {_CHANGED.format(table)}),
                    (array_agg(t.id::text) FILTER (WHERE {_CHANGED.format(table)}))[1:{SHOWN}]
             FROM {table} t
-            """  # noqa: S608
+            """  # noqa: S608 - names are constants
         )
         report.checked += checked
         for id_ in ids or ():

@@ -182,7 +182,7 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
                 "part": damage.part,
                 "why": damage.why,
                 "expected_sha256": damage.expected,
-                "found_sha256": damage.found,
+                "actual_sha256": damage.actual,
             }
             for damage in view.damages
         ],

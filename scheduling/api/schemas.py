@@ -335,7 +335,7 @@ class RoundDamage(s.Serializer[object]):
     part = s.ChoiceField(choices=("row", "snapshot", "decision"))
     why = s.CharField()
     expected_sha256 = s.CharField(allow_blank=True)
-    found_sha256 = s.CharField(allow_blank=True)
+    actual_sha256 = s.CharField(allow_blank=True)
 
 
 class RoundWhole(RoundRow):

@@ -87,7 +87,7 @@ def _record_entitlements(write: RoundWrite) -> None:
     """Tell billing about effective quotas when they differ from those it has."""
     snapshot = write.plan.snapshot
     before = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
-    now = entitled_rows(snapshot, told=before)
+    now = entitled_rows(snapshot, known=before)
     for gpu_type in now:
         if before.get(gpu_type) != now[gpu_type]:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})

@@ -15,16 +15,16 @@ from evenshare_core.units import ONE_MILLI
 FALLBACK_LENGTH = 120  # of Round.fallback
 
 
-def entitled_rows(snapshot: Snapshot, *, told: Collection[str]) -> dict[str, dict[str, Any]]:
+def entitled_rows(snapshot: Snapshot, *, known: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return capacity and effective quotas per GPU type: {tenant: [GPUs, lendable at most]}.
 
-    The second figure is null where all idle quota may be lent. Types that billing was `told` of
-    before and that have no nodes any more have a capacity of 0 and no quotas.
+    The second figure is null where all idle quota may be lent. Types that are `known` to billing
+    from before and have no nodes any more have a capacity of 0 and no quotas.
     """
     capacity = capacity_by_type(snapshot.nodes)
     rows: dict[str, dict[str, Any]] = {
         gpu_type: {"capacity": capacity.get(gpu_type, 0), "quotas": {}}
-        for gpu_type in sorted({*capacity, *told})
+        for gpu_type in sorted({*capacity, *known})
     }
     for e in snapshot.entitlements:
         if e.gpu_type in capacity:

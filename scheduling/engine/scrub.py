@@ -37,16 +37,16 @@ def _scrub(pool: Pool, limit: int) -> int:
     oldest, newest = ends["oldest"] or 0, ends["newest"] or 0
     after = scrub.number if scrub.number < newest else 0
     rows = kept.defer("summary", "shares", "certificate").filter(number__gt=after)[:limit]
-    found: list[dict[str, Any]] = []
+    damaged: list[dict[str, Any]] = []
     last = after
     for row in rows.iterator(chunk_size=100):
         last = row.number
         if text := damage_text(row):
-            found.append({"number": row.number, "text": text})
+            damaged.append({"number": row.number, "text": text})
             log.error("round.damaged", pool=pool.name, round=row.number, why=text)
     known = [row for row in scrub.damaged if row["number"] >= oldest]
     known = [row for row in known if not after < row["number"] <= last]
-    scrub.damaged = sorted([*known, *found], key=lambda row: int(row["number"]))
+    scrub.damaged = sorted([*known, *damaged], key=lambda row: int(row["number"]))
     scrub.number, scrub.checked_at = last, wall_now()
     scrub.save()
     return len(scrub.damaged)

@@ -145,7 +145,9 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     backoffs = tuple(
         Backoff(row.id, row.backoff_until_us, row.losses)
         for row in job_rows
-        if row.state == "pending" and (row.backoff_until_us or 0) > at_us
+        if row.state == "pending"
+        and row.backoff_until_us is not None
+        and row.backoff_until_us > at_us
     )
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)

@@ -37,16 +37,16 @@ class ReplayError(Exception):
 class Damage:
     """A part of a stored round (`row`, `snapshot`, `decision`) that is not what was written.
 
-    `expected` and `found` are SHA-256 in hex; "" where there is nothing to take one of.
+    `expected` and `actual` are SHA-256 in hex; "" where there is nothing to take one of.
     """
 
     part: str
     why: str
     expected: str = ""
-    found: str = ""
+    actual: str = ""
 
     def __str__(self) -> str:
-        hashes = f" (sha256 expected {self.expected}, found {self.found or 'none'})"
+        hashes = f" (sha256 expected {self.expected}, found {self.actual or 'none'})"
         return f"its {self.part} {self.why}{hashes if self.expected else ''}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
-from typing import Any, LiteralString, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -89,7 +89,7 @@ class Damage:
             self._execute(f"DROP TABLE kept_{table}")
 
     def _execute(self, statement: str) -> psycopg.Cursor[Any]:
-        return self.session.execute(cast("LiteralString", statement))
+        return self.session.execute(statement)
 
 
 @pytest.fixture
@@ -140,9 +140,9 @@ class TestADamagedRound:
         assert told["decision"] is None
         assert f"round {NUMBER} is damaged" in told["why_no_decision"]
         if harm.has_found:
-            found = next(row for row in told["damages"] if row["found_sha256"])
-            assert len(found["found_sha256"]) == 64
-            assert found["found_sha256"] in page
+            found = next(row for row in told["damages"] if row["actual_sha256"])
+            assert len(found["actual_sha256"]) == 64
+            assert found["actual_sha256"] in page
             assert found["expected_sha256"] in page
         for path in (
             there.url("rounds/"),

@@ -31,6 +31,13 @@ TYPES = ("a100", "k80", "v100")
 STEPS = 20
 
 
+class Last(random.Random):
+    """Draws the last of all there is: the largest job, the GPU type v100."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[-1]
+
+
 class Memory:
     """A pool under an operator's hands, and what it was told to keep in mind."""
 
@@ -118,7 +125,8 @@ class Memory:
     def check(self) -> None:
         state = PoolState.objects.get(pool=self.lab.pool)
         events = LeaseEvent.objects.filter(pool=self.lab.pool).order_by("number")
-        posted, entitled = {}, {}
+        posted: dict[str, str] = {}
+        entitled: dict[str, Any] = {}
         for data in events.filter(kind="priced").values_list("data", flat=True):
             posted |= {row["gpu_type"]: row["price"] for row in data["prices"]}
         for data in events.filter(kind="entitled").values_list("data", flat=True):
@@ -140,7 +148,7 @@ class Memory:
 
     def _check_sums(self, service: Service) -> None:
         """GPU-time received, deserved and entitled only grows, and no claim is forgotten."""
-        now = {
+        now: dict[tuple[int, str], tuple[int, ...]] = {
             (row.tenant, row.gpu_type): (row.alloc_gpu_us, row.fair_gpu_us, row.entitled_gpu_us)
             for row in service.claims
         }
@@ -168,7 +176,7 @@ class TestWhatAPoolRemembers:
 
     def test_after_its_only_type_was_away_for_two_rounds(self, actor: Actor) -> None:
         memory = Memory(actor, 1, "ltgf")
-        memory.draw.choice = lambda items: items[-1]  # type: ignore[method-assign]  # v100, 4 GPUs
+        memory.draw = Last()
         for name in OUT_AND_IN:
             memory.step(name)
         (price,) = PoolState.objects.get(pool=memory.lab.pool).prices

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -61,10 +63,10 @@ class TestTheRule:
         assert wait_us(LIMIT - 1) < LONGEST_US, "a job that is given up never waited the longest"
 
 
-def barred(until_us: int, policy: str = "ltgf", **fields: object) -> Snapshot:
+def barred(until_us: int, policy: str = "ltgf", **fields: Any) -> Snapshot:
     """Two jobs that fit at once; the first one's process was lost twice."""
     jobs = [job(1, 4), job(2, 4)]
-    rest = {"policy": policy, "policy_version": POLICIES[policy].version, **fields}
+    rest: dict[str, Any] = {"policy": policy, "policy_version": POLICIES[policy].version, **fields}
     return snapshot(jobs, nodes={1: 8}, backoffs=(Backoff(1, until_us, 2),), schema=3, **rest)
 
 

@@ -187,15 +187,10 @@ class SimulationState:
         self._wait(sim.id)
         self.changes.append(
             Change(
-                sim.submitted_us,
-                ChangeKind.ACTIVE,
-                sim.tenant,
-                sim.id,
-                sim.gpus,
-                sim.gpu_types,
+                sim.submitted_us, ChangeKind.ACTIVE, sim.tenant, sim.id, sim.gpus, sim.gpu_types,
                 sim.weight,
             )
-        )
+        )  # fmt: skip
 
     def _wait(self, job_id: int) -> None:
         self.queue.add(job_id)
@@ -268,17 +263,10 @@ class SimulationState:
             run.done_us += (held_us - overhead_us) * run.speed_milli // ONE_MILLI
         self.books.leases.append(
             LeaseRecord(
-                lease.id,
-                lease.job,
-                run.leases,
-                lease.gpu_type,
-                lease.placement,
-                lease.started_us,
-                at_us,
-                reason.value,
-                overhead_us,
+                lease.id, lease.job, run.leases, lease.gpu_type, lease.placement,
+                lease.started_us, at_us, reason.value, overhead_us,
             )
-        )
+        )  # fmt: skip
         run.lease = run.overhead_us = 0
         self.past_terms[lease.job] = self.past_terms.get(lease.job, 0) + lease.term
         self.occupancy.give(lease)
