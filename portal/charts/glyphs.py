@@ -51,7 +51,7 @@ _QUESTION = f'<circle cx="7" cy="7" r="5.7" {_LINE}/><path d="M7 3.6v4M7 9v1.4" 
 _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("price", "market"), _DIAMOND),
     (("budget", "credit"), _COIN),
-    (("held", "hold", "paused", "quarantin"), _HOLD),
+    (("held", "hold", "paused", "quarantin", "backing"), _HOLD),
     (("depend", "after", "array", "passed"), _CHAIN),
     (("profil", "estimate"), _GAUGE),
     (("down", "drain", "maintenance", "unavailable"), _DOWN),
