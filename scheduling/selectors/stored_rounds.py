@@ -7,7 +7,7 @@ compared with their hash before anybody looks into them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -68,7 +68,7 @@ def kept_rounds(rounds: QuerySet[Round]) -> QuerySet[Round]:
     """Of these, the rounds whose bytes are there, or should be."""
     blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
     recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
-    return rounds.filter(Exists(blobs) | (recent & ~Q(snapshot_sha256="")))
+    return rounds.filter((recent & ~Q(snapshot_sha256="")) | Exists(blobs))
 
 
 def row_damages(round_: Round) -> tuple[Damage, ...]:
@@ -86,8 +86,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
         DamagedRoundError: they are not what was stored.
     """
     damages: list[Damage] = []
-    blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
-    for blob in blobs.order_by("day"):
+    for blob in _blobs(round_):
         damages = []
         snapshot = _unpack(SNAPSHOT, bytes(blob.snapshot), round_.snapshot_sha256, damages)
         decision = _unpack(DECISION, bytes(blob.decision), round_.decision_sha256, damages)
@@ -96,6 +95,13 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
     if not damages and not _surely_kept(round_):
         raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
     raise DamagedRoundError(round_.number, damages or _missing(round_))
+
+
+def _blobs(round_: Round) -> Iterator[RoundBlob]:
+    """What is stored under the round's number: of its day first, which is one look at an index."""
+    blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
+    yield from blobs.filter(day=round_.wall_at.date())
+    yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
 
 
 def round_values(round_: Round) -> tuple[Snapshot, Decision]:
