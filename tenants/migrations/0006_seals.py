@@ -31,6 +31,10 @@ BEGIN
         name || '_set_seal', name || '_seal');
     EXECUTE format('ALTER TABLE %s DISABLE TRIGGER USER', target);
     EXECUTE format('UPDATE %s t SET seal = %I(t)', target, name || '_seal');
+    -- Rows that were changed before in this transaction have their references looked at again,
+    -- and a table that waits for that cannot be altered.
+    SET CONSTRAINTS ALL IMMEDIATE;
+    SET CONSTRAINTS ALL DEFERRED;
     EXECUTE format('ALTER TABLE %s ENABLE TRIGGER USER', target);
     EXECUTE format('ALTER TABLE %s ALTER COLUMN seal SET NOT NULL', target);
     -- Triggers run by name: this one comes last, and seals what the others have set.

@@ -171,6 +171,21 @@ class TestAChangeByTheOwner:
                 assert column.table in found[0], column
         assert check_seals() == []
 
+    def test_of_a_column_that_a_later_migration_adds_is_found_too(self, history: History) -> None:
+        """It fills the column of rows that are there, and seals them again, in one transaction."""
+        for table in rights.SEALED:
+            with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
+                cursor.execute(f"ALTER TABLE {table} ADD COLUMN later int")
+                cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+                cursor.execute(f"UPDATE {table} SET later = 7")  # noqa: S608 - of a constant
+                cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+                cursor.execute("SELECT evenshare_seal_table(%s::regclass)", [table])
+            assert check_seals() == []
+            history.change(Column(table, "later", "integer"))
+            assert len(check_seals()) == 1
+            history.put_back(table)
+        assert rights.unguarded_tables() == []
+
     def test_ends_the_command_with_1_and_names_the_row(self, history: History) -> None:
         history.session.execute("UPDATE tenants_auditrecord SET reason = 'none'")
         said = StringIO()
