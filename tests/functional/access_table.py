@@ -14,7 +14,7 @@ reader    the owner's token with the scope `read` alone (no session, so a page s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
@@ -81,6 +81,8 @@ class Route:
     """What methods give; a method that is not named gives 405 (or what `others` says).
 
     `path` fills the address in; `body` is what POST sends: JSON for the API, else a form.
+    `shows`: fields of a tenant's rows that stand in the answer to its manager, or where it is not
+    there for them, to the operator. None: nobody has said so yet, and a test is red.
     """
 
     methods: dict[str, Row]
@@ -88,6 +90,11 @@ class Route:
     query: str = ""
     body: Any = None
     others: tuple[int, ...] = (405,)
+    shows: tuple[str, ...] | None = None
+
+    def showing(self, *fields: str) -> Route:
+        """The same, with the fields that its answer shows, as `Job.name`; none: nothing of them."""
+        return replace(self, shows=fields)
 
 
 def get(row: Row, query: str = "", **path: str) -> Route:
@@ -100,65 +107,85 @@ def post(row: Row, body: Any = None, **path: str) -> Route:
     return Route({"POST": row}, path, body=body)
 
 
-# Words in braces stand for what the stage has: {slug}, {pool}, {job}, {token}, {transfer}.
+# Words in braces stand for what a stage has, of the tenant that is asked for.
 SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
 PATHS = {
     "slug": "{slug}",
     "name": "{pool}",
     "uid": "{job}",
-    "number": "1",
+    "number": "{round}",
     "transfer": "{transfer}",
-    "node": "n0000",
-    "gpu_type": "v100",
+    "node": "{node}",
+    "gpu_type": "{gpu_type}",
     "role": "researcher",
-    "profile": "resnet",
+    "profile": "{profile}",
     "rest": "nothing/here",
 }
 
 TABLE: dict[str, Route] = {
     # Who is signed in is sent on to their own page.
-    "": get(Row(302, 302, 302, 302, 302, 302, 200, 200)),
+    "": get(Row(302, 302, 302, 302, 302, 302, 200, 200)).showing(),
     # Django's form views take PUT for POST; its answer is the form again.
-    "login/": Route({"GET": Row(302, 302, 302, 302, 302, 302, 200, 200)}, others=(200, 302, 405)),
+    "login/": Route(
+        {"GET": Row(302, 302, 302, 302, 302, 302, 200, 200)}, others=(200, 302, 405)
+    ).showing(),
     "logout/": Route({"POST": everybody(302)}),
     # The demo's front door; there is no such person on the stage.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
-    "t/<slug:slug>/": get(TENANT_PAGE),
-    "t/<slug:slug>/jobs/": get(TENANT_PAGE),
-    "jobs/<uuid:uid>/": get(TENANT_PAGE),
-    "pools/<slug:name>/line/": get(DEMO_POOL),
-    "pools/<slug:name>/": get(POOL_PAGE),
-    "pools/<slug:name>/prices/": get(POOL_PAGE),
-    "pools/<slug:name>/rounds/": get(POOL_PAGE),
-    "pools/<slug:name>/rounds/<int:number>/": get(POOL_PAGE),
-    "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE),
-    "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}),
+    "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),
+    "t/<slug:slug>/jobs/": get(TENANT_PAGE).showing("Job.name", "Job.uid"),
+    "jobs/<uuid:uid>/": get(TENANT_PAGE).showing(
+        "Job.command", "Job.comment", "Job.environment", "Profile.name", "Log.text"
+    ),
+    "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
+    "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
+    "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
+    "pools/<slug:name>/rounds/": get(POOL_PAGE).showing(),
+    "pools/<slug:name>/rounds/<int:number>/": get(POOL_PAGE).showing(
+        "Job.name", "Job.uid", "Profile.name"
+    ),
+    "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE).showing("Profile.name"),
+    "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}).showing(
+        "Profile.name"
+    ),
     "t/<slug:slug>/jobs/dry-run/": post(SUBMIT_PAGE),
     "t/<slug:slug>/profiles/": Route(
         {"GET": TENANT_PAGE, "POST": SUBMIT_PAGE._replace(owner=422, manager=422)}
-    ),
+    ).showing("Profile.name"),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
-    "jobs/<uuid:uid>/log/": get(TENANT_PAGE),
-    "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)),
-    "t/<slug:slug>/ledger/": get(TENANT_PAGE),
-    "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE),
+    "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
+        "Tenant.slug", "Account.balance"
+    ),
+    "t/<slug:slug>/ledger/": get(TENANT_PAGE).showing(
+        "Account.balance", "Entry.amount", "Transfer.id"
+    ),
+    "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
+        "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
+    ),
     # Probes of this machine itself, which the test's client is
-    "healthz": get(PUBLIC),
-    "readyz": get(PUBLIC),
-    "metrics": get(PUBLIC),
+    "healthz": get(PUBLIC).showing(),
+    "readyz": get(PUBLIC).showing(),
+    "metrics": get(PUBLIC).showing(),
     # The operator's console
-    "operate/": get(CONSOLE),
-    "operate/audit/": get(CONSOLE),
-    "operate/tenants/": Route(CONSOLE_FORM),
-    "operate/tenants/<slug:slug>/": Route(CONSOLE_FORM),
-    "operate/people/": Route(CONSOLE_FORM),
-    "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM),
+    "operate/": get(CONSOLE).showing("Tenant.name", "Job.name", "Job.quarantine"),
+    "operate/audit/": get(CONSOLE).showing(
+        "User.username", "AuditRecord.subject", "AuditRecord.request_id"
+    ),
+    "operate/tenants/": Route(CONSOLE_FORM).showing("Tenant.name"),
+    "operate/tenants/<slug:slug>/": Route(CONSOLE_FORM).showing("Tenant.name", "User.username"),
+    "operate/people/": Route(CONSOLE_FORM).showing(
+        "User.username", "User.first_name", "Tenant.name"
+    ),
+    "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM).showing("Tenant.name"),
     "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
-    "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM),
-    "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM),
-    "operate/pools/<slug:name>/health/": get(CONSOLE),
-    "operate/pools/<slug:name>/what-if/": Route(CONSOLE_FORM),
-    "operate/pools/<slug:name>/what-if/<int:number>/": get(CONSOLE, number="{simulation}"),
+    "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM).showing(),
+    "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM).showing(),
+    "operate/pools/<slug:name>/health/": get(CONSOLE).showing("Job.name", "Job.quarantine"),
+    "operate/pools/<slug:name>/what-if/": Route(CONSOLE_FORM).showing(),
+    "operate/pools/<slug:name>/what-if/<int:number>/": get(
+        CONSOLE, number="{simulation}"
+    ).showing(),
     "operate/pools/<slug:name>/what-if/<int:number>/cancel/": post(
         CONSOLE_ACTS, number="{simulation}"
     ),
@@ -167,46 +194,77 @@ TABLE: dict[str, Route] = {
     "api/v1/tokens": Route(
         {"GET": API_LIST, "POST": everybody(401)},
         body={"username": "canaryada", "password": "not this"},
-    ),
+    ).showing("ApiToken.name", "ApiToken.uid"),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
-    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC),
+    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC).showing(
+        "Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name", "UsageLine.amount"
+    ),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
-    "api/v1/jobs/<uuid:uid>": get(API_JOB),
+    "api/v1/jobs/<uuid:uid>": get(API_JOB).showing(
+        "Job.name", "Job.comment", "Job.progress", "Profile.name"
+    ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
-    "api/v1/jobs/<uuid:uid>/why": get(API_JOB),
-    "api/v1/jobs/<uuid:uid>/logs": get(API_JOB),
-    "api/v1/pools": get(API_LIST),
-    "api/v1/pools/<slug:name>": get(API_POOL),
-    "api/v1/pools/<slug:name>/queue": get(API_POOL),
-    "api/v1/pools/<slug:name>/profiles": get(API_POOL),
+    "api/v1/jobs/<uuid:uid>/why": get(API_JOB).showing(),
+    "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
+    "api/v1/pools": get(API_LIST).showing(),
+    "api/v1/pools/<slug:name>": get(API_POOL).showing(),
+    "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
+    "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),
-    "api/v1/quotas": get(API_LIST),
-    "api/v1/prices": get(API_POOL, "pool={pool}"),
-    "api/v1/rounds": get(API_POOL, "pool={pool}"),
-    "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL),
-    "api/v1/usage": get(API_TENANT, "tenant={slug}"),
+    "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
+    "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
+    "api/v1/rounds": get(API_POOL, "pool={pool}").showing(),
+    "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL).showing(
+        "Job.name", "Job.uid", "Profile.name"
+    ),
+    "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
+        "Job.uid", "UsageLine.amount", "UsageLine.price"
+    ),
     # The operator's REST
-    "api/v1/operate/pools/<slug:name>": Route({"GET": OPERATE, "PATCH": OPERATE_EDIT}),
+    "api/v1/operate/pools/<slug:name>": Route({"GET": OPERATE, "PATCH": OPERATE_EDIT}).showing(),
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/resume": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
-    "api/v1/operate/quotas": get(OPERATE, "pool={pool}"),
+    "api/v1/operate/quotas": get(OPERATE, "pool={pool}").showing("Tenant.slug"),
     "api/v1/operate/quotas/preview": post(OPERATE_BARE),
     "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(
         {"GET": OPERATE, "PUT": OPERATE_EDIT}, body={"gpus": 1}
-    ),
-    "api/v1/operate/nodes": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
+    ).showing("Tenant.slug"),
+    "api/v1/operate/nodes": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),
     "api/v1/operate/nodes/<slug:name>/<slug:node>": Route({"DELETE": OPERATE_EDIT}),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/drain": post(OPERATE_EDIT),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/resume": post(OPERATE_EDIT),
-    "api/v1/operate/maintenance": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
-    "api/v1/operate/maintenance/<slug:name>/<int:number>": Route({"DELETE": OPERATE_EDIT}),
-    "api/v1/operate/tenants": Route({"GET": OPERATE, "POST": OPERATE_EDIT}),
-    "api/v1/operate/audit": get(OPERATE),
-    "api/v1/schema": get(PUBLIC),
-    "api/v1/docs": get(PUBLIC),
-    "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)),
+    "api/v1/operate/maintenance": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),
+    "api/v1/operate/maintenance/<slug:name>/<int:number>": Route(
+        {"DELETE": OPERATE_EDIT}, {"number": "{window}"}
+    ),
+    "api/v1/operate/tenants": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(
+        "Tenant.slug", "Tenant.name"
+    ),
+    "api/v1/operate/audit": get(OPERATE).showing(
+        "User.username", "AuditRecord.subject", "AuditRecord.request_id"
+    ),
+    "api/v1/schema": get(PUBLIC).showing(),
+    "api/v1/docs": get(PUBLIC).showing(),
+    "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
+
+# The same with a query that names something of a tenant, or of a pool.
+ASKED_FOR: tuple[tuple[str, Route], ...] = (
+    ("t/<slug:slug>/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
+    ("t/<slug:slug>/jobs/", get(TENANT_PAGE, "pool={pool}").showing("Job.name")),
+    ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
+    ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
+    ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
+    ("api/v1/jobs", get(API_JOB_LIST, "tenant={slug}").showing("Job.name")),
+    ("api/v1/jobs", get(API_JOB_LIST, "pool={pool}").showing("Job.name")),
+    ("api/v1/quotas", get(API_LIST, "tenant={slug}").showing("Tenant.slug")),
+    ("api/v1/quotas", get(API_LIST, "pool={pool}").showing("Tenant.slug")),
+    ("api/v1/prices", get(API_LIST).showing()),
+    ("api/v1/pools/<slug:name>/profiles", get(API_POOL, "tenant={slug}").showing("Profile.name")),
+    ("operate/audit/", get(CONSOLE, "actor={username}").showing("AuditRecord.subject")),
+    ("api/v1/operate/audit", get(OPERATE, "actor={username}").showing("AuditRecord.subject")),
+)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import transaction
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from billing.metering import meter_pool, settle_pool
@@ -25,21 +21,11 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, User
 from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
-from tests.functional.access_table import ACTORS, FOREIGN, PATHS, TABLE, Route
+from tests.functional.access_table import ACTORS, FOREIGN, TABLE, Route
+from tests.functional.addresses import METHODS, ask, bearer, is_api, routes, said, session
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Stands in every name that is the owner's tenant's alone.
 CANARY = "canary"
-
-
-def routes(resolver: Any = None, prefix: str = "") -> Iterator[str]:
-    """All addresses of the site, as their patterns are written."""
-    for entry in (resolver or get_resolver()).url_patterns:
-        here = prefix + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from routes(entry, here)
-        elif isinstance(entry, URLPattern):
-            yield here
 
 
 @dataclass
@@ -54,12 +40,10 @@ class Stage:
     def client(self, actor: str, *, api: bool) -> Client:
         """How an actor asks: by session for pages, by token for the API."""
         if actor != "nobody" and (api or actor == "reader"):
-            headers = {"Authorization": f"Bearer {self.secrets[actor]}"}
-            return Client(raise_request_exception=False, headers=headers)
-        client = Client(raise_request_exception=False)
+            return bearer(self.secrets[actor])
         if actor in self.sessions:
-            client.cookies[settings.SESSION_COOKIE_NAME] = self.sessions[actor]
-        return client
+            return session(self.sessions[actor])
+        return Client(raise_request_exception=False)
 
     def sign_in(self, actor: str) -> None:
         """Begin the session that all pages of an actor are asked with."""
@@ -75,36 +59,10 @@ class Stage:
         asked = request_simulation(actor=actor, pool_id=pool_id, request=wanted)
         return asked.pk
 
-    def fill(self, value: Any) -> Any:
-        """Put the stage's own words in."""
-        if isinstance(value, dict):
-            return {key: self.fill(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.fill(item) for item in value]
-        return value.format(**self.words) if isinstance(value, str) else value
-
     def ask(self, actor: str, method: str, address: str, route: Route) -> Any:
         """Ask, and take back whatever it changed."""
-        parts = {**PATHS, **route.path}
-        path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: parts[found[1]], address)
-        path = self.fill(path) + (f"?{self.fill(route.query)}" if route.query else "")
-        api = address.startswith("api/")
-        content: dict[str, Any] = {}
-        if method in ("POST", "PUT", "PATCH"):
-            body = self.fill(route.body if route.body is not None else {})
-            content = {"data": body}
-            if api:
-                content = {"data": json.dumps(body), "content_type": "application/json"}
-            elif method != "POST":
-                content = {}
-        with transaction.atomic():
-            client = self.client(actor, api=api)
-            if method == "POST" and not api:
-                answer = client.post(path, **content)
-            else:
-                answer = client.generic(method, path, **content)
-            transaction.set_rollback(True)
-        return answer
+        client = self.client(actor, api=is_api(address))
+        return ask(client, method, address, route, self.words)
 
 
 NAMES = {
@@ -163,6 +121,11 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "token": str(ApiToken.objects.order_by("-id")[0].uid),
         "transfer": str(Transfer.objects.filter(tenant=lab.tenants["canary-lab"])[0].pk),
         "simulation": str(made.simulate()),
+        "round": "1",
+        "window": "1",
+        "node": "n0000",
+        "gpu_type": "v100",
+        "profile": "resnet",
     }
     assert spare
     return made
@@ -219,13 +182,6 @@ def echoes(told: str, stage: Stage, route: Route) -> bool:
     if isinstance(route.body, dict) and "username" in route.body:
         told = told.replace(route.body["username"], "")
     return CANARY not in told
-
-
-def said(answer: Any) -> str:
-    """Body and headers of an answer."""
-    headers = " ".join(f"{name}: {value}" for name, value in answer.headers.items())
-    body = b"".join(answer.streaming_content) if answer.streaming else answer.content
-    return headers + body.decode(errors="replace")
 
 
 def expected(route: Route, method: str, actor: str) -> set[int]:

@@ -1,0 +1,200 @@
+"""What must never stand in another tenant's answer: found in the tables, not listed by hand.
+
+A table is a tenant's, by the way that leads from its rows to the tenant, or nobody's. A new one is
+in neither, and a test is red until somebody has said which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.apps import apps
+from django.db import models
+
+from billing.models import (
+    Account,
+    Book,
+    Entry,
+    MeterCursor,
+    PostedPrice,
+    Transfer,
+    UsageLine,
+    UsageShare,
+)
+from portal.charts.figures import credits_text
+from scheduling import models as scheduling
+from tenants import models as tenants
+from tests.functional.two_tenants import Side
+
+APPS = ("tenants", "scheduling", "billing")
+OWNED: dict[type[models.Model], str] = {
+    tenants.Tenant: "pk",
+    tenants.User: "memberships__tenant",
+    tenants.Membership: "tenant",
+    tenants.Quota: "tenant",
+    tenants.Budget: "tenant",
+    tenants.IdempotentReply: "tenant",
+    tenants.ApiToken: "user__memberships__tenant",
+    tenants.AuditRecord: "actor__memberships__tenant",
+    scheduling.Job: "tenant",
+    scheduling.Profile: "tenant",
+    scheduling.Arrival: "tenant",
+    scheduling.VirtualWork: "job__tenant",
+    scheduling.Lease: "tenant",
+    scheduling.LeaseSlot: "lease__tenant",
+    scheduling.LeaseTerm: "lease__tenant",
+    scheduling.LeaseEvent: "tenant",
+    scheduling.Intent: "lease__tenant",
+    Account: "tenant",
+    Transfer: "tenant",
+    Entry: "account__tenant",
+    UsageLine: "tenant",
+    UsageShare: "account__tenant",
+}
+# Of pools, of the site, or of all: what of a tenant stands in these is in a table above too.
+SHARED: tuple[type[models.Model], ...] = (
+    tenants.LoginAttempt,
+    scheduling.GpuType,
+    scheduling.Pool,
+    scheduling.PoolClock,
+    scheduling.PoolFence,
+    scheduling.PoolState,
+    scheduling.PriceSetting,
+    scheduling.Node,
+    scheduling.TraceFeed,
+    scheduling.MaintenanceWindow,
+    scheduling.RoundFailure,
+    scheduling.Round,
+    scheduling.RoundBlob,
+    scheduling.Simulation,
+    Book,
+    PostedPrice,
+    MeterCursor,
+)
+# Texts that are not the tenant's own: codes, words of a pool, hashes of secrets, and the one name
+# that others may read.
+NOT_ITS_OWN = {
+    "Tenant.name": "read by others where a pool names tenants",
+    "Tenant.initials": "the same",
+    "User.password": "a hash",
+    "Budget.book": "a currency of all",
+    "IdempotentReply.route": "an address",
+    "IdempotentReply.digest": "a hash",
+    "IdempotentReply.made": "ids of jobs",
+    "ApiToken.digest": "a hash",
+    "ApiToken.scopes": "codes",
+    "AuditRecord.action": "a code",
+    "AuditRecord.reason": "written by operators",
+    "AuditRecord.before": "of a first declaration: nothing",
+    "AuditRecord.after": "speeds and codes",
+    "Job.source": "a code",
+    "Job.gpu_types": "words of the pool",
+    "Job.reason_code": "a code",
+    "Job.utility": "nothing writes it",
+    "Job.estimate_source": "a code",
+    "Profile.speedups": "by words of the pool",
+    "Arrival.extra": "figures of a trace",
+    "VirtualWork.token": "made of numbers",
+    "Lease.placement": "numbers",
+    "LeaseEvent.data": "figures and codes",
+    "Intent.last_error": "of an executor that failed",
+    "Transfer.data": "figures",
+    "Transfer.body_sha256": "a hash",
+}
+# What others may read in some pools, and what stands in files.
+NAME, LOG = "Tenant.name", "Log.text"
+TEXTS = (models.CharField, models.TextField, models.JSONField)
+LEAST_DIGITS = 5
+
+
+def own_tables() -> set[type[models.Model]]:
+    """All tables of our apps."""
+    return {
+        model
+        for name in APPS
+        for model in apps.get_app_config(name).get_models()
+        if not model._meta.auto_created or model in OWNED
+    }
+
+
+def text_fields(model: type[models.Model]) -> list[str]:
+    """The columns of a table that hold texts which are no choice of ours."""
+    return [
+        one.attname
+        for one in model._meta.concrete_fields
+        if (isinstance(one, TEXTS) or getattr(one, "base_field", None) is not None)
+        and not one.choices
+    ]
+
+
+def values(model: type[models.Model], side: Side, column: str) -> list[Any]:
+    """What stands in a column of a tenant's rows."""
+    rows = model._default_manager.filter(**{OWNED[model]: side.tenant.pk})
+    return list(rows.values_list(column, flat=True).distinct())
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in the value of a column, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts(item)
+
+
+def forms(amount: Decimal) -> set[str]:
+    """How an amount may stand in an answer, where it is long enough to be told from others."""
+    exact = abs(amount).quantize(Decimal("0.000001"))
+    shown = credits_text(exact)
+    digits = sum(sign.isdigit() for sign in shown)
+    return {str(exact), shown} if exact and digits >= LEAST_DIGITS else set()
+
+
+def canaries(side: Side) -> dict[str, set[str]]:
+    """All texts, ids and amounts of a tenant by the column in which they stand, as `Job.name`."""
+    found: dict[str, set[str]] = {}
+    for model in OWNED:
+        for one in model._meta.concrete_fields:
+            here: set[str] = set()
+            for value in values(model, side, one.attname):
+                if isinstance(value, UUID):
+                    here |= {str(value), value.hex}
+                elif isinstance(value, Decimal):
+                    here |= forms(value)
+                else:
+                    here |= {text for text in texts(value) if side.word in text.lower()}
+            found[f"{model.__name__}.{one.name}"] = here
+    return {**found, NAME: {side.name}, LOG: {f"{side.word}-output"}}
+
+
+def strange_ids(me: Side, other: Side) -> set[str]:
+    """Ids and amounts of another tenant that are in no row of one's own."""
+    mine = set().union(*canaries(me).values())
+    apart = canaries(other)
+    theirs = set().union(*(apart[name] for name in apart if name not in {NAME, *AMOUNTS_SHARED}))
+    theirs |= _amounts_alone(other)
+    return {text for text in theirs - mine if other.word not in text.lower()}
+
+
+# A lender reads what its borrowers paid for what it lent: in the pools that both share these are
+# no secret. In a pool of the tenant's own they are.
+AMOUNTS_SHARED = {
+    "UsageLine.amount", "UsageLine.price", "UsageShare.amount", "Entry.amount", "Lease.price",
+    "LeaseTerm.price",
+}  # fmt: skip
+
+
+def _amounts_alone(side: Side) -> set[str]:
+    pool = side.alone.pool
+    lines = UsageLine.objects.filter(tenant=side.tenant, pool=pool)
+    entries = Entry.objects.filter(account__tenant=side.tenant, transfer__pool=pool)
+    amounts = {*lines.values_list("amount", flat=True), *lines.values_list("price", flat=True)}
+    amounts |= set(entries.values_list("amount", flat=True))
+    return set().union(*(forms(amount) for amount in amounts))

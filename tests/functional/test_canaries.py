@@ -1,0 +1,238 @@
+"""No byte of another tenant's, at any address: two tenants with rows of every kind behind each."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from scheduling.models import Job, Pool, Profile, Simulation
+from tenants.models import ApiToken, Membership, Quota, User
+from tests.factories import Cluster
+from tests.functional.access_table import ASKED_FOR, TABLE, Route
+from tests.functional.addresses import UNSAFE, bearer, is_api, said, send, session, words_of
+from tests.functional.canaries import (
+    NOT_ITS_OWN,
+    OWNED,
+    SHARED,
+    canaries,
+    own_tables,
+    strange_ids,
+    text_fields,
+    texts,
+    values,
+)
+from tests.functional.two_tenants import Pair, Side, two_tenants
+
+# For the machine itself and whoever has its token, of no person: it counts all tenants together.
+OF_THE_SITE = ("metrics",)
+LOOKS = tuple(
+    (address, route)
+    for address, route in (*TABLE.items(), *ASKED_FOR)
+    if "GET" in route.methods and address not in OF_THE_SITE
+)
+# Numbers and names that every pool has: nobody's in particular.
+EVERYBODYS = {"round", "gpu_type"}
+PARTS_OF_POOLS = {"simulation", "window", "node"}
+NOTHING = {
+    "slug": "nobody-lab",
+    "pool": "no-pool",
+    "job": "00000000-0000-4000-8000-000000000000",
+    "token": "00000000-0000-4000-8000-000000000000",
+    "transfer": "00000000-0000-4000-8000-000000000000",
+    "simulation": "987654",
+    "window": "987654",
+    "node": "no-node",
+    "profile": "no-net",
+    "username": "nobody",
+}
+
+
+@pytest.fixture
+def pair(committed_db: str, tmp_path: Path, settings: Any) -> Pair:
+    assert committed_db
+    settings.LOCAL_ROOT = str(tmp_path)
+    return two_tenants(tmp_path)
+
+
+def ask(asker: Side, method: str, address: str, route: Route, words: Mapping[str, str]) -> Any:
+    """Ask by session for pages, by token for the API."""
+    client = bearer(asker.secret) if is_api(address) else session(asker.session)
+    return send(client, method, address, route, words)
+
+
+def own_words(
+    side: Side, address: str, route: Route, labs: Sequence[Cluster]
+) -> list[dict[str, str]]:
+    """The words of a tenant for an address: once, or where it is about a pool, for each of `labs`.
+
+    Simulations, windows and named nodes are those of the pool that it has alone.
+    """
+    named = set(words_of(address, route))
+    if named & PARTS_OF_POOLS:
+        labs = [side.alone]
+    elif not named & {"pool", "round"}:
+        labs = labs[:1]
+    return [side.words_in(lab) for lab in labs]
+
+
+class TestTheStage:
+    def test_says_of_every_table_whose_it_is(self) -> None:
+        assert own_tables() == {*OWNED, *SHARED}
+
+    def test_has_rows_of_both_in_every_table_and_a_word_in_every_text(self, pair: Pair) -> None:
+        missing = []
+        for side, model in product((pair.one, pair.two), OWNED):
+            if not values(model, side, "pk"):
+                missing.append(f"{model.__name__}: no row of {side.word}")
+            for column in text_fields(model):
+                name = f"{model.__name__}.{column}"
+                found = {text for value in values(model, side, column) for text in texts(value)}
+                if name not in NOT_ITS_OWN and side.word not in " ".join(found).lower():
+                    missing.append(f"{name}: no text of {side.word}")
+        assert not missing, "\n".join(missing)
+
+
+class TestEveryAddress:
+    def test_has_said_what_of_a_tenant_it_shows(self) -> None:
+        unsaid = [address for address, route in LOOKS if route.shows is None]
+        assert not unsaid, f"say with `showing` which fields of a tenant these show: {unsaid}"
+
+    @pytest.mark.parametrize("visibility", Pool.Visibility.values)
+    def test_shows_its_own_and_nothing_of_the_other(self, pair: Pair, visibility: str) -> None:
+        Pool.objects.update(visibility=visibility)
+        wrong = [line for me, other in pair.sides for line in looked(pair, me, other, visibility)]
+        assert not wrong, "\n".join(wrong)
+
+    def test_with_what_is_the_others_is_as_with_what_is_not_there(self, pair: Pair) -> None:
+        """By its id, its name, or its parent's: nothing is told, and nothing of it changes."""
+        me, other = pair.one, pair.two
+        hidden, state, tried, wrong = strange_ids(me, other), state_of(other), 0, []
+        for (address, route), asker in product((*TABLE.items(), *ASKED_FOR), (me, pair.operator)):
+            (words,) = own_words(me, address, route, me.pools[:1])
+            for strange in strangers(address, route, is_operator=asker is not me):
+                for method in route.methods:
+                    tried += 1
+                    mixed = Mixed(asker, method, address, route, words, other, strange)
+                    wrong += mixed.complaints(hidden if asker is me else (), state)
+        assert not wrong, "\n".join(wrong)
+        assert tried > 100
+
+
+def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
+    """What is wrong with what one tenant sees at all addresses."""
+    hidden, own, wrong = strange_ids(me, other), canaries(me), []
+    for address, route in LOOKS:
+        row, unseen = route.methods["GET"], set(route.shows or ())
+        for words in own_words(me, address, route, me.pools):
+            answer = ask(me, "GET", address, route, words)
+            asked = f"GET /{address} {route.query} {me.word} {words['pool']}"
+            if answer.status_code != row.manager:
+                wrong.append(f"{asked}: {answer.status_code}, not {row.manager}")
+            found = leaks(said(answer), other, hidden, visibility)
+            wrong += [f"{asked}: tells {one}" for one in found]
+            if row.manager != 200 and row.operator == 200:
+                answer = ask(pair.operator, "GET", address, route, words)
+            unseen -= shown(said(answer), own, unseen)
+        wrong += [f"/{address}: {me.word} does not see {name}" for name in sorted(unseen)]
+    return wrong
+
+
+def shown(text: str, own: Mapping[str, set[str]], fields: Collection[str]) -> set[str]:
+    """The fields of which a value stands in an answer."""
+    read = html.unescape(text)
+    return {name for name in fields if any(value in read for value in own[name])}
+
+
+def leaks(text: str, other: Side, hidden: Collection[str], visibility: str) -> list[str]:
+    """What stands in an answer and must not."""
+    read = html.unescape(text)
+    found = [value for value in sorted(hidden) if value in read]
+    if other.word in read.lower():
+        at = read.lower().index(other.word)
+        found.append(repr(read[max(0, at - 60) : at + 60]))
+    if visibility != Pool.Visibility.FULL:
+        found += [name for name in (other.name, other.initials) if name in read]
+    return found
+
+
+def strangers(address: str, route: Route, *, is_operator: bool) -> Iterator[set[str]]:
+    """Which words of an address are the other's: each by itself, and all together.
+
+    Operators may have both tenants' things, but not the one as a part of the other.
+    """
+    named = set(words_of(address, route)) - EVERYBODYS
+    if is_operator:
+        parts = named & PARTS_OF_POOLS if "pool" in named else set()
+        yield from ({name} for name in sorted(parts))
+        return
+    yield from ({name} for name in sorted(named))
+    if len(named) > 1:
+        yield named
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A request in which some words are those of the other tenant."""
+
+    asker: Side
+    method: str
+    address: str
+    route: Route
+    words: Mapping[str, str]
+    other: Side
+    strange: Collection[str]
+
+    @property
+    def theirs(self) -> dict[str, str]:
+        """The words of the other that it has."""
+        known = self.other.words_in(self.other.alone)
+        return {name: known[name] for name in self.strange}
+
+    def ask(self, words: Mapping[str, str]) -> tuple[Any, list[Any]]:
+        """The answer, and what the other has then; all is taken back."""
+        with transaction.atomic():
+            answer = ask(self.asker, self.method, self.address, self.route, {**self.words, **words})
+            state = state_of(self.other) if self.method in UNSAFE else []
+            transaction.set_rollback(True)
+        return answer, state
+
+    def complaints(self, hidden: Collection[str], state: list[Any]) -> list[str]:
+        """What is wrong with the answer; `hidden` empty: the asker may see both tenants."""
+        answer, after = self.ask(self.theirs)
+        nothing, _ = self.ask({name: NOTHING[name] for name in self.strange})
+        about = f"{self.method} /{self.address} {self.route.query} as {self.asker.word}"
+        asked = f"{about} with the other's {sorted(self.strange)}"
+        wrong = []
+        if answer.status_code != nothing.status_code:
+            wrong.append(f"{asked}: {answer.status_code}; of nothing: {nothing.status_code}")
+        if after not in ([], state):
+            wrong.append(f"{asked}: changes what is the other's")
+        # An answer may repeat what the asker wrote.
+        text = said(answer) if hidden else ""
+        for word in sorted(self.theirs.values(), key=len, reverse=True):
+            text = text.replace(word, "")
+        found = leaks(text, self.other, hidden, Pool.Visibility.FULL)
+        return wrong + [f"{asked}: tells {one}" for one in found]
+
+
+def state_of(side: Side) -> list[Any]:
+    """What requests can change of a tenant."""
+    rows = (
+        Job.objects.filter(tenant=side.tenant).values_list("id", "state", "version", "quarantine"),
+        Profile.objects.filter(tenant=side.tenant).values_list("id", "name", "speedups"),
+        Quota.objects.filter(tenant=side.tenant).values_list("id", "gpus", "valid_until"),
+        Membership.objects.filter(tenant=side.tenant).values_list("id", "user_id", "role"),
+        User.objects.filter(memberships__tenant=side.tenant).values_list("id", "is_active"),
+        ApiToken.objects.filter(user__memberships__tenant=side.tenant).values_list("id", "name"),
+        Simulation.objects.filter(pool=side.alone.pool).values_list("id", "state"),
+        side.alone.pool.windows.values_list("id", "ends_at"),
+        side.alone.pool.nodes.values_list("id", "state"),
+    )
+    return [list(one.order_by("id")) for one in rows]

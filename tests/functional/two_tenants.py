@@ -1,0 +1,255 @@
+"""Two tenants with rows of every kind, in pools that they share and in pools that they do not.
+
+Each has a word that stands in every text of theirs, so that no page can show one of their fields to
+the other without it. Ids and amounts are told apart by what they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from django.conf import settings
+from django.test import Client
+
+from billing.metering import meter_pool, settle_pool
+from billing.models import Entry
+from scheduling.models import Arrival, Job, MaintenanceWindow, Node, Pool, PriceSetting, Round
+from scheduling.requests.profiles import read_profile_request
+from scheduling.requests.simulations import SimulationRequest
+from scheduling.services import submit_job
+from scheduling.services.profiles import put_profile
+from scheduling.services.simulations import request_simulation
+from tenants.audit import Actor
+from tenants.models import ApiToken, Membership, Tenant, User
+from tenants.tokens import Scope, create_token
+from tests.factories import BEGIN, Cluster, cluster
+
+LENDER = "lender"
+# Two rounds make an hour, and what runs runs for longer than all of them.
+STEP_S, LONG_S = 1800, 40_000
+
+
+@dataclass
+class Side:
+    """A tenant with its manager. `name` and `initials` may be read where a pool names tenants."""
+
+    word: str
+    name: str
+    initials: str
+    tenant: Tenant
+    pools: list[Cluster] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
+    secret: str = ""
+    session: str = ""
+    manager: User | None = None
+
+    @property
+    def slug(self) -> str:
+        return self.tenant.slug
+
+    @property
+    def alone(self) -> Cluster:
+        """The pool that it shares with the lender alone."""
+        return self.pools[-1]
+
+    def words_in(self, lab: Cluster) -> dict[str, str]:
+        """The words of addresses about one of its pools."""
+        return {**self.words, **pool_words(lab)}
+
+
+@dataclass
+class Pair:
+    """Two tenants, and who runs the site."""
+
+    one: Side
+    two: Side
+    operator: Side
+
+    @property
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Who asks, and of whom nothing may be told."""
+        return (self.one, self.two), (self.two, self.one)
+
+
+def pool_words(lab: Cluster) -> dict[str, str]:
+    """What addresses need to name a pool and what is in it."""
+    last = Round.objects.filter(pool=lab.pool).order_by("-number")[0]
+    return {
+        "pool": lab.pool.name,
+        "round": str(last.number),
+        "node": Node.objects.filter(pool=lab.pool).order_by("id")[0].name,
+        "gpu_type": lab.gpu_type.name,
+    }
+
+
+def two_tenants(logs: Path) -> Pair:
+    """Make them; jobs' output lies in `logs`. Wants a database of its own: rounds commit."""
+    shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4})
+    mixed = cluster(
+        {"quokka-lab": 2, "narwhal-lab": 1, LENDER: 1}, nodes=1, gpus=4, policy="oef",
+        options={"environment": "cooperative"},
+    )  # fmt: skip
+    quotas = {"quokka-lab": 2, "narwhal-lab": 1, LENDER: 1}
+    mixed.add_type("k80", nodes=1, gpus=4, quotas=quotas)
+    hers, his = (cluster({slug: 1, LENDER: 7}) for slug in ("quokka-lab", "narwhal-lab"))
+    sides = [
+        _side("quokka", "Zanzibar", "ЖЩ", [shared, mixed, hers]),
+        _side("narwhal", "Oleander", "ЮЭ", [shared, mixed, his]),
+    ]
+    for side, base in zip(sides, ("10472.9", "31751.1"), strict=True):
+        name_of_own(side, Decimal(base))
+    run(shared, *sides, together=False)
+    run(mixed, *sides)
+    for side in sides:
+        run(side.alone, side)
+    operator = _operator()
+    for side in sides:
+        _finish(side, operator, logs)
+    # Its jobs are programs from here on, which have logs; no round is missed meanwhile.
+    Pool.objects.filter(pk=shared.pool.pk).update(executor="local")
+    Pool.objects.update(round_s=86_400)
+    return Pair(sides[0], sides[1], operator)
+
+
+def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
+    tenant = pools[0].tenants[f"{word}-lab"]
+    tenant.name, tenant.initials = name, initials
+    tenant.save(update_fields=["name", "initials"])
+    side = Side(word, name, initials, tenant, pools)
+    side.manager = _person(word, "boss", tenant, Membership.Role.MANAGER)
+    _person(word, "viewer", tenant, Membership.Role.VIEWER)
+    side.secret, side.session = _entry(side.manager, f"{word}-token")
+    for lab in pools:
+        lab.tenants[tenant.slug] = tenant
+        kinds = [lab.gpu_type.name] + (["k80"] if lab.pool.policy == "oef" else [])
+        wanted = read_profile_request(f"{word}-net", {"speeds": dict.fromkeys(kinds, "1")})
+        put_profile(
+            tenant=tenant, actor=Actor(side.manager, f"{word}-request"), pool_id=lab.pool.pk,
+            name=f"{word}-net", request=wanted,
+        )  # fmt: skip
+    return side
+
+
+def _person(word: str, role: str, tenant: Tenant | None, place: str = "") -> User:
+    user = User.objects.create(
+        username=f"{word}-{role}",
+        first_name=f"{word}-first",
+        last_name=f"{word}-last",
+        email=f"{word}-{role}@example.org",
+    )
+    if tenant is not None:
+        Membership.objects.create(user=user, tenant=tenant, role=place)
+    return user
+
+
+def _entry(user: User, name: str) -> tuple[str, str]:
+    """A token of all scopes and a session."""
+    client = Client()
+    client.force_login(user)
+    secret = create_token(user=user, name=name, scopes=Scope, days=1, now=user.date_joined)[1]
+    return secret, client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def _operator() -> Side:
+    user = _person("operator", "otto", None)
+    user.site_role = User.SiteRole.OPERATOR
+    user.save(update_fields=["site_role"])
+    secret, key = _entry(user, "operator-token")
+    nobody = Tenant(slug="", name="")
+    return Side("operator", "", "", nobody, secret=secret, session=key, manager=user)
+
+
+def name_of_own(side: Side, base: Decimal) -> None:
+    """What is in the pool that is its own has its word, and its price."""
+    pool = side.alone.pool
+    for node in Node.objects.filter(pool=pool):
+        Node.objects.filter(pk=node.pk).update(name=f"{side.word}-{node.name}")
+    PriceSetting.objects.filter(pool=pool).update(base=base)
+    Pool.objects.filter(pk=pool.pk).update(name=f"{side.word}-pool")
+    pool.refresh_from_db()
+
+
+def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
+    """Both run, then both wait; an hour is settled. Not together: the second comes an hour later,
+    so that it lent to the first one."""
+    first, *later = sides
+    lab.profile(LENDER, "lender-net", **dict.fromkeys(_kinds(lab), 1000))
+    submit(lab, first, 3)
+    for side in later if together else ():
+        submit(lab, side, 3)
+    lab.rounds(2, every_s=STEP_S)
+    for side in () if together else later:
+        submit(lab, side, 3)
+    lab.round(after_s=STEP_S)
+    for side in sides:
+        submit(lab, side, 8 if lab.pool.policy != "oef" else 4)
+        submit(lab, side, 1)
+    lab.rounds(3, every_s=STEP_S)
+    meter_pool(lab.pool.pk)
+    settle_pool(lab.pool.pk)
+
+
+def _kinds(lab: Cluster) -> list[str]:
+    return sorted(set(Node.objects.filter(pool=lab.pool).values_list("gpu_type__name", flat=True)))
+
+
+def submit(lab: Cluster, side: Side, gpus: int) -> Job:
+    """Submit a job as its manager does, with a text in every field that takes one."""
+    word = side.word
+    number = Job.objects.count()
+    spec = {
+        "pool": lab.pool.name,
+        "gpus": gpus,
+        "name": f"{word}-job-{number}",
+        "command": [f"{word}-program", f"--{word}-option"],
+        "environment": {f"{word.upper()}_VARIABLE": f"{word}-value"},
+        "comment": f"{word}-comment",
+        "profile": f"{word}-net",
+        "max_price": "987654.125",
+        "duration_s": LONG_S,
+    }
+    return submit_job(
+        tenant=side.tenant, user=side.manager, spec=spec, now=lab.now(), key=f"{word}-key-{number}"
+    )
+
+
+def _finish(side: Side, operator: Side, logs: Path) -> None:
+    """Rows that no round makes, and the words of addresses."""
+    assert side.manager is not None
+    assert operator.manager is not None
+    word, lab = side.word, side.alone
+    Arrival.objects.create(
+        pool=lab.pool, tenant=side.tenant, at=lab.at.replace(year=2099), name=f"{word}-arrival",
+        gpus=1, duration_us=1,
+    )  # fmt: skip
+    window = MaintenanceWindow.objects.create(
+        pool=lab.pool, node=Node.objects.filter(pool=lab.pool)[0], reason=f"{word}-window",
+        starts_at=BEGIN.replace(year=2098), ends_at=BEGIN.replace(year=2099),
+    )  # fmt: skip
+    jobs = Job.objects.filter(tenant=side.tenant, leases_held__gt=0).order_by("id")
+    ran = jobs.filter(pool=side.pools[0].pool)[0]
+    for job in jobs:
+        folder = logs / str(job.pk) / "leases" / "1"
+        folder.mkdir(parents=True)
+        (folder / "out.log").write_text(f"{word}-output\n")
+    jobs.update(progress={f"{word}-metric": 0.5})
+    waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
+    waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
+    asked = SimulationRequest(policy="fifo", hours=6)
+    simulation = request_simulation(
+        actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
+    )
+    own = Entry.objects.filter(account__tenant=side.tenant, transfer__pool=lab.pool)
+    side.words = {
+        "slug": side.slug,
+        "job": str(ran.uid),
+        "token": str(ApiToken.objects.get(user=side.manager).uid),
+        "transfer": str(own.order_by("id")[0].transfer_id),
+        "simulation": str(simulation.pk),
+        "window": str(window.pk),
+        "profile": f"{word}-net",
+        "username": side.manager.username,
+    }
+    side.words |= pool_words(side.pools[0])
