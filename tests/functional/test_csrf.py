@@ -1,0 +1,102 @@
+"""Nobody else's page can make a browser change anything: every address, with whatever it sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from tests.functional.access_table import ACTORS, TABLE, Route
+from tests.functional.addresses import UNSAFE, send, session
+from tests.functional.test_matrix import Stage, stage  # noqa: F401 - a fixture, asked by its name
+
+# A password speaks for itself here: no session is read and none is begun, so a foreign page
+# gains nothing that it could not ask for by itself.
+OPEN = {("POST", "api/v1/tokens")}
+TOKEN = "c" * 32  # CSRF secrets are 32 letters or digits; a page's form sends the cookie's again
+ORIGIN = {"Origin": "http://testserver"}
+# By whether the token is sent, and what the browser says of where the request is from.
+ELSEWHERE = {
+    "without a token": (False, {}),
+    "from here, without a token": (False, ORIGIN),
+    "from elsewhere": (True, {"Origin": "https://evil.example"}),
+    "from nowhere": (True, {"Origin": "null"}),
+}
+# Statuses of those for whom the address is not there, or not to be used.
+REFUSED = (401, 403, 404)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A request that changes something, by somebody who may make it where anybody may."""
+
+    method: str
+    address: str
+    route: Route
+    actor: str
+
+    def send(self, there: Stage, *, token: bool = False, **headers: str) -> Any:
+        """Ask by session, as a browser does; what it changed is taken back."""
+        client = session(there.sessions.get(self.actor, ""), enforce_csrf_checks=True)
+        if token:
+            client.cookies[settings.CSRF_COOKIE_NAME] = TOKEN
+            headers["X-CSRFToken"] = TOKEN
+        with transaction.atomic():
+            answer = send(client, self.method, self.address, self.route, there.words, **headers)
+            transaction.set_rollback(True)
+        return answer
+
+    @property
+    def status(self) -> int:
+        """What the table says that it is answered with; 404 where the method is not there."""
+        row = self.route.methods.get(self.method)
+        return 404 if row is None else getattr(row, self.actor)
+
+    def __str__(self) -> str:
+        return f"{self.method} /{self.address} as {self.actor}"
+
+
+def changes() -> list[Change]:
+    """All of them; with methods that are not there too, for these shall do nothing either."""
+    return [
+        Change(method, address, route, actor_of(route, method))
+        for (address, route), method in product(TABLE.items(), UNSAFE)
+        if (method, address) not in OPEN
+    ]
+
+
+def actor_of(route: Route, method: str) -> str:
+    """Somebody with a session for whom the address is there, if there is anybody."""
+    row = route.methods.get(method)
+    signed_in = [actor for actor in ACTORS if actor not in ("nobody", "reader")]
+    return next((one for one in signed_in if row and getattr(row, one) not in REFUSED), "operator")
+
+
+def is_refused(change: Change, answer: Any) -> bool:
+    """Whether it was refused for its origin; a method that is not there may say so instead."""
+    if change.method not in change.route.methods and answer.status_code in (404, 405):
+        return True
+    return answer.status_code == 403 and "csrf" in answer.content.decode().lower()
+
+
+class TestEveryChange:
+    def test_is_made_from_our_own_pages_alone(self, request: Any) -> None:
+        there: Stage = request.getfixturevalue("stage")
+        wrong, made = [], 0
+        for change in changes():
+            for name, (token, headers) in ELSEWHERE.items():
+                answer = change.send(there, token=token, **headers)
+                if not is_refused(change, answer):
+                    wrong.append(f"{change}, {name}: {answer.status_code}")
+            # From here it is not, or the refusals would say nothing.
+            status = change.status
+            if status not in REFUSED:
+                made += 1
+                answer = change.send(there, token=True, **ORIGIN)
+                if answer.status_code != status:
+                    wrong.append(f"{change}, from here: {answer.status_code}, not {status}")
+        assert not wrong, "\n".join(wrong)
+        assert made > 30
