@@ -23,6 +23,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
+REPLAY_HEADER = "Idempotent-Replayed"
 
 
 class SchedulingView(ApiView):
@@ -162,6 +163,14 @@ def idempotency_key(request: Request) -> str | None:
     if not 1 <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable():
         raise bad_field(KEY_HEADER, f"must be 1 to {KEY_MAX} printable ASCII characters")
     return str(key)
+
+
+def replay_header(*, is_replay: bool) -> dict[str, str]:
+    """Return what marks an answer of which an earlier request did the work.
+
+    Source: the name that Stripe's API gave it, which others took over.
+    """
+    return {REPLAY_HEADER: "true"} if is_replay else {}
 
 
 def root_of(request: Request) -> str:

@@ -10,7 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
-from scheduling.api.base import SchedulingView, body_tenant, idempotency_key, root_of, spec_of
+from scheduling.api.base import (
+    SchedulingView,
+    body_tenant,
+    idempotency_key,
+    replay_header,
+    root_of,
+    spec_of,
+)
 from scheduling.api.rate import BUCKETS, BULK, ONE
 from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
 from scheduling.engine.clock import read_clock
@@ -46,7 +53,7 @@ class JobList(SchedulingView):
         operation_id="job_submit",
         request=schemas.JobRequestBody,
         responses={201: schemas.JobRow},
-        parameters=[schemas.IDEMPOTENCY_KEY],
+        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request) -> Response:
         """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
@@ -54,7 +61,7 @@ class JobList(SchedulingView):
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
         BUCKETS.take(tenant.pk, ONE)
-        job = submit_job(
+        job, is_replay = submit_job(
             tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key,
             source=SOURCE,
         )  # fmt: skip
@@ -63,7 +70,8 @@ class JobList(SchedulingView):
         else:  # the key's first request made it, and it has gone on since
             with tenant_scope(tenant.pk):
                 shown = jobs_json([job], self.money, root_of(request))[0]
-        return Response(shown, status=201, headers={"Location": f"{request.path}/{job.uid}"})
+        headers = {"Location": f"{request.path}/{job.uid}", **replay_header(is_replay=is_replay)}
+        return Response(shown, status=201, headers=headers)
 
     @extend_schema(
         operation_id="job_list", responses={200: schemas.JobPage}, parameters=schemas.JOB_QUERY
@@ -99,7 +107,7 @@ class JobBulk(SchedulingView):
         operation_id="job_submit_bulk",
         request=schemas.Bulk,
         responses={201: schemas.BulkMade},
-        parameters=[schemas.IDEMPOTENCY_KEY],
+        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request) -> Response:
         """Submit up to 1,000 jobs of one tenant: all of them or, with all errors, none."""
@@ -113,14 +121,14 @@ class JobBulk(SchedulingView):
             raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
         tenant = self.submitting_tenant(names[0])
         BUCKETS.take(tenant.pk, BULK)
-        jobs = submit_jobs(
+        jobs, is_replay = submit_jobs(
             tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key, source=SOURCE
         )
         root = root_of(request)
         rows = [
             job_json(job, root, pool=spec["pool"]) for job, spec in zip(jobs, specs, strict=True)
         ]
-        return Response({"results": rows}, status=201)
+        return Response({"results": rows}, status=201, headers=replay_header(is_replay=is_replay))
 
 
 class JobDryRun(SchedulingView):

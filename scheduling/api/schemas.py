@@ -29,6 +29,13 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="At most 255 characters. The same key finds the same job, for seven days.",
 )
+IDEMPOTENT_REPLAYED = OpenApiParameter(
+    "Idempotent-Replayed",
+    OpenApiTypes.BOOL,
+    OpenApiParameter.HEADER,
+    description="Only where an earlier request with this key did the work: `true`.",
+    response=[201],
+)
 CURSOR = _parameter("cursor", "The `next` of the page before.")
 LIMIT = _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
 TENANT = _parameter("tenant", "The slug of one of your tenants.")

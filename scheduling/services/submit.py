@@ -43,6 +43,20 @@ class PendingLimitError(Exception):
         self.limit = limit
 
 
+class SubmittedJob(NamedTuple):
+    """A job, and whether an earlier request with the same key made it."""
+
+    job: Job
+    is_replay: bool
+
+
+class SubmittedJobs(NamedTuple):
+    """The jobs of one call, and whether an earlier request with the same key made them."""
+
+    jobs: list[Job]
+    is_replay: bool
+
+
 def submit_job(
     *,
     tenant: Tenant,
@@ -51,8 +65,8 @@ def submit_job(
     now: Now,
     key: str | None = None,
     source: str = "api",
-) -> Job:
-    """Submit the job that `spec` writes down (`scheduling.requests.jobs.JobRequest`); return it.
+) -> SubmittedJob:
+    """Submit the job that `spec` writes down (`scheduling.requests.jobs.JobRequest`).
 
     With an idempotency `key`, the same user's same request finds the job that the first one
     made, at whatever state it is by now.
@@ -69,7 +83,7 @@ def submit_job(
         before = begin_reply(asked, [str(uid)]) if asked else None
         if before is not None:
             stored = Job.objects.select_related("tenant", "pool", "profile")
-            return stored.get(uid=before[0], tenant=tenant)
+            return SubmittedJob(stored.get(uid=before[0], tenant=tenant), is_replay=True)
         (read,) = _read_all([spec], tenant, place="")
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
@@ -80,7 +94,7 @@ def submit_job(
         if duration_s is not None:
             VirtualWork(job=job, duration_us=duration_s * SECOND_US).save(force_insert=True)
         _wake([read.offer])
-    return job
+    return SubmittedJob(job, is_replay=False)
 
 
 def submit_jobs(
@@ -91,7 +105,7 @@ def submit_jobs(
     now: Callable[[int], PoolNow],
     key: str | None = None,
     source: str = "api",
-) -> list[Job]:
+) -> SubmittedJobs:
     """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
 
     Raises:
@@ -105,7 +119,8 @@ def submit_jobs(
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
         if before is not None:
             stored = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
-            return list(stored.filter(uid__in=before).order_by("id"))
+            made = list(stored.filter(uid__in=before).order_by("id"))
+            return SubmittedJobs(made, is_replay=True)
         read = _read_all(specs, tenant, place="jobs")
         _make_room(tenant, len(read))
         pools = {one.offer.id: one.offer for one in read}
@@ -117,7 +132,7 @@ def submit_jobs(
         ]
         _insert(jobs, read, [readings[one.offer.id].wall for one in read])
         _wake(pools.values())
-    return jobs
+    return SubmittedJobs(jobs, is_replay=False)
 
 
 class _Accepted(NamedTuple):

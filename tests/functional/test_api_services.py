@@ -55,7 +55,9 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def submit(stage: Cluster, person: User | None = None, key: str | None = None, **more: Any) -> Job:
     spec = {"pool": stage.pool.name, "gpus": 2, "duration_s": 60, **more}
-    return submit_job(tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key)
+    return submit_job(
+        tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key
+    ).job
 
 
 class TestASubmission:
@@ -143,8 +145,9 @@ class TestAKey:
         asked: Any = {"tenant": stage.tenants["aa"], "user": person, "specs": specs, "key": "k"}
         first = submit_jobs(**asked, now=lambda _: stage.now())
         again = submit_jobs(**asked, now=lambda _: stage.now())
-        assert [job.uid for job in first] == [job.uid for job in again]
-        assert [job.name for job in again] == ["n0", "n1", "n2", "n3", "n4"]
+        assert [job.uid for job in first.jobs] == [job.uid for job in again.jobs]
+        assert [job.name for job in again.jobs] == ["n0", "n1", "n2", "n3", "n4"]
+        assert (first.is_replay, again.is_replay) == (False, True)
 
 
 class TestABulk:
@@ -166,8 +169,8 @@ class TestABulk:
             "name": "same", "duration_s": 60,
         }  # fmt: skip
         asked: Any = {"tenant": stage.tenants["aa"], "user": person}
-        one = submit_job(spec=spec, now=stage.now(), **asked)
-        (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked)
+        one = submit_job(spec=spec, now=stage.now(), **asked).job
+        (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked).jobs
         rows = [Job.objects.filter(pk=job.pk).values().get() for job in (one, other)]
         own = {"id", "uid", "created_at"}
         first, second = ({k: v for k, v in row.items() if k not in own} for row in rows)

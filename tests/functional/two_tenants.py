@@ -212,7 +212,7 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
     }
     return submit_job(
         tenant=side.tenant, user=side.manager, spec=spec, now=lab.now(), key=f"{word}-key-{number}"
-    )
+    ).job
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:

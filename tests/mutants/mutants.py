@@ -48,6 +48,8 @@ STATES_TEST = (
     "tests/integration/test_lease_states.py::test_a_writer_does_to_a_lease_what_its_state_allows"
 )
 CONTRACT_TESTS = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
+CANARY_TESTS = "tests/functional/test_canaries.py::TestEveryAddress"
+IDEMPOTENCY_TESTS = "tests/functional/test_idempotency.py::TestTheScopeOfAKey"
 FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
 MUTANTS = (
@@ -357,5 +359,43 @@ MUTANTS = (
         "if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):",
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",
+    ),
+    # What is another's
+    stored(
+        "usage_is_listed_for_everybody",
+        "billing/api.py",
+        "UsageLine.objects.filter(tenant=tenant)",
+        "UsageLine.objects",
+        f"{CANARY_TESTS}::test_shows_its_own_and_nothing_of_the_other[own]",
+    ),
+    stored(
+        "a_transfer_is_shown_to_those_without_a_part",
+        "billing/selectors/accounts.py",
+        "return Account.objects.filter(tenant_id=tenant_id)",
+        "return Account.objects.all()",
+        f"{CANARY_TESTS}::test_with_what_is_the_others_is_as_with_what_is_not_there",
+    ),
+    stored(
+        "a_key_is_the_same_in_all_tenants",
+        "tenants/idempotency.py",
+        "return cls(tenant.pk, user.pk,",
+        'return cls(Tenant.objects.order_by("id")[0].pk, user.pk,',
+        f"{IDEMPOTENCY_TESTS}::test_is_person_tenant_route_and_key",
+    ),
+    stored(
+        "a_key_is_the_same_at_all_addresses",
+        "tenants/idempotency.py",
+        "user.pk, route, key, digest)",
+        'user.pk, "", key, digest)',
+        f"{IDEMPOTENCY_TESTS}::test_is_person_tenant_route_and_key",
+    ),
+    stored(
+        "the_console_takes_forms_from_elsewhere",
+        "portal/operate/views/console.py",
+        'return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))',
+        'letting = require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))\n'
+        '    letting.__dict__["csrf_exempt"] = True\n'
+        "    return letting",
+        "tests/functional/test_csrf.py::TestEveryChange::test_is_made_from_our_own_pages_alone",
     ),
 )

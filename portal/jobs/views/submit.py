@@ -113,7 +113,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     if "act" in request.POST and not form.wrong and form.spec is not None:
         assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
         try:
-            job = submit_job(
+            job, _ = submit_job(
                 tenant=tenant,
                 user=request.user,
                 spec=form.spec,

@@ -1,0 +1,122 @@
+"""Which requests with a key meet, and which do not: who, tenant, route, key and body as a table."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from portal.site.api import document
+from scheduling.models import Job
+from tenants.idempotency import KeyedRequest, MismatchError, begin_reply
+from tenants.models import Membership
+from tests.functional.api_stage import ROLES, ApiStage, api_stage
+
+pytestmark = pytest.mark.usefixtures("db")
+REPLAYED = "Idempotent-Replayed"
+KEYED = ("jobs", "jobs/bulk")
+
+
+@pytest.fixture
+def stage() -> ApiStage:
+    return api_stage()
+
+
+def with_keys() -> set[str]:
+    """The addresses that take a key, as the API describes itself."""
+    return {
+        path.removeprefix("/api/v1/")
+        for path, operations in document()["paths"].items()
+        for operation in operations.values()
+        if any(one["name"] == "Idempotency-Key" for one in operation.get("parameters", ()))
+    }
+
+
+def bodies(stage: ApiStage, **more: Any) -> dict[str, Any]:
+    """A request of each address that takes a key."""
+    spec = stage.spec(**more)
+    return {"jobs": spec, "jobs/bulk": {"jobs": [spec]}}
+
+
+def ids(answer: Any) -> list[str]:
+    """The jobs of an answer."""
+    assert answer.status_code == 201, answer.content
+    body = answer.json()
+    return [row["id"] for row in body.get("results", [body])]
+
+
+class TestTheScopeOfAKey:
+    def test_is_person_tenant_route_and_key(self, stage: ApiStage) -> None:
+        """Of sixteen that differ in one to four of these, each meets itself alone."""
+        people, tenants = stage.people.values(), stage.cluster.tenants.values()
+        scopes = list(product(tenants, people, ("jobs", "jobs/bulk"), ("k", "K")))
+        for scope in scopes:
+            request = KeyedRequest.of(*scope, {"gpus": 1, "name": "a"})
+            assert request is not None
+            assert begin_reply(request, [str(scope)]) is None
+        for scope in scopes:
+            again = KeyedRequest.of(*scope, {"name": "a", "gpus": 1})
+            assert again is not None
+            assert begin_reply(again, ["another"]) == [str(scope)]
+            other = KeyedRequest.of(*scope, {"gpus": 2, "name": "a"})
+            assert other is not None
+            with pytest.raises(MismatchError):
+                begin_reply(other, ["another"])
+
+    def test_does_not_go_with_a_person_from_tenant_to_tenant(self, stage: ApiStage) -> None:
+        """The body names no tenant, so that it is the same request in both."""
+        for route, body in bodies(stage).items():
+            key = {"Idempotency-Key": route}
+            (first,) = ids(stage.post(route, body, **key))
+            there = Membership.objects.filter(user=stage.people["ada"])
+            there.update(tenant=stage.cluster.tenants["bb"])
+            answer = stage.post(route, body, **key)
+            assert ids(answer) != [first]
+            assert REPLAYED not in answer
+            there.update(tenant=stage.cluster.tenants["aa"])
+            assert ids(stage.post(route, body, **key)) == [first]
+
+
+class TestEveryAddressThatTakesAKey:
+    def test_is_asked_here(self, stage: ApiStage) -> None:
+        assert with_keys() == set(KEYED) == set(bodies(stage))
+
+    @pytest.mark.parametrize("route", KEYED)
+    def test_marks_the_answer_that_repeats(self, stage: ApiStage, route: str) -> None:
+        body, key = bodies(stage)[route], {"Idempotency-Key": "once"}
+        first, again = stage.post(route, body, **key), stage.post(route, body, **key)
+        assert ids(first) == ids(again)
+        assert REPLAYED not in first
+        assert again[REPLAYED] == "true"
+        assert first.headers.get("Location") == again.headers.get("Location")
+
+    @pytest.mark.parametrize("route", KEYED)
+    def test_meets_none_of_another(self, stage: ApiStage, route: str) -> None:
+        """Another person, key or address with the rest as it was makes another job."""
+        stage.person("max", "aa", ROLES.MEMBER)
+        key = {"Idempotency-Key": "once"}
+        stage.post(route, bodies(stage)[route], **key)
+        for number, (who, where, headers) in enumerate([
+            ("max", route, key),
+            ("ada", route, {"Idempotency-Key": "twice"}),
+            ("ada", route, {}),
+            *(("ada", other, key) for other in bodies(stage) if other != route),
+        ], start=2):  # fmt: skip
+            answer = stage.post(where, bodies(stage)[where], as_=who, **headers)
+            assert REPLAYED not in answer
+            assert len(ids(answer)) == 1
+            assert Job.objects.count() == number
+
+    @pytest.mark.parametrize("route", KEYED)
+    def test_refuses_another_body(self, stage: ApiStage, route: str) -> None:
+        key = {"Idempotency-Key": "once"}
+        stage.post(route, bodies(stage)[route], **key)
+        refused = stage.post(route, bodies(stage, weight=2)[route], **key)
+        assert (refused.status_code, refused.json()["reason_code"]) == (422, "idempotency_mismatch")
+        assert REPLAYED not in refused
+
+    @pytest.mark.parametrize("route", KEYED)
+    def test_describes_the_mark(self, route: str) -> None:
+        made = document()["paths"][f"/api/v1/{route}"]["post"]["responses"]["201"]
+        assert made["headers"][REPLAYED]["schema"] == {"type": "boolean"}
