@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from django.apps import apps
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from billing.models import (
@@ -107,6 +108,8 @@ NOT_ITS_OWN = {
 # What others may read in some pools, and what stands in files.
 NAME, LOG = "Tenant.name", "Log.text"
 TEXTS = (models.CharField, models.TextField, models.JSONField)
+# What may tell a tenant from another: texts, ids, amounts, and keys that are ids.
+TELLING = (*TEXTS, ArrayField, models.UUIDField, models.DecimalField, models.ForeignKey)
 LEAST_DIGITS = 5
 
 
@@ -125,8 +128,7 @@ def text_fields(model: type[models.Model]) -> list[str]:
     return [
         one.attname
         for one in model._meta.concrete_fields
-        if (isinstance(one, TEXTS) or getattr(one, "base_field", None) is not None)
-        and not one.choices
+        if isinstance(one, (*TEXTS, ArrayField)) and not one.choices
     ]
 
 
@@ -160,18 +162,22 @@ def forms(amount: Decimal) -> set[str]:
 def canaries(side: Side) -> dict[str, set[str]]:
     """All texts, ids and amounts of a tenant by the column in which they stand, as `Job.name`."""
     found: dict[str, set[str]] = {}
-    for model in OWNED:
-        for one in model._meta.concrete_fields:
-            here: set[str] = set()
-            for value in values(model, side, one.attname):
-                if isinstance(value, UUID):
-                    here |= {str(value), value.hex}
-                elif isinstance(value, Decimal):
-                    here |= forms(value)
-                else:
-                    here |= {text for text in texts(value) if side.word in text.lower()}
-            found[f"{model.__name__}.{one.name}"] = here
+    for model, way in OWNED.items():
+        columns = [one for one in model._meta.concrete_fields if isinstance(one, TELLING)]
+        names = {one.attname: f"{model.__name__}.{one.name}" for one in columns}
+        found |= {name: set() for name in names.values()}
+        for row in model._default_manager.filter(**{way: side.tenant.pk}).values(*names):
+            for column, value in row.items():
+                found[names[column]] |= _canaries_of(value, side.word)
     return {**found, NAME: {side.name}, LOG: {f"{side.word}-output"}}
+
+
+def _canaries_of(value: Any, word: str) -> set[str]:
+    if isinstance(value, UUID):
+        return {str(value), value.hex}
+    if isinstance(value, Decimal):
+        return forms(value)
+    return {text for text in texts(value) if word in text.lower()}
 
 
 def strange_ids(me: Side, other: Side) -> set[str]:
