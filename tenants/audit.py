@@ -13,7 +13,7 @@ from django.db import connection
 
 from tenants.models import AuditRecord, User
 
-PAGE = 50
+PAGE, SUBJECT_MAX = 50, 140
 
 
 @dataclass(frozen=True, slots=True)

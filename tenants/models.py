@@ -212,10 +212,11 @@ class LoginAttempt(models.Model):
 
 
 class AuditRecord(models.Model):
-    """What somebody changed who runs the site: written with the change, and append-only.
+    """What somebody changed who runs the site, or was refused: append-only.
 
-    `subject` is what was changed in the words of the console (`pool philly`, `tenant nlp`);
-    `before` and `after` hold only what differs. Never a secret.
+    `subject` is what was changed in the words of the console (`pool philly`, `tenant nlp`), or of
+    a refusal the address that was asked; `before` and `after` hold only what differs, or was asked
+    for. Never a secret.
     """
 
     at = models.DateTimeField(db_default=Now())

@@ -125,6 +125,12 @@ def drop_token(*, user: User, uid: UUID) -> bool:
     return bool(count)
 
 
+def token_exists(uid: UUID) -> bool:
+    """Whether anybody has a token of this id."""
+    with site_scope():
+        return ApiToken.objects.filter(uid=uid).exists()
+
+
 def digest_of(secret: str) -> str:
     """Return what is kept of a secret: its SHA-256 as hex. 256 random bits need no salt."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import structlog
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
@@ -18,6 +17,7 @@ from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
+from tenants.api.base import actor_of
 from tenants.api.problems import Problem, not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
@@ -116,8 +116,7 @@ class ProfileOne(SchedulingView):
         return facts, tenant
 
     def _actor(self) -> Actor:
-        request_id = structlog.contextvars.get_contextvars().get("request_id", "")
-        return Actor(self.person, str(request_id))
+        return actor_of(self.person)
 
 
 def _json(row: Profile, pool: str) -> dict[str, Any]:

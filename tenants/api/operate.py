@@ -8,19 +8,20 @@ from hashlib import sha256
 from typing import Any, ClassVar
 
 import msgspec
-import structlog
+from django.core.exceptions import PermissionDenied
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants.api.base import ApiView
+from tenants.api.base import ApiView, actor_of
 from tenants.api.problems import Problem, fields_only, not_there
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import R, read_request, request_fields
 from tenants.models import User
 from tenants.permissions import Action, may_on_site
+from tenants.refusals import record_refusal
 from tenants.tokens import Scope
 
 EDITS = ("POST", "PUT", "PATCH", "DELETE")
@@ -61,6 +62,18 @@ class OperateView(ApiView):
 
     def check_permissions(self, request: Request) -> None:
         """Refuse by role before anything else: whoever is not of the site sees nothing here."""
+        try:
+            self._check_role(request)
+        except Problem as refused:
+            if request.method in EDITS and isinstance(request.user, User):
+                role = self.access.site_role or "none"
+                why = f"The role for the site: {role}."
+                if refused.reason_code == "scope":
+                    why = str(refused.detail)
+                record_refusal(self.actor, f"{request.method} {request.path}", why)
+            raise
+
+    def _check_role(self, request: Request) -> None:
         role = self.access.site_role if isinstance(request.user, User) else ""
         if isinstance(request.user, User) and not may_on_site(role, Action.SEE_SITE):
             raise not_there()
@@ -80,6 +93,9 @@ class OperateView(ApiView):
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused change by its fields, and a stale edit with the present ETag."""
         problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
+        if isinstance(exc, PermissionDenied):
+            why = "The role for the site was taken away meanwhile."
+            record_refusal(self.actor, f"{self.request.method} {self.request.path}", why)
         response = super().handle_exception(problem)
         if isinstance(problem, StaleError):
             response["ETag"] = problem.etag
@@ -98,8 +114,7 @@ class OperateView(ApiView):
     @property
     def actor(self) -> Actor:
         """Who changes something, for its audit record."""
-        request_id = structlog.contextvars.get_contextvars().get("request_id", "")
-        return Actor(self.person, str(request_id))
+        return actor_of(self.person)
 
 
 def refusal(error: InvalidInputError) -> Problem:

@@ -13,11 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants.api import schemas
-from tenants.api.base import ApiView
+from tenants.api.base import ApiView, actor_of
 from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.times import time_text
 from tenants.lockout import WINDOW, is_locked
 from tenants.models import ApiToken, User
+from tenants.refusals import record_refusal
 from tenants.tokens import (
     DAYS,
     DAYS_MAX,
@@ -29,6 +30,7 @@ from tenants.tokens import (
     create_token,
     drop_token,
     scope_is_open,
+    token_exists,
 )
 
 FIELDS = ("username", "password", "name", "scopes", "days")
@@ -57,7 +59,10 @@ class TokenList(ApiView):
         user = _person(request, body)
         for scope in scopes:
             if not scope_is_open(user, scope):
-                raise Problem(403, "role", f"The scope {scope.value} is for operators.")
+                why = f"The scope {scope.value} is for operators."
+                asked = ", ".join(one.value for one in scopes)
+                record_refusal(actor_of(user), _subject(request), why, {"scopes": asked})
+                raise Problem(403, "role", why)
         try:
             token, secret = create_token(
                 user=user, name=name, scopes=scopes, days=days, now=timezone.now()
@@ -88,10 +93,19 @@ class TokenOne(ApiView):
             and used.token.uid != uid
             and Scope.JOBS_WRITE.value not in used.token.scopes
         ):
-            raise Problem(403, "scope", "The token may drop itself alone.")
+            why = "The token may drop itself alone."
+            record_refusal(actor_of(self.person), _subject(request), why)
+            raise Problem(403, "scope", why)
         if not drop_token(user=self.person, uid=uid):
+            if token_exists(uid):
+                why = "The token is another person's."
+                record_refusal(actor_of(self.person), _subject(request), why)
             raise not_there()
         return Response(status=204)
+
+
+def _subject(request: Request) -> str:
+    return f"{request.method} {request.path}"
 
 
 def _person(request: Request, body: dict[str, Any]) -> User:

@@ -21,6 +21,7 @@ KINDS = {
     "tenant.": "tenants",
     "member.": "members",
     "person.": "people",
+    "access.": "refusals",
     "pool.": "pool settings",
     "clock.": "clocks",
     "price.": "prices",

@@ -28,6 +28,7 @@ from tenants.audit import Actor
 from tenants.input.errors import invalid
 from tenants.models import User
 from tenants.permissions import Action, may_on_site
+from tenants.refusals import record_refusal
 from tenants.scopes import site_scope
 
 View = Callable[..., HttpResponseBase]
@@ -44,13 +45,24 @@ def _let_in(view: View) -> View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         role = access(request).site_role
+        is_change = request.method == "POST"
+        if is_change and not may_on_site(role, Action.OPERATE):
+            _record(request, f"The role for the site: {role or 'none'}.")
         if not may_on_site(role, Action.SEE_SITE):
             raise Http404
-        if request.method == "POST" and not may_on_site(role, Action.OPERATE):
+        if is_change and not may_on_site(role, Action.OPERATE):
             raise PermissionDenied
-        return view(request, *args, **kwargs)
+        try:
+            return view(request, *args, **kwargs)
+        except PermissionDenied:
+            _record(request, "The role for the site was taken away meanwhile.")
+            raise
 
     return signed_in(never_cache(guarded))
+
+
+def _record(request: HttpRequest, why: str) -> None:
+    record_refusal(actor_of(request), f"{request.method} {request.path}", why, request.POST.dict())
 
 
 def console(view: View) -> View:
@@ -130,7 +142,7 @@ def page(
     )
 
 
-def no_such_button(*_: object) -> str:
+def no_such_button(*_: object, **__: object) -> str:
     """What a form that the page does not have asks for.
 
     Raises:

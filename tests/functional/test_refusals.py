@@ -1,0 +1,205 @@
+"""Attempts at more than a role covers stand in the audit log, and nobody can fill it with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from tenants.audit import Actor
+from tenants.models import ApiToken, AuditRecord, User
+from tenants.refusals import MOST, record_refusal
+from tenants.services import accounts
+from tenants.tokens import Scope, create_token
+from tests.functional.access_table import TABLE, Route
+from tests.functional.addresses import UNSAFE, bearer, fill, is_api, send, template_of
+from tests.functional.visitors import Town, town, visitor
+
+OF_THE_SITE = ("operate/", "api/v1/operate/")
+PASSWORD = "correct horse battery"
+# Those for whom the console is not there, and those who may only read it.
+ROLES = {"ada": "none", "cem": "none", "fin": "finance", "aud": "auditor"}
+
+
+@pytest.fixture
+def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of it
+    made = town()
+    for name, role in (("fin", User.SiteRole.FINANCE), ("aud", User.SiteRole.AUDITOR)):
+        visitor(name, site_role=role)
+    return made
+
+
+def changes() -> Iterator[tuple[str, str, Route]]:
+    """Every change that is an operator's alone, out of the URL table."""
+    for address, route in TABLE.items():
+        if address.startswith(OF_THE_SITE):
+            yield from ((method, address, route) for method in UNSAFE if method in route.methods)
+
+
+def words(there: Town) -> dict[str, str]:
+    """Something to name in addresses; refused before anybody looks whether it is there."""
+    names = dict.fromkeys(("simulation", "window", "round"), "1")
+    names |= dict.fromkeys(("node", "gpu_type", "profile", "username"), "any")
+    uid = str(there.submit().uid)
+    return {**names, "slug": "north", "pool": there.cluster.pool.name, "job": uid, "token": uid}
+
+
+def client_of(name: str, secret: str, address: str) -> Client:
+    if is_api(address):
+        return bearer(secret)
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+def secret_of(name: str, *scopes: Scope) -> str:
+    user = User.objects.get(username=name)
+    return create_token(user=user, name="t", scopes=scopes, days=1, now=timezone.now())[1]
+
+
+def records() -> list[AuditRecord]:
+    return list(AuditRecord.objects.filter(action="access.refused").order_by("id"))
+
+
+class TestEveryChangeThatIsAnOperators:
+    def test_is_recorded_where_it_is_refused(self, there: Town) -> None:
+        known, wrong, tried = words(there), [], 0
+        for name, role in ROLES.items():
+            secret = secret_of(name, *Scope)
+            for method, address, route in changes():
+                tried += 1
+                client = client_of(name, secret, address)
+                with transaction.atomic():
+                    answer = send(client, method, address, route, known)
+                    told = [
+                        (r.actor.username, r.subject, r.reason) for r in AuditRecord.objects.all()
+                    ]
+                    transaction.set_rollback(True)
+                subject = f"{method} {fill(template_of(address, route), known)}".partition("?")[0]
+                expected = [(name, subject, f"The role for the site: {role}.")]
+                if answer.status_code not in (403, 404) or told != expected:
+                    wrong.append(f"{answer.status_code} {told}, not {expected}")
+        assert not wrong, "\n".join(wrong)
+        assert tried > 80
+
+    def test_is_recorded_where_a_token_is_too_weak(self, there: Town) -> None:
+        secret, known = secret_of("eve", Scope.READ), words(there)
+        for method, address, route in changes():
+            if is_api(address):
+                with transaction.atomic():
+                    answer = send(bearer(secret), method, address, route, known)
+                    (record,) = records()
+                    transaction.set_rollback(True)
+                assert answer.status_code == 403
+                assert record.reason == "The token has not the scope operate."
+
+    def test_is_not_recorded_where_it_is_only_looked_at(self, there: Town) -> None:
+        for path in ("/operate/", "/operate/people/", "/operate/audit/"):
+            assert there.owner.get(path).status_code == 404
+        assert there.nobody.post("/operate/people/", {}).status_code == 302
+        assert not records()
+
+
+class TestTheRecord:
+    def test_says_who_wanted_what_and_no_secret(self, there: Town) -> None:
+        typed = {"username": "ada", "site_role": "operator", "password": PASSWORD, "x": "y"}
+        there.owner.post("/operate/people/", typed)
+        (record,) = records()
+        assert record.after == {"username": "ada", "site_role": "operator"}
+        assert record.request_id
+        shown = there.operator.get("/operate/audit/?action=access.").content.decode()
+        assert "was refused: POST /operate/people/" in " ".join(shown.split())
+        assert PASSWORD not in shown
+
+    def test_of_a_role_in_a_tenant_names_it(self, there: Town) -> None:
+        asked = {"do": "role", "username": "ada", "role": "manager"}
+        assert there.owner.post("/operate/tenants/north/", asked).status_code == 404
+        assert records()[0].after == asked
+
+    def test_of_a_role_that_was_taken_away_meanwhile(
+        self, there: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The page let them in, and the transaction of the change does not."""
+
+        begin = accounts.operation
+
+        def operation(actor: Actor) -> Any:
+            User.objects.filter(username="eve").update(site_role="")
+            return begin(actor)
+
+        monkeypatch.setattr(accounts, "operation", operation)
+        answer = there.operator.post("/operate/people/", {"do": "deactivate", "username": "ada"})
+        assert answer.status_code == 403
+        assert records()[0].reason == "The role for the site was taken away meanwhile."
+
+
+class TestTokens:
+    @pytest.fixture(autouse=True)
+    def password(self, there: Town) -> None:
+        ada = User.objects.get(username="ada")
+        ada.set_password(PASSWORD)
+        ada.save()
+        there.owner.force_login(ada)
+
+    def make(self, *scopes: str) -> int:
+        asked = {"username": "ada", "password": PASSWORD, "scopes": list(scopes)}
+        return Client().post("/api/v1/tokens", asked, content_type="application/json").status_code
+
+    def test_of_a_scope_above_the_role_are_refused_and_recorded(self) -> None:
+        assert self.make("read", "operate") == 403
+        (record,) = records()
+        assert (record.actor.username, record.subject) == ("ada", "POST /api/v1/tokens")
+        assert record.reason == "The scope operate is for operators."
+        assert record.after == {"scopes": "read, operate"}
+
+    def test_of_others_are_not_there_and_recorded(self, there: Town) -> None:
+        secret_of("bea", Scope.READ)
+        uid = ApiToken.objects.get(user__username="bea").uid
+        assert there.owner.delete(f"/api/v1/tokens/{uid}").status_code == 404
+        (record,) = records()
+        assert record.reason == "The token is another person's."
+        missing = "00000000-0000-4000-8000-000000000000"
+        assert there.owner.delete(f"/api/v1/tokens/{missing}").status_code == 404
+        assert len(records()) == 1
+
+    def test_that_may_drop_themselves_alone_are_recorded(self) -> None:
+        secret = secret_of("ada", Scope.READ)
+        secret_of("ada", *Scope)
+        other = ApiToken.objects.filter(user__username="ada").order_by("-id")[0].uid
+        assert bearer(secret).delete(f"/api/v1/tokens/{other}").status_code == 403
+        assert records()[0].reason == "The token may drop itself alone."
+
+
+class TestAFlood:
+    def test_of_one_address_is_one_record(self, there: Town) -> None:
+        for role in ("operator", "auditor") * 20:
+            there.owner.post("/operate/people/", {"site_role": role})
+        (record,) = records()
+        assert record.after == {"site_role": "operator"}
+
+    def test_of_many_addresses_ends_and_says_so(self, there: Town) -> None:
+        for number in range(MOST + 10):
+            there.owner.post(f"/operate/tenants/no-{number}/", {"do": "add"})
+        found = records()
+        assert len(found) == MOST
+        assert "in the process's log only" in found[-1].reason
+        assert "in the process's log only" not in found[-2].reason
+
+    def test_of_one_person_leaves_room_for_others(self, there: Town) -> None:
+        for number in range(MOST + 1):
+            there.owner.post(f"/operate/tenants/no-{number}/")
+        there.mate.post("/operate/people/", {"site_role": "operator"})
+        assert records()[-1].actor.username == "bea"
+
+    def test_takes_no_lock_once_it_is_known(
+        self, there: Town, django_assert_num_queries: Any
+    ) -> None:
+        assert there.tenant
+        actor = Actor(User.objects.get(username="ada"))
+        assert record_refusal(actor, "POST /x", "why")
+        with django_assert_num_queries(4):  # a savepoint's two, the scope and one look
+            assert not record_refusal(actor, "POST /x", "why")
