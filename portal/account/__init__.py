@@ -1,1 +1,1 @@
-"""Signing in and out."""
+"""Signing in and out, and one's own account."""

@@ -1,4 +1,4 @@
-"""Addresses of signing in and out."""
+"""Addresses of signing in and out, and of one's own account."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ urlpatterns: list[URLPattern] = [
     path("login/", views.login_page, name="login"),
     path("logout/", views.logout_page, name="logout"),
     path("demo/<slug:role>/", views.demo_login, name="demo-login"),
+    path("account/", views.account, name="account"),
 ]

@@ -1,20 +1,44 @@
-"""Coming and going: login, logout, and whom to sign in as in the demo."""
+"""Coming and going: login, logout, whom to sign in as in the demo, and one's own account."""
 
 from __future__ import annotations
 
 from django.conf import settings
-from django.contrib.auth import login
+from django.contrib import messages
+from django.contrib.auth import authenticate, login, update_session_auth_hash
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.demo.people import DEMO_PEOPLE
-from portal.site.access import demo_only
-from tenants.selectors.people import find_active_person
+from portal.site.access import access, demo_only, signed_in
+from portal.site.forms import Field
+from portal.site.request_id import request_id_of
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError, invalid
+from tenants.lockout import WINDOW, is_locked
+from tenants.models import Membership, User
+from tenants.scopes import site_scope
+from tenants.selectors.people import find_active_person, token_count
+from tenants.services.accounts import (
+    PASSWORD_MAX,
+    NewPassword,
+    change_password,
+    check_new_password,
+)
 from tenants.services.tenants import DEMO_PASSWORD
 
+# Name, label, what a browser fills in, hint.
+PASSWORDS = (
+    ("old_password", "Present password", "current-password", ""),
+    ("new_password", "New password", "new-password", "At least 12 signs, no common word."),
+    ("new_password_again", "New password, once more", "new-password", ""),
+)
 login_page = LoginView.as_view(
     template_name="account/login.html",
     redirect_authenticated_user=True,
@@ -38,3 +62,66 @@ def demo_login(request: HttpRequest, role: str) -> HttpResponse:
     if not url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()):
         target = reverse("front")
     return HttpResponseRedirect(target)
+
+
+@sensitive_post_parameters()
+@signed_in
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def account(request: HttpRequest) -> HttpResponseBase:
+    """Who one is here, and a form for another password."""
+    user = request.user
+    if not isinstance(user, User):
+        raise PermissionDenied
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            person = _changed(request, user)
+        except InvalidInputError as error:
+            errors = error.by_field
+        else:
+            # This session goes on; every other one was begun with the old password.
+            update_session_auth_hash(request, person)
+            messages.success(request, "Changed the password. All other sessions have ended.")
+            return redirect("account")
+    with site_scope():
+        tokens = token_count(user)
+    who = access(request)
+    context = {
+        "person": user,
+        "memberships": [(one, Membership.Role(one.role).label) for one in who.memberships],
+        "tokens": tokens,
+        "is_refused": bool(errors),
+        "fields": [
+            Field(name, label, kind=kind, hint=hint, error=errors.get(name, ""))
+            for name, label, kind, hint in PASSWORDS
+        ],
+    }
+    return render(request, "account/account.html", context, status=422 if errors else 200)
+
+
+def _changed(request: HttpRequest, user: User) -> User:
+    """Change the password as the form says; return the person with the new one.
+
+    Raises:
+        InvalidInputError: by the fields of the form.
+    """
+    old = request.POST.get("old_password", "")
+    wanted = NewPassword(
+        request.POST.get("new_password", ""),
+        request.POST.get("new_password_again", ""),
+        drop_tokens="drop_tokens" in request.POST,
+    )
+    if not 1 <= len(old) <= PASSWORD_MAX:
+        raise invalid("old_password", "Write your present password.")
+    check_new_password(user, wanted)
+    # As at the login: guesses count, and too many of them lock it for a while.
+    verified = authenticate(request, username=user.get_username(), password=old)
+    if not isinstance(verified, User) or verified.pk != user.pk:
+        if is_locked(user.get_username(), request):
+            minutes = int(WINDOW.total_seconds()) // 60
+            message = f"Too many wrong passwords: try again in {minutes} minutes."
+            raise invalid("old_password", message)
+        raise invalid("old_password", "This is not your present password.")
+    actor = Actor(verified, request_id_of(request))
+    return change_password(actor=actor, verified=verified, request=wanted)

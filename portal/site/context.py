@@ -30,6 +30,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "recompute_command": SimpleLazyObject(lambda: recompute_command(request)),
         "login_url": reverse("login"),
         "logout_url": reverse("logout"),
+        "account_url": reverse("account"),
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
         "request_id": request_id_of(request),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tenants.models import Membership, Tenant, User
+from dataclasses import dataclass
+
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+
+from tenants.models import ApiToken, Membership, Tenant, User
 
 
 def find_person(username: str) -> User | None:
@@ -15,14 +20,34 @@ def find_active_person(username: str) -> User | None:
     return User.objects.filter(username=username, is_active=True).first()
 
 
-def people_listed(*, limit: int) -> tuple[list[User], int]:
-    """Return who may sign in, by login name, with their tenants, and how many there are.
+@dataclass(frozen=True, slots=True)
+class PeoplePage:
+    """People with their tenants: who may sign in first, then who may not, each by login name.
 
-    Three queries, whatever the number.
+    `active` and `inactive` count all of them, listed or not.
     """
-    rows = User.objects.filter(is_active=True).order_by("username")
-    count = rows.count()
-    return list(rows.prefetch_related("memberships__tenant")[:limit]), count
+
+    people: list[User]
+    active: int
+    inactive: int
+
+    @property
+    def left_out(self) -> int:
+        """How many are not listed."""
+        return self.active + self.inactive - len(self.people)
+
+
+def people_listed(*, limit: int) -> PeoplePage:
+    """Return people up to a number. Three queries, whatever the number."""
+    counts = User.objects.aggregate(active=Count("pk", filter=Q(is_active=True)), all=Count("pk"))
+    rows = User.objects.order_by("-is_active", "username")
+    people = list(rows.prefetch_related("memberships__tenant")[:limit])
+    return PeoplePage(people, counts["active"], counts["all"] - counts["active"])
+
+
+def token_count(user: User) -> int:
+    """Return how many API tokens of a person are not expired. One query."""
+    return ApiToken.objects.filter(user=user, expires_at__gt=Now()).count()
 
 
 def members_of(tenant: Tenant) -> list[Membership]:

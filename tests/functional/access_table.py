@@ -130,6 +130,13 @@ TABLE: dict[str, Route] = {
         {"GET": Row(302, 302, 302, 302, 302, 302, 200, 200)}, others=(200, 302, 405)
     ).showing(),
     "logout/": Route({"POST": everybody(302)}),
+    # One's own; a form that says nothing is refused.
+    "account/": Route(
+        {
+            "GET": Row(200, 200, 200, 200, 200, 200, 302, 302),
+            "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
+        }
+    ).showing("User.username", "Tenant.name"),
     # The demo's front door; there is no such person on the stage.
     "demo/<slug:role>/": Route({"POST": everybody(404)}),
     "t/<slug:slug>/": get(TENANT_PAGE).showing("Account.balance"),

@@ -1,16 +1,24 @@
-"""People who sign in: list them, create one. A first password is shown once and kept nowhere."""
+"""People who sign in: list them, create one, switch one off and on again.
+
+A first password is shown once and kept nowhere.
+"""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from collections.abc import Callable
 
-from portal.operate.views.console import actor_of, console, page
-from portal.site.forms import request_inputs, typed_request
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from portal.operate.views.console import actor_of, console, no_such_button, page
+from portal.site.forms import request_inputs, text, typed_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
 from tenants.requests import PersonRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import people_listed
+from tenants.services.accounts import deactivate_person, reactivate_person
 from tenants.services.people import create_user
 
 SITE_ROLES = tuple(
@@ -19,11 +27,19 @@ SITE_ROLES = tuple(
 )
 FIELDS = ("username", "first_name", "last_name", "site_role")
 LISTED = 200
+# Button -> what it does, and what is said then.
+SWITCHES: dict[str, tuple[Callable[..., object], str]] = {
+    "deactivate": (deactivate_person, "{} can sign in no more; sessions and tokens have ended."),
+    "reactivate": (reactivate_person, "{} can sign in again."),
+}
 
 
 @console
 def people(request: HttpRequest) -> HttpResponse:
-    """Everybody who may sign in, and a form for somebody new."""
+    """Everybody who has an account, on and off, and a form for somebody new."""
+    do = text(request.POST, "do") if request.method == "POST" else ""
+    if do:
+        return _switched(request, do)
     errors: dict[str, str] = {}
     made, password = None, ""
     if request.method == "POST":
@@ -33,17 +49,40 @@ def people(request: HttpRequest) -> HttpResponse:
             )
         except InvalidInputError as error:
             errors = error.by_field
+    return _people(request, errors, made=made, password=password)
+
+
+def _switched(request: HttpRequest, do: str) -> HttpResponse:
+    """Deactivate or reactivate somebody."""
+    username = text(request.POST, "username")
+    change, done = SWITCHES.get(do, (no_such_button, ""))
+    try:
+        change(actor=actor_of(request), username=username)
+    except InvalidInputError as error:
+        return _people(request, {}, trouble=" ".join(error.by_field.values()))
+    messages.success(request, done.format(username))
+    return redirect("operate-people")
+
+
+def _people(
+    request: HttpRequest,
+    errors: dict[str, str],
+    *,
+    made: User | None = None,
+    password: str = "",
+    trouble: str = "",
+) -> HttpResponse:
     with site_scope():
-        users, count = people_listed(limit=LISTED)
+        listed = people_listed(limit=LISTED)
     typed = request.POST if errors else {}
     context = {
-        "users": users,
-        "count": count,
-        "left_out": count - len(users),
+        "listed": listed,
+        "trouble": trouble,
         "made": made,
         "password": password,
         "fields": request_inputs(
             PersonRequest, FIELDS, typed, errors, choices={"site_role": SITE_ROLES}
         ),
     }
-    return page(request, "people.html", context, key="people", status=422 if errors else 200)
+    status = 422 if errors or trouble else 200
+    return page(request, "people.html", context, key="people", status=status)

@@ -1,0 +1,147 @@
+"""Whether and with what a person signs in: their own password, and an operator's off and on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from django.contrib.auth.hashers import check_password, make_password
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.sessions.models import Session
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from tenants.audit import Actor, write_audit
+from tenants.input.errors import FieldErrors, invalid
+from tenants.models import ApiToken, User
+from tenants.operator_transaction import operation
+from tenants.scopes import site_scope
+
+PASSWORD_MAX = 1024
+CHANGED_MEANWHILE = "The password was changed meanwhile: sign in with the new one."
+
+
+@dataclass(frozen=True, slots=True)
+class NewPassword:
+    """What somebody chose, as typed: no sign of a password is taken away. It is never shown."""
+
+    new_password: str = field(repr=False)
+    new_password_again: str = field(repr=False)
+    drop_tokens: bool = False
+
+
+def check_new_password(person: User, request: NewPassword) -> None:
+    """Refuse a new password before anybody looks at the old one, which takes longer.
+
+    Raises:
+        InvalidInputError: on `new_password` or `new_password_again`.
+    """
+    errors = FieldErrors()
+    if len(request.new_password) > PASSWORD_MAX:
+        errors.add("new_password", f"Write at most {PASSWORD_MAX:,} characters.")
+    else:
+        try:
+            validate_password(request.new_password, person)
+        except ValidationError as refused:
+            errors.add("new_password", " ".join(refused.messages))
+    if request.new_password != request.new_password_again:
+        errors.add("new_password_again", "The two are not the same: write the new one twice.")
+    errors.raise_any()
+
+
+def change_password(*, actor: Actor, verified: User, request: NewPassword) -> User:
+    """Give a person the password that they chose; return them with it.
+
+    `verified` is the person as the check of their old password found them. All sessions end with
+    the old password, for each holds a hash of it; the caller may keep its own. Tokens end where
+    the request says so.
+
+    Raises:
+        InvalidInputError: on `new_password` as `check_new_password`, or it is the old one; on
+            `old_password`: it was changed since it was checked.
+    """
+    check_new_password(verified, request)
+    if check_password(request.new_password, verified.password):
+        raise invalid("new_password", "This is the present one: choose another.")
+    # Hashing is slow by intention, so it is done before the transaction.
+    hashed = make_password(request.new_password)
+    with site_scope():
+        rows = User.objects.filter(pk=verified.pk, password=verified.password, is_active=True)
+        if not rows.update(password=hashed):
+            raise invalid("old_password", CHANGED_MEANWHILE)
+        dropped = _drop_tokens(verified) if request.drop_tokens else 0
+        after = {"tokens_dropped": dropped}
+        subject = f"person {verified.get_username()}"
+        write_audit(actor, "person.password_changed", subject, after=after)
+    verified.password = hashed
+    return verified
+
+
+def deactivate_person(*, actor: Actor, username: str) -> None:
+    """Let somebody sign in no more: their sessions and tokens end with the transaction.
+
+    Jobs and memberships stay. Repeating it changes nothing.
+
+    Raises:
+        InvalidInputError: on `username`: there is nobody, or it is the actor, who could not take it
+            back. So the last operator stays one: nobody else could do it.
+        PermissionDenied: the actor may not operate (any more).
+    """
+    with operation(actor):
+        person = _lock_person(actor, username)
+        if person.pk == actor.user.pk:
+            raise invalid("username", "Your own account stays: ask another operator.")
+        if not person.is_active:
+            return
+        person.is_active = False
+        person.save(update_fields=["is_active"])
+        after = {
+            "is_active": False,
+            "sessions_ended": _end_sessions(person),
+            "tokens_dropped": _drop_tokens(person),
+        }
+        before = {"is_active": True}
+        write_audit(actor, "person.deactivated", f"person {username}", before=before, after=after)
+
+
+def reactivate_person(*, actor: Actor, username: str) -> None:
+    """Let somebody sign in again, with their password and in their old places.
+
+    Raises:
+        InvalidInputError: on `username`: there is nobody.
+        PermissionDenied: the actor may not operate (any more).
+    """
+    with operation(actor):
+        person = _lock_person(actor, username)
+        if person.is_active:
+            return
+        person.is_active = True
+        person.save(update_fields=["is_active"])
+        before, after = {"is_active": False}, {"is_active": True}
+        write_audit(actor, "person.reactivated", f"person {username}", before=before, after=after)
+
+
+def _lock_person(actor: Actor, username: str) -> User:
+    """A person, locked together with all operators, so that two cannot deactivate each other."""
+    operators = Q(site_role=User.SiteRole.OPERATOR, is_active=True)
+    rows = User.objects.select_for_update(no_key=True).filter(operators | Q(username=username))
+    locked = {row.pk: row for row in rows.order_by("id")}
+    present = locked.get(actor.user.pk)
+    if present is None or not present.is_active or not present.is_operator:
+        raise PermissionDenied
+    person = next((row for row in locked.values() if row.get_username() == username), None)
+    if person is None:
+        raise invalid("username", "Nobody has this login name.")
+    return person
+
+
+def _end_sessions(person: User) -> int:
+    """Drop a person's sessions, or they would be open again with the account."""
+    key = str(person.pk)
+    rows = Session.objects.filter(expire_date__gt=Now()).iterator()
+    theirs = [row.pk for row in rows if row.get_decoded().get("_auth_user_id") == key]
+    return Session.objects.filter(pk__in=theirs).delete()[0]
+
+
+def _drop_tokens(person: User) -> int:
+    return ApiToken.objects.filter(user=person).delete()[0]

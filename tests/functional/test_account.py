@@ -1,0 +1,232 @@
+"""One's own password, and an operator's switch: what works before, and what not a moment later."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.test import Client
+from django.utils import timezone
+
+from tenants.audit import Actor
+from tenants.models import ApiToken, AuditRecord, Membership, User
+from tenants.services.accounts import deactivate_person, reactivate_person
+from tenants.tokens import Scope, create_token
+from tests.functional.visitors import Town, town
+
+OLD, NEW = "correct horse battery", " another long enough one "
+FORM = {"old_password": OLD, "new_password": NEW, "new_password_again": NEW}
+
+
+@pytest.fixture
+def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of it
+    made = town()
+    ada = User.objects.get(username="ada")
+    ada.set_password(OLD)
+    ada.save()
+    made.owner.force_login(ada)
+    return made
+
+
+def signed_in(password: str, name: str = "ada") -> Client:
+    """A browser of a person's own, signed in as they do it."""
+    client = Client()
+    answer = client.post("/login/", {"username": name, "password": password})
+    assert answer.status_code == 302
+    return client
+
+
+def secret_of(name: str) -> str:
+    user = User.objects.get(username=name)
+    return create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())[1]
+
+
+def is_open(client: Client, path: str = "/account/") -> bool:
+    """Whether a session still is one."""
+    return client.get(path).status_code == 200
+
+
+def api(secret: str) -> int:
+    return Client().get("/api/v1/jobs", headers={"Authorization": f"Bearer {secret}"}).status_code
+
+
+def refusal(answer: Any) -> str:
+    """What a form was refused for."""
+    assert answer.status_code == 422
+    return " ".join(answer.content.decode().split())
+
+
+class TestAPassword:
+    def test_is_changed_by_its_person_and_ends_the_other_sessions(self, there: Town) -> None:
+        here, elsewhere, secret = there.owner, signed_in(OLD), secret_of("ada")
+        answer = here.post("/account/", FORM)
+        assert (answer.status_code, answer["Location"]) == (302, "/account/")
+        assert is_open(here)
+        assert not is_open(elsewhere)
+        assert api(secret) == 200
+        assert signed_in(NEW)
+        assert not Client().login(username="ada", password=OLD)
+        assert not Client().login(username="ada", password=NEW.strip())
+
+    def test_takes_the_tokens_with_it_where_that_is_asked(self, there: Town) -> None:
+        secret, other = secret_of("ada"), secret_of("bea")
+        assert "Drop my 1 API token too" in there.owner.get("/account/").content.decode()
+        there.owner.post("/account/", {**FORM, "drop_tokens": "yes"})
+        assert (api(secret), api(other)) == (401, 200)
+
+    def test_stands_in_the_audit_log_without_a_sign_of_it(self, there: Town) -> None:
+        there.owner.post("/account/", FORM)
+        record = AuditRecord.objects.get()
+        assert (record.actor.username, record.action) == ("ada", "person.password_changed")
+        assert (record.subject, bool(record.request_id)) == ("person ada", True)
+        shown = there.operator.get("/operate/audit/").content.decode()
+        assert "changed the password" in shown
+        assert NEW.strip() not in shown
+
+    @pytest.mark.parametrize(
+        ("typed", "words"),
+        [
+            ({"old_password": ""}, "Write your present password."),
+            ({"old_password": "not this"}, "This is not your present password."),
+            ({"old_password": "x" * 2000}, "Write your present password."),
+            ({"new_password_again": "else"}, "The two are not the same"),
+            ({"new_password": "short", "new_password_again": "short"}, "at least 12 characters"),
+            ({"new_password": "password1234", "new_password_again": "password1234"}, "too common"),
+            ({"new_password": OLD, "new_password_again": OLD}, "choose another"),
+            ({"new_password": "x" * 2000, "new_password_again": "x" * 2000}, "at most 1,024"),
+            ({"new_password": "", "new_password_again": ""}, "at least 12 characters"),
+        ],
+    )
+    def test_stays_where_the_form_is_wrong(
+        self, there: Town, typed: dict[str, str], words: str
+    ) -> None:
+        elsewhere = signed_in(OLD)
+        shown = refusal(there.owner.post("/account/", {**FORM, **typed}))
+        assert words in shown
+        assert not any(value in shown for value in (NEW.strip(), OLD, "x" * 200))
+        assert is_open(elsewhere)
+        assert User.objects.get(username="ada").check_password(OLD)
+        assert not AuditRecord.objects.exists()
+
+    def test_is_not_guessed_by_whoever_finds_a_session_open(self, there: Town) -> None:
+        for _ in range(10):
+            refusal(there.owner.post("/account/", {**FORM, "old_password": "a guess"}))
+        shown = refusal(there.owner.post("/account/", FORM))
+        assert "Too many wrong passwords: try again in 15 minutes." in shown
+        assert User.objects.get(username="ada").check_password(OLD)
+
+    def test_of_somebody_else_is_out_of_reach(self, there: Town) -> None:
+        there.mate.post("/account/", {**FORM, "username": "ada", "user": "ada"})
+        assert User.objects.get(username="ada").check_password(OLD)
+
+    def test_is_found_from_every_page(self, there: Town) -> None:
+        assert there.owner.get("/t/north/").content.decode().count('href="/account/"') == 2
+
+
+def switch(client: Client, name: str, do: str = "deactivate") -> Any:
+    return client.post("/operate/people/", {"do": do, "username": name})
+
+
+class TestADeactivatedPerson:
+    def test_is_out_at_once_by_every_way(self, there: Town) -> None:
+        session, secret = signed_in(OLD), secret_of("ada")
+        assert switch(there.operator, "ada")["Location"] == "/operate/people/"
+        assert not is_open(session)
+        assert not is_open(session, "/t/north/")
+        assert session.get("/api/v1/jobs").status_code == 401
+        assert api(secret) == 401
+        wrong = Client().post("/login/", {"username": "ada", "password": OLD})
+        assert "Name and password do not belong together" in wrong.content.decode()
+        asked = {"username": "ada", "password": OLD}
+        answer = Client().post("/api/v1/tokens", asked, content_type="application/json")
+        assert answer.status_code == 401
+        assert is_open(there.mate)
+
+    def test_comes_back_with_a_password_and_places_and_nothing_else(self, there: Town) -> None:
+        session, secret = signed_in(OLD), secret_of("ada")
+        switch(there.operator, "ada")
+        assert "(deactivated)" in there.operator.get("/operate/people/").content.decode()
+        switch(there.operator, "ada", "reactivate")
+        assert not is_open(session)
+        assert api(secret) == 401
+        again = signed_in(OLD)
+        assert is_open(again, "/t/north/")
+        assert Membership.objects.filter(user__username="ada").count() == 1
+
+    def test_is_recorded_with_what_ended(self, there: Town) -> None:
+        secret_of("ada")
+        before = Session.objects.count()
+        switch(there.operator, "ada")
+        ended = before - Session.objects.count()
+        switch(there.operator, "ada")
+        switch(there.operator, "ada", "reactivate")
+        off, on = AuditRecord.objects.order_by("id")
+        assert (off.action, on.action) == ("person.deactivated", "person.reactivated")
+        assert off.actor.username == "eve"
+        assert off.after == {"is_active": False, "sessions_ended": ended, "tokens_dropped": 1}
+        assert (on.before, on.after) == ({"is_active": False}, {"is_active": True})
+        assert ended > 0
+        assert not ApiToken.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("name", "do", "words"),
+        [
+            ("eve", "deactivate", "Your own account stays"),
+            ("nobody", "deactivate", "Nobody has this login name."),
+            ("", "deactivate", "Nobody has this login name."),
+            ("nobody", "reactivate", "Nobody has this login name."),
+            ("ada", "delete", "This page has no such button."),
+        ],
+    )
+    def test_is_nobody_whom_the_page_refuses(
+        self, there: Town, name: str, do: str, words: str
+    ) -> None:
+        assert words in refusal(switch(there.operator, name, do))
+        assert not User.objects.filter(is_active=False).exists()
+        assert is_open(there.operator, "/operate/people/")
+
+    def test_has_no_button_for_oneself_or_for_a_reader(self, there: Town) -> None:
+        User.objects.filter(username="bea").update(site_role="auditor")
+        shown = there.operator.get("/operate/people/").content.decode()
+        assert 'Deactivate<span class="sr"> ada</span>' in " ".join(shown.split())
+        assert '<span class="sr"> eve</span>' not in shown
+        assert "Deactivate" not in there.mate.get("/operate/people/").content.decode()
+        assert switch(there.mate, "ada").status_code == 403
+
+
+def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str) -> None:
+    """In one instant: the first to come locks both, and the second is no operator any more."""
+    assert committed_db
+    names = ("otto", "olga")
+    for name in names:
+        User.objects.create(username=name, site_role=User.SiteRole.OPERATOR)
+    barrier = Barrier(2)
+
+    def attempt(name: str, other: str) -> str:
+        actor = Actor(User.objects.get(username=name))
+        barrier.wait()
+        try:
+            deactivate_person(actor=actor, username=other)
+        except PermissionDenied:
+            return "refused"
+        finally:
+            connections.close_all()
+        return "done"
+
+    with ThreadPoolExecutor(2) as threads:
+        told = list(threads.map(attempt, names, reversed(names)))
+    assert sorted(told) == ["done", "refused"]
+    assert User.objects.filter(is_active=True).count() == 1
+
+
+def test_a_deactivated_operator_brings_nobody_back(there: Town) -> None:
+    assert there.tenant
+    eve = User.objects.get(username="eve")
+    User.objects.filter(username__in=("eve", "ada")).update(is_active=False)
+    with pytest.raises(PermissionDenied):
+        reactivate_person(actor=Actor(eve), username="ada")
