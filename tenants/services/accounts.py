@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.sessions.models import Session
@@ -139,7 +140,7 @@ def _end_sessions(person: User) -> int:
     """Drop a person's sessions, or they would be open again with the account."""
     key = str(person.pk)
     rows = Session.objects.filter(expire_date__gt=Now()).iterator()
-    theirs = [row.pk for row in rows if row.get_decoded().get("_auth_user_id") == key]
+    theirs = [row.pk for row in rows if row.get_decoded().get(SESSION_KEY) == key]
     return Session.objects.filter(pk__in=theirs).delete()[0]
 
 

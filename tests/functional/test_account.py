@@ -69,7 +69,7 @@ class TestAPassword:
         assert is_open(here)
         assert not is_open(elsewhere)
         assert api(secret) == 200
-        assert signed_in(NEW)
+        assert is_open(signed_in(NEW))
         assert not Client().login(username="ada", password=OLD)
         assert not Client().login(username="ada", password=NEW.strip())
 
@@ -224,8 +224,8 @@ def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str)
     assert User.objects.filter(is_active=True).count() == 1
 
 
-def test_a_deactivated_operator_brings_nobody_back(there: Town) -> None:
-    assert there.tenant
+@pytest.mark.usefixtures("there")
+def test_a_deactivated_operator_brings_nobody_back() -> None:
     eve = User.objects.get(username="eve")
     User.objects.filter(username__in=("eve", "ada")).update(is_active=False)
     with pytest.raises(PermissionDenied):

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from tenants.audit import Actor
 from tenants.models import ApiToken, AuditRecord, User
+from tenants.operator_transaction import operation
 from tenants.refusals import MOST, record_refusal
-from tenants.services import accounts
 from tenants.tokens import Scope, create_token
 from tests.functional.access_table import TABLE, Route
 from tests.functional.addresses import UNSAFE, bearer, fill, is_api, send, template_of
@@ -125,13 +125,11 @@ class TestTheRecord:
     ) -> None:
         """The page let them in, and the transaction of the change does not."""
 
-        begin = accounts.operation
-
-        def operation(actor: Actor) -> Any:
+        def late(actor: Actor) -> Any:
             User.objects.filter(username="eve").update(site_role="")
-            return begin(actor)
+            return operation(actor)
 
-        monkeypatch.setattr(accounts, "operation", operation)
+        monkeypatch.setattr("tenants.services.accounts.operation", late)
         answer = there.operator.post("/operate/people/", {"do": "deactivate", "username": "ada"})
         assert answer.status_code == 403
         assert records()[0].reason == "The role for the site was taken away meanwhile."
@@ -195,10 +193,8 @@ class TestAFlood:
         there.mate.post("/operate/people/", {"site_role": "operator"})
         assert records()[-1].actor.username == "bea"
 
-    def test_takes_no_lock_once_it_is_known(
-        self, there: Town, django_assert_num_queries: Any
-    ) -> None:
-        assert there.tenant
+    @pytest.mark.usefixtures("there")
+    def test_takes_no_lock_once_it_is_known(self, django_assert_num_queries: Any) -> None:
         actor = Actor(User.objects.get(username="ada"))
         assert record_refusal(actor, "POST /x", "why")
         with django_assert_num_queries(4):  # a savepoint's two, the scope and one look
