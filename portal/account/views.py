@@ -36,7 +36,12 @@ from tenants.services.tenants import DEMO_PASSWORD
 # Name, label, what a browser fills in, hint.
 PASSWORDS = (
     ("old_password", "Present password", "current-password", ""),
-    ("new_password", "New password", "new-password", "At least 12 signs, no common word."),
+    (
+        "new_password",
+        "New password",
+        "new-password",
+        "At least 12 characters, and not a common password.",
+    ),
     ("new_password_again", "New password, once more", "new-password", ""),
 )
 login_page = LoginView.as_view(

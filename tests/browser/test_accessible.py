@@ -62,7 +62,7 @@ class TestEveryPage:
             *("/t/north/", "/t/north/jobs/", "/t/north/jobs/?q=none", "/t/north/ledger/"),
             *(f"/jobs/{job.uid}/" for job in (done, runs, waits)),
             *("/t/north/jobs/new/", f"/t/north/jobs/new/?from={waits.uid}"),
-            *(f"/jobs/{done.uid}/log/", "/ledger/", "/nowhere/"),
+            *(f"/jobs/{done.uid}/log/", "/ledger/", "/account/", "/nowhere/"),
             *(pool, f"{pool}prices/", f"{pool}rounds/", f"{pool}rounds/{last}/"),
         ]
         for path in paths:

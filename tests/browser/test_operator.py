@@ -199,7 +199,7 @@ class TestAnOperator:
         for path in (
             *("/operate/", "/operate/tenants/", "/operate/tenants/north/", "/operate/people/"),
             *("/operate/audit/", f"{pool}/quotas/", f"{pool}/nodes/", f"{pool}/settings/"),
-            f"{pool}/health/",
+            *(f"{pool}/health/", "/account/"),
         ):
             page.goto(path)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
