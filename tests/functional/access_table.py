@@ -266,6 +266,11 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
+    # What it lent to the other tenant, and to a third one together with the other.
+    *(
+        ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())
+        for one in ("{lent}", "{lent_too}")
+    ),
     ("api/v1/jobs", get(API_JOB_LIST, "tenant={slug}").showing("Job.name")),
     ("api/v1/jobs", get(API_JOB_LIST, "pool={pool}").showing("Job.name")),
     ("api/v1/quotas", get(API_LIST, "tenant={slug}").showing("Tenant.slug")),

@@ -197,6 +197,15 @@ AMOUNTS_SHARED = {
 }  # fmt: skip
 
 
+def strange_incomes(me: Side, other: Side) -> set[str]:
+    """What another tenant earned beside one, of a third: its own affair where rows are hidden."""
+    earned = UsageShare.objects.filter(account__tenant=other.tenant)
+    rows = earned.exclude(line__tenant__in=[me.tenant, other.tenant])
+    amounts = set(rows.values_list("amount", flat=True))
+    mine = UsageShare.objects.filter(account__tenant=me.tenant).values_list("amount", flat=True)
+    return set().union(*(forms(amount) for amount in amounts - set(mine)))
+
+
 def _amounts_alone(side: Side) -> set[str]:
     pool = side.alone.pool
     lines = UsageLine.objects.filter(tenant=side.tenant, pool=pool)

@@ -24,6 +24,7 @@ from tests.functional.canaries import (
     canaries,
     own_tables,
     strange_ids,
+    strange_incomes,
     text_fields,
     texts,
     values,
@@ -37,8 +38,8 @@ LOOKS = tuple(
     for address, route in (*TABLE.items(), *ASKED_FOR)
     if "GET" in route.methods and address not in OF_THE_SITE
 )
-# Numbers and names that every pool has: nobody's in particular.
-EVERYBODYS = {"round", "gpu_type"}
+# Numbers and names that every pool has, and transfers in which both have a part.
+EVERYBODYS = {"round", "gpu_type", "lent", "lent_too"}
 PARTS_OF_POOLS = {"simulation", "window", "node"}
 NOTHING = {
     "slug": "nobody-lab",
@@ -131,7 +132,11 @@ def looked(pair: Pair, me: Side, other: Side, visibility: str) -> list[str]:
     Its own pool looks the same whatever is shown of others, so it is asked for once.
     """
     hidden, own, wrong = strange_ids(me, other), canaries(me), []
-    labs = me.pools if visibility == Pool.Visibility.OWN else me.pools[:-1]
+    labs = me.pools[:-1]
+    if visibility == Pool.Visibility.OWN:
+        labs, incomes = me.pools, strange_incomes(me, other)
+        assert incomes, "nothing is earned of a third"
+        hidden |= incomes
     for address, route in LOOKS:
         row, unseen = route.methods["GET"], set(route.shows or ())
         for words in own_words(me, address, route, labs):

@@ -7,6 +7,7 @@ the other without it. Ids and amounts are told apart by what they are.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from django.conf import settings
 from django.test import Client
 
 from billing.metering import meter_pool, settle_pool
-from billing.models import Entry
+from billing.models import Transfer
 from scheduling.models import Arrival, Job, MaintenanceWindow, Node, Pool, PriceSetting, Round
 from scheduling.requests.profiles import read_profile_request
 from scheduling.requests.simulations import SimulationRequest
@@ -100,6 +101,8 @@ def two_tenants(logs: Path) -> Pair:
     ]
     for side, base in zip(sides, ("10472.9", "31751.1"), strict=True):
         name_of_own(side, Decimal(base))
+    PriceSetting.objects.filter(pool=shared.pool).update(base=Decimal("5021.3"))
+    lend(shared, sides[0])
     run(shared, *sides, together=False)
     run(mixed, *sides)
     for side in sides:
@@ -169,6 +172,14 @@ def name_of_own(side: Side, base: Decimal) -> None:
     PriceSetting.objects.filter(pool=pool).update(base=base)
     Pool.objects.filter(pk=pool.pk).update(name=f"{side.word}-pool")
     pool.refresh_from_db()
+
+
+def lend(lab: Cluster, side: Side) -> None:
+    """For an hour both lend to a third one; one of them uses half of its quota, and earns less."""
+    lab.submit(LENDER, 6, LONG_S // 16)
+    submit(lab, side, 1)
+    lab.rounds(2, every_s=STEP_S)
+    lab.at += timedelta(seconds=STEP_S)
 
 
 def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
@@ -241,12 +252,15 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
     )
-    own = Entry.objects.filter(account__tenant=side.tenant, transfer__pool=lab.pool)
+    part = Transfer.objects.filter(entries__account__tenant=side.tenant).order_by("hour")
+    lent = part.exclude(tenant=side.tenant)
     side.words = {
         "slug": side.slug,
         "job": str(ran.uid),
         "token": str(ApiToken.objects.get(user=side.manager).uid),
-        "transfer": str(own.order_by("id")[0].transfer_id),
+        "transfer": str(part.filter(pool=lab.pool)[0].pk),
+        "lent": str(lent.exclude(tenant__slug=LENDER)[0].pk),
+        "lent_too": str(lent.filter(tenant__slug=LENDER)[0].pk),
         "simulation": str(simulation.pk),
         "window": str(window.pk),
         "profile": f"{word}-net",
