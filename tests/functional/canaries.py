@@ -7,7 +7,7 @@ in neither, and a test is red until somebody has said which.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 from uuid import UUID
 
@@ -110,7 +110,7 @@ NAME, LOG = "Tenant.name", "Log.text"
 TEXTS = (models.CharField, models.TextField, models.JSONField)
 # What may tell a tenant from another: texts, ids, amounts, and keys that are ids.
 TELLING = (*TEXTS, ArrayField, models.UUIDField, models.DecimalField, models.ForeignKey)
-LEAST_DIGITS = 5
+LEAST_DIGITS, CENT = 5, Decimal("0.01")
 
 
 def own_tables() -> set[type[models.Model]]:
@@ -152,11 +152,16 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def forms(amount: Decimal) -> set[str]:
-    """How an amount may stand in an answer, where it is long enough to be told from others."""
+    """How an amount may stand in an answer, where it is long enough to be told from others.
+
+    Columns that sum as printed round a part of their amounts up and the others down.
+    """
     exact = abs(amount).quantize(Decimal("0.000001"))
-    shown = credits_text(exact)
-    digits = sum(sign.isdigit() for sign in shown)
-    return {str(exact), shown} if exact and digits >= LEAST_DIGITS else set()
+    low = exact.quantize(CENT, rounding=ROUND_FLOOR)
+    shown = {credits_text(low), credits_text(low + CENT)}
+    if not exact or sum(sign.isdigit() for sign in credits_text(low)) < LEAST_DIGITS:
+        return set()
+    return {str(exact), credits_text(exact, 6), *shown}
 
 
 def canaries(side: Side) -> dict[str, set[str]]:
