@@ -22,7 +22,7 @@ case $role in
   web)
     # Here, once: a process of the server that refused would be started again for ever.
     python -m portal.site.prepare --check
-    export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-8}"
+    export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-12}"
     # A process that is only slow to start, on a busy machine, must not be killed for it for ever.
     exec python -m uvicorn portal.site.asgi:application \
       --host "${BIND:-127.0.0.1}" --port "${PORT:-8000}" \

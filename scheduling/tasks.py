@@ -27,6 +27,7 @@ from scheduling.services.simulations import (
 )
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
+from tenants.rate import drop_full_buckets
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -92,6 +93,7 @@ def housekeeping(**_: Any) -> None:
     with site_scope():
         drop_replies()
         drop_attempts()
+        drop_full_buckets()
 
 
 @shared_task(name="scheduling.simulations", ignore_result=True)

@@ -1,24 +1,41 @@
-"""Slows down who guesses passwords: ten failures lock (username, address) for a while.
+"""Slows down who guesses passwords: so many wrong ones lock for a while.
 
-Kept in Postgres, so that a flushed cache frees nobody.
+Counted are the pair of account and client, the client whatever names it tries, and the account
+wherever it is tried from; a client is an IPv4 address or the /64 of an IPv6 address. Kept in
+Postgres, so that a flushed cache frees nobody.
+Source: docs/adr/0126-who-is-locked-out.md.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from django.contrib.auth.backends import ModelBackend
 from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Q
 from django.db.models.functions import Now
 from django.http import HttpRequest
 
+from tenants.addresses import client_prefix
 from tenants.models import LoginAttempt, User
 from tenants.scopes import site_scope
 
-FAILURES, WINDOW = 10, timedelta(minutes=15)
+WINDOW = timedelta(minutes=15)
 log = structlog.get_logger(__name__)
+
+
+class Failures(NamedTuple):
+    """Wrong passwords inside the window."""
+
+    pair: int
+    client: int
+    account: int
+
+
+# One person mistypes ten times; a client may be an office; an account may be tried from anywhere.
+LIMITS = Failures(pair=10, client=100, account=100)
 
 
 class LockedOutError(PermissionDenied):
@@ -26,7 +43,7 @@ class LockedOutError(PermissionDenied):
 
 
 class GuardedBackend(ModelBackend):
-    """Checks passwords, at most `FAILURES` wrong ones per `WINDOW`, username and address."""
+    """Checks passwords, at most `LIMITS` wrong ones per `WINDOW`."""
 
     def authenticate(
         self,
@@ -38,7 +55,7 @@ class GuardedBackend(ModelBackend):
         """Return the person, or raise; no other backend is asked after this one."""
         if username is None or password is None:
             return None
-        pair = {"username": username[:150], "address": _address(request)}
+        pair = _pair(username, request)
         attempt = _begin(pair)
         # Postgres has no NUL in texts; neither has any name or password.
         person = None
@@ -55,28 +72,23 @@ def _begin(pair: dict[str, str]) -> LoginAttempt:
     """Note an attempt before its password is looked at, so that many at once count too.
 
     Raises:
-        LockedOutError: the pair is locked; what is refused is not counted.
+        LockedOutError: pair, client or account is locked; what is refused is not counted.
     """
-    pair["username"] = pair["username"].replace("\x00", "")
     with site_scope():
         attempt = LoginAttempt.objects.create(**pair)
-        recent = LoginAttempt.objects.filter(**pair, at__gt=Now() - WINDOW)
-        if recent.count() > FAILURES:
+        locked = _over(_failures(pair), spare=0)
+        if locked:
             attempt.delete()
-            locked = True
-        else:
-            locked = False
     if locked:
-        log.warning("login.locked", **pair)
+        log.warning("login.locked", by=locked, **pair)
         raise LockedOutError
     return attempt
 
 
 def is_locked(username: str, request: HttpRequest) -> bool:
-    """Whether the pair is locked now."""
-    pair = {"username": username[:150].replace("\x00", ""), "address": _address(request)}
+    """Whether one more attempt of this account by this client would be refused."""
     with site_scope():
-        return LoginAttempt.objects.filter(**pair, at__gt=Now() - WINDOW).count() >= FAILURES
+        return bool(_over(_failures(_pair(username, request)), spare=1))
 
 
 def drop_attempts() -> int:
@@ -85,5 +97,24 @@ def drop_attempts() -> int:
     return count
 
 
-def _address(request: HttpRequest | None) -> str:
-    return str(request.META.get("REMOTE_ADDR", ""))[:45] if request is not None else ""
+def _pair(username: str, request: HttpRequest | None) -> dict[str, str]:
+    address = str(request.META.get("REMOTE_ADDR", "")) if request is not None else ""
+    return {"username": username[:150].replace("\x00", ""), "address": client_prefix(address)}
+
+
+def _failures(pair: dict[str, str]) -> Failures:
+    of_account, of_client = Q(username=pair["username"]), Q(address=pair["address"])
+    counted = LoginAttempt.objects.filter(of_account | of_client, at__gt=Now() - WINDOW).aggregate(
+        pair=Count("id", filter=of_account & of_client),
+        client=Count("id", filter=of_client),
+        account=Count("id", filter=of_account),
+    )
+    return Failures(**counted)
+
+
+def _over(failures: Failures, *, spare: int) -> str:
+    """The first limit that is passed once `spare` attempts have come too; empty for none."""
+    for name, count, limit in zip(Failures._fields, failures, LIMITS, strict=True):
+        if count + spare > limit:
+            return name
+    return ""

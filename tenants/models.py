@@ -198,7 +198,10 @@ class ApiToken(models.Model):
 
 
 class LoginAttempt(models.Model):
-    """A password that was tried: too many of them lock the pair (username, address) for a while."""
+    """A password that was tried: too many lock account and client for a while.
+
+    `address` is what counts as one client (`tenants.addresses.client_prefix`).
+    """
 
     username = models.CharField(max_length=150)
     address = models.CharField(max_length=45)
@@ -207,8 +210,22 @@ class LoginAttempt(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["username", "address", "at"], name="attempt_by_pair"),
+            models.Index(fields=["address", "at"], name="attempt_by_client"),
             models.Index(fields=["at"], name="attempt_by_age"),
         ]
+
+
+class RateBucket(models.Model):
+    """What is left of a rate, and when it was: `tenants.rate` fills and takes.
+
+    No money and no right hangs on it. The table is unlogged: after a crash of the server it is
+    empty, and every bucket is full.
+    """
+
+    key = models.CharField(max_length=80, primary_key=True)
+    left = models.FloatField()
+    # Without an index: each submission changes it, in the row's own page.
+    at = models.DateTimeField()
 
 
 class AuditRecord(models.Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, login, update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -44,10 +45,28 @@ PASSWORDS = (
     ),
     ("new_password_again", "New password, once more", "new-password", ""),
 )
-login_page = LoginView.as_view(
+
+
+class LoginPage(LoginView):
+    """Django's, which tells whoever guessed too often how long to wait."""
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Show the form again: 429 where the right password would be refused too."""
+        name = form.data.get("username", "")
+        if not name or not is_locked(name, self.request):
+            return super().form_invalid(form)
+        context = self.get_context_data(form=form)
+        context["locked_minutes"] = int(WINDOW.total_seconds()) // 60
+        answer = self.render_to_response(context, status=429)
+        answer["Retry-After"] = str(int(WINDOW.total_seconds()))
+        return answer
+
+
+login_page = LoginPage.as_view(
     template_name="account/login.html",
     redirect_authenticated_user=True,
     extra_context={
+        "locked_minutes": 0,
         "demo_people": [] if settings.PRODUCTION else sorted(DEMO_PEOPLE.items()),
         "demo_password": "" if settings.PRODUCTION else DEMO_PASSWORD,
     },

@@ -14,6 +14,7 @@ from .watchdog import alive
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NEEDED_MB = 512
+DEMO_KEY_MARK = "evenshare-demo-"
 # The kernel's limit for the address of a unix socket, less the longest name in there.
 LONGEST_RUN_PATH = 107 - len("/pg/.s.PGSQL.5432")
 
@@ -142,13 +143,18 @@ def _point_to(link: Path, target: Path) -> None:
     fresh.replace(link)
 
 
+def make_demo_key() -> str:
+    """A key that says of itself that it is a demo's: production refuses it."""
+    return DEMO_KEY_MARK + secrets.token_urlsafe(48)
+
+
 def _ensure_secret_key(path: Path) -> None:
     if path.exists() and path.stat().st_size > 0:
         return
     fresh = path.with_name("secret_key.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_urlsafe(48))
+        file.write(make_demo_key())
     fresh.replace(path)
 
 

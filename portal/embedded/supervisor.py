@@ -29,7 +29,7 @@ from portal.embedded.watchdog import Watchdog
 
 HOST = "127.0.0.1"
 LOGINS_MARK = "logins: "
-WEB_POOL = 8
+WEB_POOL = 12
 START_PATIENCE_S = 60.0
 FIRST_PAGE_PATIENCE_S = 30.0
 PULSE_CHECK_S = 2.0

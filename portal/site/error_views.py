@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template import loader
+from django.urls import reverse
+from django.views.defaults import page_not_found
 
-from portal.site.errors import early_problem
+from portal.site.errors import REFUSALS, early_problem
+from portal.site.lanes import RETRY_AFTER_S, RequestRefusedError
 from portal.site.request_id import request_id_of
 
 
@@ -19,14 +23,44 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # 
     return _page(request, "400.html", 400)
 
 
+def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """404, in the frame of all pages; 503 where the frame cannot be read."""
+    try:
+        return page_not_found(request, exception)
+    except (OperationalError, InterfaceError):
+        return unavailable(request)
+
+
 def unavailable(request: HttpRequest) -> HttpResponse:
     """503: the database is away for a moment."""
-    return _page(request, "503.html", 503)
+    response = _page(request, "503.html", 503)
+    response["Retry-After"] = str(RETRY_AFTER_S)
+    return response
 
 
-def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:
-    problem = early_problem(request, status)
+def refused(request: HttpRequest, refusal: RequestRefusedError) -> HttpResponse:
+    """413, 408, 429 or 503: what no view was asked about, and what to do."""
+    if request.path == reverse("readyz"):
+        # As the probe would say it, had it been answered.
+        checks = [{"name": "database", "state": "failing"}]
+        response: HttpResponse = JsonResponse({"status": "not ready", "checks": checks}, status=503)
+    else:
+        response = _page(request, "errors/refused.html", refusal.status, refusal.code)
+    response["Cache-Control"] = "no-store"
+    if refusal.retry_after_s is not None:
+        response["Retry-After"] = str(refusal.retry_after_s)
+    if refusal.status in (408, 413):
+        response["Connection"] = "close"  # the rest of the body is not read
+    # Django would log an error of each; the request's own line tells it once.
+    response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its only switch
+    return response
+
+
+def _page(request: HttpRequest, template: str, status: int, code: str = "") -> HttpResponse:
+    problem = early_problem(request, status, code)
     if problem is not None:
         return problem
-    page = loader.get_template(template).render({"request_id": request_id_of(request)})
-    return HttpResponse(page, status=status)
+    context = {"request_id": request_id_of(request), "status": status}
+    if code:
+        context["text"] = str(REFUSALS[code].detail)
+    return HttpResponse(loader.get_template(template).render(context), status=status)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
@@ -15,11 +16,14 @@ from rest_framework import exceptions as drf
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.site.lanes import RETRY_AFTER_S
 from portal.site.request_id import request_id_of
 from scheduling.services import PendingLimitError
 from tenants.api.problems import Problem
+from tenants.hashing import HashingBusyError
 from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
+from tenants.rate import RateError
 
 log = structlog.get_logger(__name__)
 
@@ -75,14 +79,39 @@ EARLY = {
     500: Problem(500, "internal", "Something failed here; it has been noted."),
     503: Problem(503, "database_unavailable", "The database cannot be reached; try again."),
 }
+# What the gate before Django refuses (portal/site/gate.py), by its code; pages say the same.
+REFUSALS = {
+    "too_large": Problem(
+        413,
+        "too_large",
+        f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
+        " Nothing was changed; send less at once.",
+    ),
+    "too_slow": Problem(
+        408, "too_slow", "The body did not arrive in time. Nothing was changed; send it again."
+    ),
+    "busy": Problem(
+        503,
+        "busy",
+        "Too many requests of this kind wait already. Nothing was changed; try again in a moment.",
+    ),
+    "no_answer": Problem(
+        503, "database_unavailable", "The database did not answer in time; try again."
+    ),
+}
 
 
-def early_problem(request: HttpRequest, status: int) -> HttpResponse | None:
+def early_problem(request: HttpRequest, status: int, code: str = "") -> HttpResponse | None:
     """Return the answer of the API to what no view of it saw; None for a page's address."""
     if not request.path.startswith("/api/"):
         return None
-    body = json.dumps(problem_body(EARLY[status], request_id_of(request)))
+    problem = REFUSALS[code] if code else EARLY[status]
+    body = json.dumps({**problem_body(problem, request_id_of(request)), **_status(status)})
     return HttpResponse(body, status=status, content_type=PROBLEM)
+
+
+def _status(status: int) -> dict[str, Any]:
+    return {"title": HTTPStatus(status).phrase, "status": status}
 
 
 def problem_response(problem: Problem, request_id: str) -> Response:
@@ -122,15 +151,25 @@ def _of_domain(error: Exception) -> Problem | None:
         count = len(error.errors)
         detail = f"The specification has {count} {'error' if count == 1 else 'errors'}."
         return Problem(400, "invalid_spec", detail, error.errors)
-    if isinstance(error, PendingLimitError):
-        detail = f"{error.limit} jobs of the tenant wait already; more may not."
-        return Problem(429, "too_many_pending", detail, retry_after_s=60)
     if isinstance(error, MismatchError):
         detail = "This Idempotency-Key belongs to another request."
         return Problem(422, "idempotency_mismatch", detail)
     if isinstance(error, InFlightError):
         detail = "The first request with this Idempotency-Key is still being served."
         return Problem(409, "idempotency_in_flight", detail, retry_after_s=1)
+    return _of_limits(error)
+
+
+def _of_limits(error: Exception) -> Problem | None:
+    if isinstance(error, PendingLimitError):
+        detail = f"{error.limit} jobs of the tenant wait already; more may not."
+        return Problem(429, "too_many_pending", detail, retry_after_s=60)
+    if isinstance(error, RateError):
+        detail = "The tenant submits faster than it may; wait a moment."
+        return Problem(429, "throttled", detail, retry_after_s=error.retry_after_s)
+    if isinstance(error, HashingBusyError):
+        detail = str(REFUSALS["busy"].detail)
+        return Problem(503, "busy", detail, retry_after_s=RETRY_AFTER_S)
     return None
 
 

@@ -1,5 +1,5 @@
-"""What every request passes first: nothing that Postgres cannot read, no page kept by others'
-caches, and an honest 503 while the database is away."""
+"""What every request passes first: what the gate refused, nothing that Postgres cannot read, no
+page kept by others' caches, and an honest 503 while the database is away."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from portal.site.error_views import bad_request, unavailable
+from portal.site.error_views import bad_request, refused, unavailable
+from portal.site.gate import REFUSAL
+from portal.site.lanes import RETRY_AFTER_S, RequestRefusedError
+from tenants.hashing import HashingBusyError
 
 log = structlog.get_logger(__name__)
-
-RETRY_AFTER_S = 5
 
 
 class Guards:
@@ -27,6 +28,9 @@ class Guards:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        refusal = getattr(request, "scope", {}).get(REFUSAL)
+        if refusal is not None:
+            return refused(request, refusal)
         # Postgres refuses NUL in text, so no address with one names anything.
         query = request.META["QUERY_STRING"]
         if "\0" in request.path or b"\0" in unquote_to_bytes(query):
@@ -39,9 +43,21 @@ class Guards:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """A database that is away is no fault of the page: say so, and when to come back."""
+        if isinstance(error, HashingBusyError):
+            return refused(request, RequestRefusedError(503, "busy", retry_after_s=RETRY_AFTER_S))
         if not isinstance(error, OperationalError | InterfaceError):
             return None
         log.warning("database.away", path=request.path, error=str(error)[:200])
-        response = unavailable(request)
-        response["Retry-After"] = str(RETRY_AFTER_S)
-        return response
+        return unavailable(request)
+
+
+class NoSuchFile:
+    """Inside of WhiteNoise: says that a static file is not there, without asking the database."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path.startswith(settings.STATIC_URL):
+            return HttpResponse("There is no such file.\n", status=404, content_type="text/plain")
+        return self._get_response(request)

@@ -6,7 +6,6 @@ what is missing is named, and portal/site/checks.py refuses what is unsafe.
 """
 
 import os
-import secrets
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def _demo_key() -> str:
     try:
         return FOLDERS.secret_key.read_text()
     except OSError:
-        return secrets.token_urlsafe(48)
+        return folders.make_demo_key()
 
 
 SECRET_KEY = text("SECRET_KEY", None if PRODUCTION else _demo_key())
@@ -66,6 +65,7 @@ MIDDLEWARE = [
     "portal.site.guards.Guards",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "portal.site.guards.NoSuchFile",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -115,10 +115,11 @@ DATABASES = {
 }
 APP_DB_ROLE = str(DATABASES["default"]["USER"])
 # Requests run on short-lived threads, so only a pool keeps connections; a worker has one.
-_pool_size = whole("DATABASE_POOL_SIZE", 0)
-if _pool_size:
+# portal/site/lanes.py lets in as many requests as there are connections.
+DATABASE_POOL_SIZE = whole("DATABASE_POOL_SIZE", 0)
+if DATABASE_POOL_SIZE:
     _options: Any = DATABASES["default"]["OPTIONS"]
-    _options["pool"] = {"min_size": 1, "max_size": _pool_size, "timeout": 5}
+    _options["pool"] = {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 5}
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 600
 # A connection that a restarted server has forgotten is replaced before it is used.
@@ -138,10 +139,9 @@ AUTHENTICATION_BACKENDS = [
     # Never asked for a password, for the one above is final; it keeps the demo's sign-ins open.
     "django.contrib.auth.backends.ModelBackend",
 ]
-PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.ScryptPasswordHasher",
-    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
-]
+PASSWORD_HASHERS = ["tenants.hashing.Scrypt", "tenants.hashing.PBKDF2"]
+# A process hashes so many at once; log-ins beyond that wait, or are refused.
+PASSWORD_HASHES_AT_ONCE = max(1, whole("PASSWORD_HASHES_AT_ONCE", 2))
 AUTH_PASSWORD_VALIDATORS = [
     {
         "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
@@ -175,6 +175,7 @@ SECURE_SSL_REDIRECT = PRODUCTION
 SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$", "^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("BEHIND_TLS_PROXY") else None
+# No body may be longer, of whatever kind and address: portal/site/gate.py cuts it.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 
 # The REST API; its views are in the `api` modules, its addresses in portal/site/urls_api.py.

@@ -15,4 +15,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
 ]
 
 handler400 = "portal.site.error_views.bad_request"
+handler404 = "portal.site.error_views.missing_page"
 handler500 = "portal.site.error_views.server_error"

@@ -18,7 +18,6 @@ from scheduling.api.base import (
     root_of,
     spec_of,
 )
-from scheduling.api.rate import BUCKETS, BULK, ONE
 from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
@@ -60,7 +59,6 @@ class JobList(SchedulingView):
         key = idempotency_key(request)
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
-        BUCKETS.take(tenant.pk, ONE)
         job, is_replay = submit_job(
             tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key,
             source=SOURCE,
@@ -120,7 +118,6 @@ class JobBulk(SchedulingView):
             place = next(i for i, name in enumerate(names) if name != names[0])
             raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
         tenant = self.submitting_tenant(names[0])
-        BUCKETS.take(tenant.pk, BULK)
         jobs, is_replay = submit_jobs(
             tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key, source=SOURCE
         )

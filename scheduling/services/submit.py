@@ -28,9 +28,14 @@ from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
 from tenants.models import Tenant, User
+from tenants.rate import Rate, take
 from tenants.scopes import tenant_scope
 
 BULK_MAX = 1000
+# So many seconds of a tenant's rate may come at once.
+BURST_S = 10
+# What a submission takes of it: a bulk of any size makes one transaction, but a long one.
+ONE, BULK = 1.0, 20.0
 # The reading of the clock of the job's pool, or what reads it once the pool is known.
 Now = PoolNow | Callable[[int], PoolNow]
 
@@ -72,11 +77,13 @@ def submit_job(
     made, at whatever state it is by now.
 
     Raises:
+        tenants.rate.RateError: the tenant submits faster than it may; nothing was looked at.
         InvalidInputError: the specification is wrong; with all findings.
         PendingLimitError: too many jobs of the tenant wait already.
         tenants.idempotency.MismatchError: the key was used with another specification.
         tenants.idempotency.InFlightError: the same request is still being served.
     """
+    _take(tenant, ONE)
     asked = KeyedRequest.of(tenant, user, "jobs", key, spec)
     with tenant_scope(tenant.pk):
         uid = uuid.uuid4()
@@ -109,10 +116,12 @@ def submit_jobs(
     """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
 
     Raises:
-        InvalidInputError, PendingLimitError, and those of `tenants.idempotency`, as `submit_job`.
+        tenants.rate.RateError, InvalidInputError, PendingLimitError, and those of
+            `tenants.idempotency`: as `submit_job`.
     """
     if not 1 <= len(specs) <= BULK_MAX:
         raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
+    _take(tenant, BULK)
     asked = KeyedRequest.of(tenant, user, "jobs/bulk", key, specs)
     with tenant_scope(tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
@@ -133,6 +142,15 @@ def submit_jobs(
         _insert(jobs, read, [readings[one.offer.id].wall for one in read])
         _wake(pools.values())
     return SubmittedJobs(jobs, is_replay=False)
+
+
+def _take(tenant: Tenant, cost: float) -> None:
+    """Hold the tenant to its rate, by whatever way and process it submits.
+
+    Before the transaction of the submission: else its submissions would wait for each other.
+    """
+    per_s = float(settings.SUBMISSIONS_PER_S)
+    take(f"submit:{tenant.pk}", Rate(per_s, per_s * BURST_S), cost)
 
 
 class _Accepted(NamedTuple):

@@ -52,6 +52,7 @@ ALLOWED = {
     "NOT_FOUND",
     "ModuleNotFoundError",
     "NotFound",  # the API framework's
+    "page_not_found",  # Django's view
 }
 
 # Keys of published answers that are names in the code that describes them.

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from portal.rounds.views import counterfactual as view
-from scheduling.api.rate import Buckets
 from scheduling.models import Job, Profile, Round
 from scheduling.selectors import counterfactual as selector
 from scheduling.selectors.counterfactual import read_counterfactual
@@ -107,12 +106,6 @@ class TestNoReport:
         assert "no gain from overstating, one job type" in words(there.page("owner", path(there)))
 
 
-@pytest.fixture(autouse=True)
-def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asked before; a process of tests lives longer than a minute's patience."""
-    monkeypatch.setattr(view, "ASKED", Buckets())
-
-
 class TestWhoSees:
     def test_only_own_job_types(self, there: Stage) -> None:
         mine = there.page("owner", path(there))
@@ -139,8 +132,8 @@ class TestWhoSees:
 class TestWhatItCosts:
     def test_is_bounded_by_person(self, there: Stage) -> None:
         client = there.client("owner")
-        statuses = [client.get(path(there)).status_code for _ in range(view.PAGES_AT_ONCE + 1)]
-        assert statuses == [200] * view.PAGES_AT_ONCE + [429]
+        statuses = [client.get(path(there)).status_code for _ in range(int(view.PAGES.full) + 1)]
+        assert statuses == [200] * int(view.PAGES.full) + [429]
         assert int(client.get(path(there)).headers["Retry-After"]) >= 1
         assert there.get("neighbour", path(there)).status_code == 200
 

@@ -199,14 +199,22 @@ class TestWithoutADatabase:
         }
         assert details["database"] == "OperationalError"
 
+    # The address of a page, and one of none, whose answer has the frame of all pages.
+    @pytest.mark.parametrize("path", ["/", "/nowhere/"])
     def test_a_page_says_so_and_tells_its_request_id(
-        self, no_database: None, client: Client
+        self, no_database: None, client: Client, path: str
     ) -> None:
-        answer = client.get("/", HTTP_X_REQUEST_ID="told-by-the-proxy")
+        answer = client.get(path, HTTP_X_REQUEST_ID="told-by-the-proxy")
         assert answer.status_code == 503
         assert b"The database does not answer" in answer.content
         assert b"<code>told-by-the-proxy</code>" in answer.content
         assert answer.headers["X-Request-Id"] == "told-by-the-proxy"
+        assert answer.headers["Retry-After"] == "5"
+
+    def test_a_file_that_there_is_not_is_said_to_be_none(
+        self, no_database: None, client: Client
+    ) -> None:
+        assert client.get("/static/none.css").status_code == 404
 
 
 class TestWhatAStrangerLearns:

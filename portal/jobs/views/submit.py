@@ -48,6 +48,7 @@ from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
+from tenants.rate import RateError
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
@@ -109,7 +110,7 @@ def dry_run(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     form = _form(request, tenant)
     target = _target(request, tenant, _pools(tenant), form.draft["pool"])
-    notice = ""
+    notice, wait_s = "", 0
     if "act" in request.POST and not form.wrong and form.spec is not None:
         assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
         try:
@@ -127,13 +128,18 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
             notice = "used"
         except InFlightError:
             notice = "in_flight"
+        except RateError as error:
+            notice, wait_s = "too_fast", error.retry_after_s
         except PendingLimitError as error:
             notice = f"{error.limit:,}"
         else:
             return redirect("job", job.uid)
     answer = _answer(form, target)
-    status = 422 if "act" in request.POST else 200
-    return _page(request, target, form, answer, notice=notice, status=status)
+    status = 429 if wait_s else 422 if "act" in request.POST else 200
+    page = _page(request, target, form, answer, notice=notice, status=status)
+    if wait_s:
+        page["Retry-After"] = str(wait_s)
+    return page
 
 
 def _form(request: HttpRequest, tenant: Tenant) -> JobForm:

@@ -12,17 +12,15 @@ from django.views.decorators.http import require_safe
 from evenshare_core.units import ONE_MILLI
 from portal.rounds.text.counterfactual import counterfactual_body
 from portal.site.access import access, pool_or_404, signed_in
-from scheduling.api.rate import Buckets
 from scheduling.selectors.counterfactual import TooLargeError, read_counterfactual
 from scheduling.selectors.round_lists import find_round
 from scheduling.selectors.stored_rounds import ReplayError
 from scheduling.selectors.visibility import read_visibility
-from tenants.api.problems import Problem
+from tenants.rate import Rate, RateError, take
 from tenants.scopes import site_scope
 
 # A page decides a round several times: five at once, then one every two seconds, by person.
-ASKED = Buckets()
-PAGES_AT_ONCE = 5
+PAGES = Rate(per_s=0.5, full=5)
 MOST_MILLI = 1000 * ONE_MILLI
 FIELD = "speed-"
 
@@ -40,11 +38,11 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
         raise Http404
     context: dict[str, Any] = {"pool": facts, "round": round_, "nav_key": "rounds"}
     try:
-        ASKED.take(viewer.user_id or 0, ASKED.full / PAGES_AT_ONCE)
-    except Problem as problem:
-        context |= {"why_not": f"Too many were asked for; ask again in {problem.retry_after_s} s."}
+        take(f"counterfactual:{viewer.user_id}", PAGES)
+    except RateError as error:
+        context |= {"why_not": f"Too many were asked for; ask again in {error.retry_after_s} s."}
         answer = render(request, "rounds/counterfactual.html", context, status=429)
-        answer["Retry-After"] = str(problem.retry_after_s)
+        answer["Retry-After"] = str(error.retry_after_s)
         return answer
     speeds, wrong = _speeds(request)
     try:

@@ -1,0 +1,80 @@
+"""Password hashing: so many at once in a process, and none while it holds a connection.
+
+A hash takes a core for a good part of a second and some 16 MB. Whatever calls Django's hashers
+comes through here, for they are these classes: `PASSWORD_HASHERS` in portal/site/settings.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore
+
+from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher, ScryptPasswordHasher
+from django.db import connection
+
+# How long one waits for its turn. The web server lets in no more log-ins than may hash, so only
+# a change of a password ever waits, and for a moment.
+WAIT_S = 20.0
+
+
+class HashingBusyError(Exception):
+    """Too many passwords are being hashed; nothing was changed. Try again in a moment."""
+
+
+class HashingGate:
+    """Lets `at_once` threads of this process hash."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self._turns = BoundedSemaphore(at_once)
+
+    @contextmanager
+    def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
+        """Give the thread's connection back, wait for a turn, and hold it.
+
+        Raises:
+            HashingBusyError: none came within `wait_s`.
+        """
+        _give_connection_back()
+        if not self._turns.acquire(timeout=wait_s):
+            raise HashingBusyError
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+def _give_connection_back() -> None:
+    """Let others have this thread's pooled connection; the next query takes one again.
+
+    Inside a transaction there is nothing to give back. A connection without a pool is the
+    thread's own, and nobody waits for it.
+    """
+    if connection.settings_dict["OPTIONS"].get("pool") and not connection.in_atomic_block:
+        connection.close()
+
+
+GATE = HashingGate(settings.PASSWORD_HASHES_AT_ONCE)
+
+
+class Scrypt(ScryptPasswordHasher):
+    """Django's scrypt, in turns."""
+
+    def encode(
+        self, password: str, salt: str, n: int | None = None, r: int | None = None,
+        p: int | None = None,
+    ) -> str:  # fmt: skip
+        """Return the hash of a password; `verify` comes by here too."""
+        with GATE.turn():
+            return super().encode(password, salt, n, r, p)
+
+
+class PBKDF2(PBKDF2PasswordHasher):
+    """Django's PBKDF2, for hashes of before, in turns."""
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        """Return the hash of a password; `verify` comes by here too."""
+        with GATE.turn():
+            return super().encode(password, salt, iterations)

@@ -1,0 +1,197 @@
+"""Floods: whoever works is served, whoever guesses passwords waits, what is too long is cut."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.cookies import SimpleCookie
+
+import pytest
+from django.test import Client
+
+from portal.site.gate import DRAIN_BYTES
+from scheduling.models import PoolClock
+from tenants.hashing import GATE
+from tenants.models import User
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.plugin import Services
+from tests.tools import eventually
+from tests.web_server import Answer, WebServer, answered, read_answer, request, web_server
+
+MIB = 2**20
+
+
+@pytest.fixture
+def stage(committed_db: str) -> ApiStage:
+    assert committed_db
+    stage = api_stage()
+    stage.person("otto", site_role="operator")
+    PoolClock.objects.update(paused=True)  # so that no round is late, however slow the machine
+    return stage
+
+
+@pytest.fixture
+def web(stage: ApiStage) -> Iterator[WebServer]:  # noqa: ARG001 - pytest's fixture
+    with web_server() as server:
+        yield server
+
+
+@pytest.fixture
+def clients() -> Iterator[list[socket.socket]]:
+    """Connections that a test leaves open."""
+    opened: list[socket.socket] = []
+    yield opened
+    for client in opened:
+        client.close()
+
+
+def session_of(username: str) -> str:
+    """The cookie of somebody who is signed in."""
+    client = Client()
+    client.force_login(User.objects.get(username=username))
+    return f"evenshare_session={client.cookies['evenshare_session'].value}"
+
+
+class LoginForm:
+    """The log-in form as a browser has it."""
+
+    def __init__(self, web: WebServer) -> None:
+        page = web.ask("GET", "/login/")
+        assert page.status == 200
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.body)
+        assert token is not None
+        cookie = SimpleCookie(page.headers["set-cookie"].partition(";")[0])
+        self.cookie = "; ".join(f"{name}={one.value}" for name, one in cookie.items())
+        self.token = token[1]
+
+    def sent(self, address: str) -> bytes:
+        """A wrong password from an address, as the proxy hands it on."""
+        body = f"csrfmiddlewaretoken={self.token}&username=ada&password=wrong".encode()
+        return request(
+            "POST", "/login/", body, Cookie=self.cookie, X_Forwarded_For=address,
+            Content_Type="application/x-www-form-urlencoded",
+        )  # fmt: skip
+
+
+def works_as_ever(web: WebServer, stage: ApiStage, session: str) -> None:
+    """Pages, the API and the probes, for whoever is signed in."""
+    bearer = f"Bearer {stage.secrets['ada']}"
+    assert web.ask("GET", "/t/aa/", Cookie=session).status == 200
+    assert web.ask("GET", "/api/v1/jobs", Authorization=bearer).status == 200
+    made = web.ask(
+        "POST", "/api/v1/jobs/dry-run", b'{"pool":"%s","gpus":1}' % stage.pool.encode(),
+        Authorization=bearer, Content_Type="application/json",
+    )  # fmt: skip
+    assert made.status in (200, 400)
+    assert web.ask("GET", "/readyz").status == 200
+    assert web.ask("GET", "/healthz").status == 200
+
+
+class TestAFloodOfLogins:
+    def test_stops_nobody_who_is_signed_in(
+        self, web: WebServer, stage: ApiStage, clients: list[socket.socket]
+    ) -> None:
+        """No password is hashed while this test holds the gate, so none of them comes through."""
+        session, form = session_of("ada"), LoginForm(web)
+        lane = web.gate.lane("logins")
+        most = lane.limits.at_once + lane.limits.queue
+        with ExitStack() as shut:
+            for _ in range(GATE.at_once):
+                shut.enter_context(GATE.turn())
+            # One address gets its share of the queue, whatever its IPv6 addresses are.
+            of_one = [f"2001:db8::{number:x}" for number in range(lane.limits.each + 8)]
+            from_one = [web.open(form.sent(address)) for address in of_one]
+            clients += from_one
+            eventually(lambda: len(answered(from_one)) >= 8)
+            refused = [read_answer(one).status for one in answered(from_one)]
+            assert refused == [429] * 8
+            # Many addresses get the rest of it.
+            from_many = [web.open(form.sent(f"192.0.2.{number}")) for number in range(most)]
+            clients += from_many
+            eventually(lambda: len(answered(from_many)) >= lane.limits.each)
+            late = [read_answer(one) for one in answered(from_many)]
+            assert Counter(one.status for one in late) == {503: lane.limits.each}
+            assert {one.headers["retry-after"] for one in late} == {"5"}
+            assert "Too many requests of this kind" in late[0].body
+            # Who hashes holds no connection; who waits has none yet.
+            eventually(lambda: len(set(web.idle_connections())) == 1)
+            works_as_ever(web, stage, session)
+            # Whoever gave up is not served any more.
+            assert lane.waiting == lane.limits.queue
+            for client in clients:
+                client.close()
+            eventually(lambda: lane.waiting == 0)
+        # The gate is open again: who knows the password comes in.
+        asked = b'{"username":"ada","password":"wrong"}'
+        tried = web.ask("POST", "/api/v1/tokens", asked, Content_Type="application/json")
+        assert tried.status == 401
+
+
+class TestPages:
+    def test_wait_for_a_connection_and_do_not_fail(
+        self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
+    ) -> None:
+        """Forty at once, while a lock holds whatever reads transfers."""
+        session = session_of("otto")
+        lane = web.gate.lane("pages")
+        with services.postgres.connect(committed_db) as superuser:
+            superuser.execute("BEGIN")
+            superuser.execute("LOCK TABLE billing_transfer IN ACCESS EXCLUSIVE MODE")
+            clients += [web.open(request("GET", "/ledger/", Cookie=session)) for _ in range(40)]
+            eventually(lambda: lane.waiting == 40 - lane.limits.at_once)
+            assert web.ask("GET", "/readyz").status == 200
+            superuser.execute("ROLLBACK")
+        assert Counter(read_answer(one).status for one in clients) == {200: 40}
+
+
+# One of each kind of address; none of them reads a body before it is whole.
+ADDRESSES = ["/login/", "/t/aa/jobs/new/", "/api/v1/jobs", "/api/v1/tokens", "/healthz", "/nowhere",
+             "/static/none.css"]  # fmt: skip
+
+
+class TestABody:
+    PIECE = b"%x\r\n" % MIB + b"a" * MIB + b"\r\n"
+
+    def test_without_an_end_is_cut_at_every_address(self, web: WebServer) -> None:
+        for path in ADDRESSES:
+            head = request("POST", path, Content_Length="", Transfer_Encoding="chunked")
+            with web.open(head) as client:
+                sent = 0
+                while not answered([client]):
+                    try:
+                        client.sendall(self.PIECE)
+                    except ConnectionError:
+                        break
+                    sent += MIB
+                    # The server has read so much at most; the rest is in buffers of sockets.
+                    assert sent < 4 * DRAIN_BYTES, path
+                told(read_answer(client), path)
+
+    def test_that_is_declared_too_long_is_not_waited_for(self, web: WebServer) -> None:
+        for path in ADDRESSES:
+            with web.open(request("POST", path, Content_Length=str(300 * MIB))) as client:
+                told(read_answer(client), path)
+
+    def test_that_is_a_little_too_long_is_read_and_told(self, web: WebServer) -> None:
+        for path in ADDRESSES:
+            told(web.ask("POST", path, b"a" * (MIB + 1)), path)
+
+    def test_of_the_greatest_length_comes_through(self, web: WebServer, stage: ApiStage) -> None:
+        spec = b'{"pool":"' + b"x" * (MIB - 11) + b'"}'
+        bearer = f"Bearer {stage.secrets['ada']}"
+        refused = web.ask(
+            "POST", "/api/v1/jobs", spec, Authorization=bearer, Content_Type="application/json"
+        )
+        assert (len(spec), refused.status) == (MIB, 400)
+
+
+def told(answer: Answer, path: str) -> None:
+    """413, in words, in the form of its address."""
+    assert answer.status == 413, path
+    assert "at most 1,048,576 bytes are read" in answer.body
+    assert answer.headers["x-request-id"]
+    is_api = path.startswith("/api/")
+    assert ('"reason_code": "too_large"' in answer.body) is is_api

@@ -1,0 +1,117 @@
+"""One rate for one tenant, by whatever way and process it submits."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Job
+from tenants.models import RateBucket
+from tenants.rate import Rate, RateError, drop_full_buckets, take
+from tests.functional.api_stage import ApiStage, api_stage
+
+# Nothing comes back while a test runs.
+SLOW = Rate(per_s=1e-9, full=10)
+
+
+@pytest.fixture
+def stage(db: None) -> ApiStage:  # noqa: ARG001 - pytest's fixture, asked for by its name
+    return api_stage()
+
+
+class TestABucket:
+    def test_gives_what_is_in_it_to_as_many_as_ask_at_once(self, committed_db: str) -> None:
+        """Threads have connections of their own, as processes have."""
+        assert committed_db
+        got: list[bool] = []
+
+        def ask() -> None:
+            from django.db import connections
+
+            try:
+                take("one", SLOW)
+                got.append(True)
+            except RateError:
+                got.append(False)
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=ask) for _ in range(25)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert Counter(got) == {True: 10, False: 15}
+
+    @pytest.mark.django_db
+    def test_fills_with_time_and_never_over(self) -> None:
+        take("one", SLOW, 10)
+        with pytest.raises(RateError) as caught:
+            take("one", Rate(per_s=0.5, full=10), 4)
+        assert caught.value.retry_after_s == 8
+        # A rate at which any while fills it.
+        quick = Rate(per_s=1e12, full=10)
+        for _ in range(3):
+            take("one", quick, 10)
+        assert RateBucket.objects.get(key="one").left == 0
+        take("two", SLOW, 3)
+        assert RateBucket.objects.get(key="two").left == 7
+
+    @pytest.mark.django_db
+    def test_may_owe_what_costs_more_than_it_holds(self) -> None:
+        take("one", SLOW, 25)
+        assert RateBucket.objects.get().left == -15
+        with pytest.raises(RateError):
+            take("one", SLOW, 1)
+
+    @pytest.mark.django_db
+    def test_is_forgotten_once_it_must_be_full(self) -> None:
+        take("old", SLOW)
+        take("new", SLOW)
+        RateBucket.objects.filter(key="old").update(at="2020-01-01T00:00:00Z")
+        assert drop_full_buckets() == 1
+        assert RateBucket.objects.get().key == "new"
+
+
+class TestSubmissions:
+    def ways(self, stage: ApiStage) -> dict[str, int]:
+        """The status of one more submission, by each way."""
+        browser = Client()
+        browser.force_login(stage.people["ada"])
+        form = {"side": "form", "pool": stage.pool, "gpus": "1", "act": "submit"}
+        yaml = {**form, "side": "yaml", "yaml": f"pool: {stage.pool}\ngpus: 1\n"}
+        return {
+            "REST": stage.post("jobs", stage.spec()).status_code,
+            "REST, many": stage.post("jobs/bulk", {"jobs": [stage.spec()]}).status_code,
+            "form": browser.post("/t/aa/jobs/new/", form).status_code,
+            "YAML": browser.post("/t/aa/jobs/new/", yaml).status_code,
+        }
+
+    def test_take_from_one_bucket_by_every_way(self, stage: ApiStage) -> None:
+        assert self.ways(stage) == {"REST": 201, "REST, many": 201, "form": 302, "YAML": 302}
+        assert [one.key for one in RateBucket.objects.all()] == [
+            f"submit:{stage.cluster.tenants['aa'].pk}"
+        ]
+        # Whatever emptied it, all ways are shut, and what was typed is still there.
+        RateBucket.objects.update(left=-1e9)
+        before = Job.objects.count()
+        assert self.ways(stage) == dict.fromkeys(("REST", "REST, many", "form", "YAML"), 429)
+        assert Job.objects.count() == before
+        # Another tenant has a bucket of its own.
+        assert stage.post("jobs", stage.spec(), as_="bob").status_code == 201
+
+    def test_say_when_to_come_back(self, stage: ApiStage) -> None:
+        stage.post("jobs", stage.spec())
+        RateBucket.objects.update(left=-2999.5)
+        refused = stage.post("jobs", stage.spec())
+        assert (refused.json()["reason_code"], refused["Retry-After"]) == ("throttled", "10")
+        browser = Client()
+        browser.force_login(stage.people["ada"])
+        form = {"side": "form", "pool": stage.pool, "gpus": "1", "act": "submit", "name": "kept"}
+        page = browser.post("/t/aa/jobs/new/", form)
+        assert page.headers["Retry-After"] == "10"
+        assert b"submits faster than it may" in page.content
+        assert b'value="kept"' in page.content

@@ -1,0 +1,69 @@
+"""A PostgreSQL that is there and answers nothing: probes say so while it is frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scheduling.models import PoolClock
+from tenants.models import User
+from tests.factories import cluster
+from tests.functional.test_overload import session_of
+from tests.plugin import Services
+from tests.tools import eventually
+from tests.web_server import read_answer, request, web_server
+
+
+@contextmanager
+def frozen(services: Services) -> Iterator[None]:
+    """Stop every process of the server, so that no timeout of its own can help."""
+    stopped = processes(services)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def processes(services: Services) -> list[int]:
+    """The server, then its children; it comes first, so that it makes no more of them."""
+    server = int((services.postgres.cluster / "postmaster.pid").read_text().split()[0])
+    entries = (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return [server, *(int(entry.name) for entry in entries if parent(entry) == server)]
+
+
+def parent(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+class TestAFrozenDatabase:
+    def test_is_told_by_readyz_while_it_is_frozen(
+        self, committed_db: str, services: Services
+    ) -> None:
+        """The first probe hangs at the connection that it has; the next waits for its turn."""
+        assert committed_db
+        cluster({"a": 1})
+        PoolClock.objects.update(paused=True)
+        User.objects.create_user("otto", site_role="operator")
+        session = session_of("otto")
+        with web_server() as web:
+            assert web.ask("GET", "/readyz").status == 200
+            with frozen(services):
+                for _ in range(2):
+                    told = web.ask("GET", "/readyz")
+                    assert (told.status, '"failing"' in told.body) == (503, True)
+                assert web.ask("GET", "/healthz").status == 200
+                assert web.ask("GET", "/static/js/none.js").status == 404
+                page = web.open(request("GET", "/ledger/", Cookie=session))
+            # What waited goes on, and nothing is left behind.
+            assert read_answer(page).status == 200
+            page.close()
+            eventually(lambda: web.ask("GET", "/readyz").status == 200)

@@ -1,0 +1,124 @@
+"""The web server as `make run` starts it, in a thread of the test: gate, pool and all.
+
+In this process, so that a test can hold a gate of the server shut instead of waiting by the clock.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.db import connections
+
+from portal.site.gate import Gate
+from tests.tools import PATIENCE_S, eventually
+
+POOL_SIZE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back over one connection."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+class WebServer:
+    """A running server, and raw connections to it: a client that may send anything, or nothing."""
+
+    def __init__(self, gate: Gate, port: int) -> None:
+        self.gate = gate
+        self.port = port
+
+    def open(self, sent: bytes) -> socket.socket:
+        """Connect and send; the answer is not waited for."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        client.sendall(sent)
+        return client
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+        """Send a request and read its answer."""
+        with self.open(request(method, path, body, **headers)) as client:
+            return read_answer(client)
+
+    def idle_connections(self) -> tuple[int, int]:
+        """How many connections of the pool nobody holds, and how many there are."""
+        stats = connections["default"].pool.get_stats()  # type: ignore[attr-defined]  # of Postgres
+        return stats["pool_available"], stats["pool_size"]
+
+
+@contextmanager
+def web_server() -> Iterator[WebServer]:
+    """Serve the database of the test, with `POOL_SIZE` connections."""
+    default = connections.settings["default"]
+    before = {"CONN_MAX_AGE": default["CONN_MAX_AGE"], "OPTIONS": default["OPTIONS"]}
+    connections.close_all()
+    pool = {"min_size": 1, "max_size": POOL_SIZE, "timeout": 5}
+    # In place: the wrappers of all threads have this dictionary.
+    default.update(CONN_MAX_AGE=0, OPTIONS={**before["OPTIONS"], "pool": pool})
+    settings.DATABASE_POOL_SIZE = POOL_SIZE
+    gate = Gate(get_asgi_application())
+    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    config = uvicorn.Config(
+        gate,
+        lifespan="off",
+        access_log=False,
+        # As in production: the address that a proxy on this machine tells.
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1",
+        timeout_graceful_shutdown=1,
+        log_config=None,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield WebServer(gate, listener.getsockname()[1])
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(PATIENCE_S)
+        connections.close_all()
+        connections["default"].close_pool()  # type: ignore[attr-defined]  # of Postgres
+        default.update(before)
+        settings.DATABASE_POOL_SIZE = 0
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    """A request as bytes; names of headers with `_` for `-`."""
+    told = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"}
+    told |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{name}: {value}" for name, value in told.items() if value]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+def read_answer(client: socket.socket) -> Answer:
+    """Read until the server closes; what it sent before it cut the connection counts."""
+    got = b""
+    try:
+        while part := client.recv(65536):
+            got += part
+    except ConnectionError:
+        pass
+    head, _, body = got.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    told = (line.partition(": ") for line in lines)
+    headers = {name.lower(): value for name, _, value in told}
+    return Answer(int(first.split()[1]), headers, body.decode(errors="replace"))
+
+
+def answered(clients: Sequence[socket.socket]) -> list[socket.socket]:
+    """Those to whom the server said something by now."""
+    readable: list[Any]
+    readable, _, _ = select.select(list(clients), [], [], 0)
+    return readable
