@@ -7,6 +7,8 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 _django = get_asgi_application()
 
-from portal.site.gate import Gate  # noqa: E402 - it reads the settings, which Django has now
+from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - they read the settings,
+from portal.site.gate import Gate  # noqa: E402 - which Django has now
 
+refuse_unsafe_serving()
 application = Gate(_django)

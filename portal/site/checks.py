@@ -14,16 +14,21 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import Error, Tags, register
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, OperationalError, connections
 
+from portal.embedded.folders import DEMO_KEY_MARK
+from portal.site.lanes import PROBES
 from scheduling.engine.executors import executor_traits
 
 KEY_LENGTH = 32
+# Below these, in many countries, anybody may have a name: `.co.uk` is as wide as `.org`.
+SECOND_LEVEL = ("ac", "co", "com", "edu", "gov", "net", "ne", "or", "org")
 # A key drawn at random has far more; "xxxx" and "0123" repeated have fewer.
 DISTINCT = 10
 # What examples, tutorials and Django's own `startproject` put in place of a secret.
@@ -48,6 +53,13 @@ def refuse_unsafe(problems: Iterable[str]) -> None:
         refuse(lines)
 
 
+def refuse_unsafe_serving() -> None:
+    """End a process of production that would serve an unsafe database, a demo's above all."""
+    if settings.PRODUCTION:
+        refuse_unsafe(serving_problems(may_be_away=True))
+        connections["default"].close()
+
+
 @register(Tags.database)
 def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> list[Error]:
     """Django's form of it: asked by `manage.py migrate`, and by `check --database default`."""
@@ -57,10 +69,11 @@ def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> lis
 
 
 def settings_problems(having: Any) -> Iterator[str]:
-    """What is unsafe by the settings alone. No I/O; the demo is never asked."""
+    """What is unsafe by the settings and the data folder alone; the demo is never asked."""
     if having.DEBUG:
         yield "DEBUG is on: its pages show settings and code; unset it"
     yield from _key_problems("SECRET_KEY", having.SECRET_KEY)
+    yield from _demo_key_problems(having.SECRET_KEY, having.FOLDERS.secret_key)
     if having.METRICS_TOKEN:
         yield from _secret_problems("METRICS_TOKEN", having.METRICS_TOKEN)
     yield from _web_problems(having)
@@ -80,6 +93,16 @@ def _key_problems(name: str, value: str) -> Iterator[str]:
         yield from _secret_problems(name, value)
 
 
+def _demo_key_problems(value: str, file: Path) -> Iterator[str]:
+    """A demo's key lies in a folder that many may read, and signs the sessions of its people."""
+    try:
+        of_this_demo = file.read_text()
+    except OSError:
+        of_this_demo = ""
+    if value.startswith(DEMO_KEY_MARK) or value == of_this_demo:
+        yield f"SECRET_KEY is the key of a demo, whose sessions it would accept; {FIX_KEY}"
+
+
 def _secret_problems(name: str, value: str) -> Iterator[str]:
     placeholder = next((word for word in PLACEHOLDERS if word in value.lower()), None)
     if placeholder:
@@ -92,7 +115,7 @@ def _web_problems(having: Any) -> Iterator[str]:
     if not having.ALLOWED_HOSTS:
         yield "ALLOWED_HOSTS is empty: nobody would be served; name the hosts, with commas between"
     for host in having.ALLOWED_HOSTS:
-        if host.strip(".") in ("", "*"):
+        if "*" in host or not host.strip(".") or _is_public_domain(host):
             yield f"ALLOWED_HOSTS has {host!r}: a forged Host header would pass; name the hosts"
     if having.SECURE_PROXY_SSL_HEADER is None:
         yield (
@@ -100,11 +123,35 @@ def _web_problems(having: Any) -> Iterator[str]:
             "through a TLS proxy that sets X-Forwarded-Proto, and set it to 1"
         )
     for origin in having.CSRF_TRUSTED_ORIGINS:
-        if not origin.startswith("https://"):
-            yield f"CSRF_TRUSTED_ORIGINS has {origin!r}: plain HTTP; use its https:// address"
+        yield from _origin_problems(origin)
+    least = having.PASSWORD_HASHES_AT_ONCE + PROBES + 1
+    if 0 < having.DATABASE_POOL_SIZE < least:
+        yield (
+            f"DATABASE_POOL_SIZE is {having.DATABASE_POOL_SIZE}: log-ins and probes alone have "
+            f"{least - 1} connections; use {least} or more"
+        )
     for name in HARDENED:
         if not getattr(having, name):
             yield f"{name} is off in portal/site/settings.py: plain HTTP is served; turn it on"
+
+
+def _is_public_domain(host: str) -> bool:
+    """Whether it lets in all hosts of a domain below which anybody may have one: `.org`."""
+    labels = host.lower().rstrip(".").split(".")[1:]
+    if not host.startswith("."):
+        return False
+    return len(labels) < 2 or (len(labels) == 2 and labels[0] in SECOND_LEVEL)
+
+
+def _origin_problems(origin: str) -> Iterator[str]:
+    name = f"CSRF_TRUSTED_ORIGINS has {origin!r}"
+    parts = urlsplit(origin)
+    if parts.scheme != "https":
+        yield f"{name}: plain HTTP; use its https:// address"
+    elif "*" in origin:
+        yield f"{name}: forms of hosts that nobody named would pass; name the origins"
+    elif not parts.hostname or parts.path or parts.query or parts.fragment:
+        yield f"{name}: it is no origin; write https:// and the host, and nothing after it"
 
 
 def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
@@ -165,11 +212,21 @@ def database_problems() -> Iterator[str]:
     """What is unsafe by what the database says, asked as the app role. Changes nothing."""
     if not os.environ.get("OWNER_DATABASE_URL"):
         yield "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
+    yield from serving_problems()
+
+
+def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
+    """What is unsafe for a process that only uses the database: its role, and what is in it.
+
+    `may_be_away`: a server that does not answer is no reason; requests wait for it (0049).
+    """
     try:
         yield from _server_problems()
         yield from _role_problems(str(settings.DATABASES["owner"]["USER"]))
         yield from _content_problems()
     except DatabaseError as error:
+        if may_be_away and isinstance(error, OperationalError):
+            return
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         yield f"DATABASE_URL cannot be used: {why}"
 

@@ -2,7 +2,7 @@
 
 A process of its own (`python -m portal.site.prepare`), run to its end before the portal
 starts: the supervisor itself holds neither Django nor a connection. In production it
-refuses what is unsafe before it changes anything; `--check` stops after the settings.
+refuses what is unsafe before it changes anything; `--check` stops there, and asks no owner.
 """
 
 import os
@@ -28,6 +28,9 @@ def main() -> None:
     except SettingError as error:
         sys.exit(f"refused: {error}")
     if "--check" in sys.argv[1:]:
+        from portal.site.checks import refuse_unsafe_serving
+
+        refuse_unsafe_serving()
         return
     refuse_unsafe_database()
     migrate()

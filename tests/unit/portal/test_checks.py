@@ -6,28 +6,16 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psycopg
 import pytest
-from django.contrib.auth.hashers import make_password
-from django.db import connections
-from pytest_django import Settings
 
-from portal.site import prepare
 from portal.site.checks import (
-    database_problems,
     refuse_unsafe,
-    safe_for_production,
     settings_problems,
 )
 from portal.site.environment import SettingError
-from tenants.models import User
-from tenants.services.tenants import DEMO_PASSWORD
-from tests.factories import cluster
-from tests.plugin import Services
 from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,6 +68,22 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         {"ALLOWED_HOSTS": "gpu.invalid,*"},
         "ALLOWED_HOSTS has '*': a forged Host header would pass; name the hosts",
     ),
+    "every host of a top-level domain": (
+        {"ALLOWED_HOSTS": "gpu.invalid,.org"},
+        "ALLOWED_HOSTS has '.org': a forged Host header would pass; name the hosts",
+    ),
+    "every host of a country's companies": (
+        {"ALLOWED_HOSTS": ".co.uk"},
+        "ALLOWED_HOSTS has '.co.uk': a forged Host header would pass; name the hosts",
+    ),
+    "a host with a sign that stands for any": (
+        {"ALLOWED_HOSTS": "*.gpu.invalid"},
+        "ALLOWED_HOSTS has '*.gpu.invalid': a forged Host header would pass; name the hosts",
+    ),
+    "a dot for a host": (
+        {"ALLOWED_HOSTS": "."},
+        "ALLOWED_HOSTS has '.': a forged Host header would pass; name the hosts",
+    ),
     "no TLS in front": (
         {"BEHIND_TLS_PROXY": "0"},
         (
@@ -90,6 +94,35 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "forms from plain HTTP": (
         {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid,http://gpu.invalid"},
         "CSRF_TRUSTED_ORIGINS has 'http://gpu.invalid': plain HTTP; use its https:// address",
+    ),
+    "forms from any host": (
+        {"CSRF_TRUSTED_ORIGINS": "https://*"},
+        (
+            "CSRF_TRUSTED_ORIGINS has 'https://*': forms of hosts that nobody named would pass; "
+            "name the origins"
+        ),
+    ),
+    "forms from any host of a domain": (
+        {"CSRF_TRUSTED_ORIGINS": "https://*.invalid"},
+        (
+            "CSRF_TRUSTED_ORIGINS has 'https://*.invalid': forms of hosts that nobody named would "
+            "pass; name the origins"
+        ),
+    ),
+    "forms from an address": (
+        {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid/login/"},
+        (
+            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': it is no origin; write "
+            "https:// and the host, and nothing after it"
+        ),
+    ),
+    "forms from a host without a scheme": (
+        {"CSRF_TRUSTED_ORIGINS": "gpu.invalid"},
+        "CSRF_TRUSTED_ORIGINS has 'gpu.invalid': plain HTTP; use its https:// address",
+    ),
+    "the key of a demo": (
+        {"SECRET_KEY": "evenshare-demo-b3J8fQx1Zk7mT0aYvC5nR2wLpH9sUe4d"},
+        f"SECRET_KEY is the key of a demo, whose sessions it would accept; {FIX_KEY}",
     ),
     "no database": ({"DATABASE_URL": ""}, "DATABASE_URL must be set"),
     "the superuser": (
@@ -146,6 +179,10 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
             "names; use 1 to 20 letters and digits"
         ),
     ),
+    "a pool that is too small for pages": (
+        {"DATABASE_POOL_SIZE": "4"},
+        ("DATABASE_POOL_SIZE is 4: log-ins and probes alone have 4 connections; use 5 or more"),
+    ),
     "a number that is none": (
         {"DATABASE_POOL_SIZE": "many"},
         "DATABASE_POOL_SIZE must be a whole number, not 'many'",
@@ -162,6 +199,7 @@ ALSO_SAFE: dict[str, dict[str, str]] = {
     "a broker on a socket": {"REDIS_URL": "unix:///run/valkey.sock?db=0"},
     "a broker by TLS": {"REDIS_URL": "rediss://:word@broker.invalid/0"},
     "no metrics": {"METRICS_TOKEN": ""},
+    "an origin with a port": {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid:8443"},
     "all hosts of a domain": {"ALLOWED_HOSTS": ".gpu.invalid"},
 }
 
@@ -191,6 +229,14 @@ class TestAnEnvironment:
         self, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
     ) -> None:
         assert refusals(monkeypatch, changed) == []
+
+    def test_with_the_key_of_the_demo_of_this_folder_gets_its_line(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Keys of demos that were made before they said so of themselves."""
+        (tmp_path / "secret_key").write_text(SAFE["SECRET_KEY"])
+        (line,) = refusals(monkeypatch, {"EVENSHARE_DATA_DIR": str(tmp_path)})
+        assert line == UNSAFE["the key of a demo"][1]
 
     def test_with_two_problems_gets_two_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(refusals(monkeypatch, {"DEBUG": "1", "ALLOWED_HOSTS": "*"})) == 2
@@ -257,152 +303,6 @@ class TestEveryProcess:
             1,
             "refused: EVENSHARE_MODE must be demo or production, not 'prod'\n",
         )
-
-
-# As the superuser: do, undo, and the one line between.
-ROLES: dict[str, tuple[str, str, str]] = {
-    "superuser": (
-        "ALTER ROLE evenshare_app SUPERUSER",
-        "ALTER ROLE evenshare_app NOSUPERUSER",
-        (
-            "DATABASE_URL: the role 'evenshare_app' is a superuser; "
-            "make a role that owns nothing (deploy/roles.sql)"
-        ),
-    ),
-    "bypass of row security": (
-        "ALTER ROLE evenshare_app BYPASSRLS",
-        "ALTER ROLE evenshare_app NOBYPASSRLS",
-        "DATABASE_URL: the role 'evenshare_app' has BYPASSRLS; ALTER ROLE ... NOBYPASSRLS",
-    ),
-    "maker of roles": (
-        "ALTER ROLE evenshare_app CREATEROLE",
-        "ALTER ROLE evenshare_app NOCREATEROLE",
-        (
-            "DATABASE_URL: the role 'evenshare_app' may make roles or databases; "
-            "ALTER ROLE ... NOCREATEROLE NOCREATEDB"
-        ),
-    ),
-    "owner of a table": (
-        "ALTER TABLE billing_entry OWNER TO evenshare_app",
-        "ALTER TABLE billing_entry OWNER TO evenshare_owner",
-        (
-            "DATABASE_URL: the role 'evenshare_app' owns 'billing_entry', so it may drop its "
-            "guards; make a role that owns nothing (deploy/roles.sql)"
-        ),
-    ),
-    "member of the owner": (
-        "GRANT evenshare_owner TO evenshare_app WITH INHERIT FALSE",
-        "REVOKE evenshare_owner FROM evenshare_app",
-        "DATABASE_URL: the role 'evenshare_app' is a member of 'evenshare_owner'; REVOKE that",
-    ),
-    "maker of tables": (
-        "GRANT CREATE ON SCHEMA public TO evenshare_app",
-        "REVOKE CREATE ON SCHEMA public FROM evenshare_app",
-        (
-            "DATABASE_URL: the role 'evenshare_app' may make tables; "
-            "REVOKE CREATE ON SCHEMA public FROM it and from PUBLIC"
-        ),
-    ),
-    "other time zone": (
-        "ALTER ROLE evenshare_app SET timezone TO 'Europe/Berlin'",
-        "ALTER ROLE evenshare_app RESET timezone",
-        (
-            "DATABASE_URL: the database's time zone is Europe/Berlin, so reports by hand would "
-            "tell other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
-        ),
-    ),
-}
-
-
-class TestADatabase:
-    @pytest.fixture
-    def superuser(self, committed_db: str, services: Services) -> Iterator[psycopg.Connection]:
-        with services.postgres.connect(committed_db) as connection:
-            yield connection
-
-    @pytest.mark.parametrize(("do", "undo", "line"), ROLES.values(), ids=ROLES)
-    def test_with_an_app_role_that_may_too_much_is_refused(
-        self, superuser: psycopg.Connection, do: str, undo: str, line: str
-    ) -> None:
-        assert list(database_problems()) == []
-        superuser.execute(do)
-        try:
-            connections.close_all()
-            assert list(database_problems()) == [line]
-        finally:
-            superuser.execute(undo)
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_with_a_pool_of_local_jobs_is_refused(self) -> None:
-        lab = cluster({"a": 1})
-        assert list(database_problems()) == []
-        lab.pool.executor = "local"
-        lab.pool.save()
-        assert list(database_problems()) == [
-            (
-                f"pool '{lab.pool.name}' has the executor local: its jobs would run as the "
-                "portal's own user; choose another, in a database that never held the demo"
-            )
-        ]
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_with_engines_of_others_wants_a_name_of_its_own(self, settings: Settings) -> None:
-        lab = cluster({"a": 1})
-        lab.pool.executor = "elsewhere"
-        lab.pool.save()
-        assert list(database_problems()) == [
-            (
-                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
-                "others use too; give this installation a name of its own"
-            )
-        ]
-        settings.INSTALLATION = "north"
-        assert list(database_problems()) == []
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_with_the_demos_password_is_refused(self) -> None:
-        otto = User.objects.create(username="otto", password=make_password(DEMO_PASSWORD))
-        User.objects.create(username="rosa", password=make_password("another one"))
-        assert list(database_problems()) == [
-            (
-                "user 'otto' of the demo still has the demo's password, which everybody knows; "
-                "use a database that never held the demo"
-            )
-        ]
-        User.objects.filter(pk=otto.pk).update(is_active=False)
-        assert list(database_problems()) == []
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_that_nobody_knows_the_owner_of_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.delenv("OWNER_DATABASE_URL")
-        assert list(database_problems()) == [
-            "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
-        ]
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_that_does_not_answer_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        connections.close_all()
-        monkeypatch.setitem(connections.settings["default"], "HOST", "/nowhere")
-        (line,) = database_problems()
-        assert line.startswith("DATABASE_URL cannot be used: ")
-
-    @pytest.mark.usefixtures("committed_db")
-    def test_is_asked_before_migrations_in_production_only(
-        self,
-        settings: Settings,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        monkeypatch.delenv("OWNER_DATABASE_URL")
-        prepare.refuse_unsafe_database()
-        assert safe_for_production(databases=["owner"]) == []
-        settings.PRODUCTION = True
-        assert safe_for_production() == []
-        assert len(safe_for_production(databases=["owner"])) == 1
-        with pytest.raises(SystemExit, match="refused: OWNER_DATABASE_URL must be set"):
-            prepare.refuse_unsafe_database()
 
 
 def test_nothing_found_refuses_nothing() -> None:

@@ -1,0 +1,195 @@
+"""Production refuses a database that is unsafe by its roles or by what is in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.contrib.auth.hashers import make_password
+from django.db import connections
+from pytest_django import Settings
+
+from portal.site import prepare
+from portal.site.checks import database_problems, safe_for_production
+from tenants.models import User
+from tenants.services.tenants import DEMO_PASSWORD
+from tests.factories import cluster
+from tests.plugin import Services
+from tests.tools import PATIENCE_S
+from tests.unit.portal.test_checks import ROOT, SAFE
+
+# As the superuser: do, undo, and the one line between.
+ROLES: dict[str, tuple[str, str, str]] = {
+    "superuser": (
+        "ALTER ROLE evenshare_app SUPERUSER",
+        "ALTER ROLE evenshare_app NOSUPERUSER",
+        (
+            "DATABASE_URL: the role 'evenshare_app' is a superuser; "
+            "make a role that owns nothing (deploy/roles.sql)"
+        ),
+    ),
+    "bypass of row security": (
+        "ALTER ROLE evenshare_app BYPASSRLS",
+        "ALTER ROLE evenshare_app NOBYPASSRLS",
+        "DATABASE_URL: the role 'evenshare_app' has BYPASSRLS; ALTER ROLE ... NOBYPASSRLS",
+    ),
+    "maker of roles": (
+        "ALTER ROLE evenshare_app CREATEROLE",
+        "ALTER ROLE evenshare_app NOCREATEROLE",
+        (
+            "DATABASE_URL: the role 'evenshare_app' may make roles or databases; "
+            "ALTER ROLE ... NOCREATEROLE NOCREATEDB"
+        ),
+    ),
+    "owner of a table": (
+        "ALTER TABLE billing_entry OWNER TO evenshare_app",
+        "ALTER TABLE billing_entry OWNER TO evenshare_owner",
+        (
+            "DATABASE_URL: the role 'evenshare_app' owns 'billing_entry', so it may drop its "
+            "guards; make a role that owns nothing (deploy/roles.sql)"
+        ),
+    ),
+    "member of the owner": (
+        "GRANT evenshare_owner TO evenshare_app WITH INHERIT FALSE",
+        "REVOKE evenshare_owner FROM evenshare_app",
+        "DATABASE_URL: the role 'evenshare_app' is a member of 'evenshare_owner'; REVOKE that",
+    ),
+    "maker of tables": (
+        "GRANT CREATE ON SCHEMA public TO evenshare_app",
+        "REVOKE CREATE ON SCHEMA public FROM evenshare_app",
+        (
+            "DATABASE_URL: the role 'evenshare_app' may make tables; "
+            "REVOKE CREATE ON SCHEMA public FROM it and from PUBLIC"
+        ),
+    ),
+    "other time zone": (
+        "ALTER ROLE evenshare_app SET timezone TO 'Europe/Berlin'",
+        "ALTER ROLE evenshare_app RESET timezone",
+        (
+            "DATABASE_URL: the database's time zone is Europe/Berlin, so reports by hand would "
+            "tell other hours; ALTER DATABASE ... SET timezone TO 'UTC'"
+        ),
+    ),
+}
+
+
+class TestADatabase:
+    @pytest.fixture
+    def superuser(self, committed_db: str, services: Services) -> Iterator[psycopg.Connection]:
+        with services.postgres.connect(committed_db) as connection:
+            yield connection
+
+    @pytest.mark.parametrize(("do", "undo", "line"), ROLES.values(), ids=ROLES)
+    def test_with_an_app_role_that_may_too_much_is_refused(
+        self, superuser: psycopg.Connection, do: str, undo: str, line: str
+    ) -> None:
+        assert list(database_problems()) == []
+        superuser.execute(do)
+        try:
+            connections.close_all()
+            assert list(database_problems()) == [line]
+        finally:
+            superuser.execute(undo)
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_with_a_pool_of_local_jobs_is_refused(self) -> None:
+        lab = cluster({"a": 1})
+        assert list(database_problems()) == []
+        lab.pool.executor = "local"
+        lab.pool.save()
+        assert list(database_problems()) == [
+            (
+                f"pool '{lab.pool.name}' has the executor local: its jobs would run as the "
+                "portal's own user; choose another, in a database that never held the demo"
+            )
+        ]
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_with_engines_of_others_wants_a_name_of_its_own(self, settings: Settings) -> None:
+        lab = cluster({"a": 1})
+        lab.pool.executor = "elsewhere"
+        lab.pool.save()
+        assert list(database_problems()) == [
+            (
+                "EVENSHARE_INSTALLATION is the default 'es', and a pool runs on an engine that "
+                "others use too; give this installation a name of its own"
+            )
+        ]
+        settings.INSTALLATION = "north"
+        assert list(database_problems()) == []
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_with_the_demos_password_is_refused(self) -> None:
+        otto = User.objects.create(username="otto", password=make_password(DEMO_PASSWORD))
+        User.objects.create(username="rosa", password=make_password("another one"))
+        assert list(database_problems()) == [
+            (
+                "user 'otto' of the demo still has the demo's password, which everybody knows; "
+                "use a database that never held the demo"
+            )
+        ]
+        User.objects.filter(pk=otto.pk).update(is_active=False)
+        assert list(database_problems()) == []
+
+    @pytest.mark.parametrize(
+        "words",
+        [["-c", "import portal.site.asgi"], ["-m", "portal.site.prepare", "--check"]],
+        ids=["web", "check"],
+    )
+    def test_of_a_demo_is_not_served(self, committed_db: str, words: list[str]) -> None:
+        """Whatever started the process, and without knowing the owner."""
+        assert committed_db
+        pool = cluster({"a": 1}).pool
+        environment = {**os.environ, **SAFE, "DATABASE_URL": os.environ["DATABASE_URL"]}
+        del environment["OWNER_DATABASE_URL"]
+
+        def started() -> tuple[int, str]:
+            done = subprocess.run(
+                [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True,
+                text=True, check=False, timeout=PATIENCE_S,
+            )  # fmt: skip
+            return done.returncode, done.stderr
+
+        status, told = started()
+        assert (status, "refused" in told) == (0, False), told
+        pool.executor = "local"
+        pool.save()
+        status, told = started()
+        assert status == 1
+        assert told.startswith(f"refused: pool '{pool.name}' has the executor local")
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_that_nobody_knows_the_owner_of_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("OWNER_DATABASE_URL")
+        assert list(database_problems()) == [
+            "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
+        ]
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_that_does_not_answer_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        connections.close_all()
+        monkeypatch.setitem(connections.settings["default"], "HOST", "/nowhere")
+        (line,) = database_problems()
+        assert line.startswith("DATABASE_URL cannot be used: ")
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_is_asked_before_migrations_in_production_only(
+        self,
+        settings: Settings,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.delenv("OWNER_DATABASE_URL")
+        prepare.refuse_unsafe_database()
+        assert safe_for_production(databases=["owner"]) == []
+        settings.PRODUCTION = True
+        assert safe_for_production() == []
+        assert len(safe_for_production(databases=["owner"])) == 1
+        with pytest.raises(SystemExit, match="refused: OWNER_DATABASE_URL must be set"):
+            prepare.refuse_unsafe_database()
