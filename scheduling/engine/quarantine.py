@@ -43,16 +43,19 @@ def find_faulty_job(snapshot: Snapshot, decide: Decide) -> Job | None:
     return suspects[0]
 
 
-def quarantine_job(job: Job, error: Exception) -> None:
-    """Take a job out of all rounds until somebody releases it, and say why on the job."""
-    why = f"{type(error).__name__}: {error}"[:400]
+def quarantine_job(job: int, why: str) -> None:
+    """Take a job out of all rounds until somebody releases it, and say why on the job.
+
+    One that holds a lease is then to be revoked (`scheduling.engine.revoke`).
+    """
+    why = why.replace("\x00", "")[:400]
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE scheduling_job SET quarantine = %s, reason_code = %s, version = version + 1"
-            " WHERE id = %s AND state = 'pending'",
-            [why, Reason.QUARANTINED.value, job.id],
+            " WHERE id = %s AND state IN ('pending', 'running', 'stopping')",
+            [why, Reason.QUARANTINED.value, job],
         )
-    log.error("job.quarantined", job=job.id, why=why)
+    log.error("job.quarantined", job=job, why=why)
 
 
 def _fails(snapshot: Snapshot, waiting: Sequence[Job], decide: Decide) -> bool:

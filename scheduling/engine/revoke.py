@@ -1,4 +1,4 @@
-"""Takes leases back outside a decision: of jobs whose cancellation was asked.
+"""Takes leases back outside a decision: of jobs to be cancelled, and of those in quarantine.
 
 Part of the one writer, beside `apply` and `observe`: it locks the pool's fence first.
 """
@@ -15,15 +15,13 @@ from scheduling.engine.bulk import copy_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
-from scheduling.models import Intent, LeaseEvent
+from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
-_REASON = EndReason.CANCELLED.value
-
 
 class _Revoked(NamedTuple):
-    """A lease of a cancelled job: `ended_at` where it held nothing yet and ended at once."""
+    """A lease that was taken back: `ended_at` where it held nothing yet and ended at once."""
 
     lease: int
     job: int
@@ -39,38 +37,65 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     Raises:
         FencedError: the pool was taken by another holder since.
     """
-    with engine_scope(pool_id), connection.cursor() as cursor:
+    with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
+        revoked = _revoke(fence, "j.cancel_asked_at IS NOT NULL", EndReason.CANCELLED, at)
+        ended = _end_idle(pool_id, at)
+        fault_point("cancel.before_commit")
+    return revoked + ended
+
+
+def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
+    """Ask the executor to stop jobs that came into quarantine while they ran. Return how many.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    with engine_scope(pool_id):
+        fence = lock_fence(pool_id, token)
+        revoked = _revoke(fence, "j.quarantine <> ''", EndReason.QUARANTINED, at)
+        run(
+            "UPDATE scheduling_job j SET state = 'pending', version = version + 1"
+            " WHERE pool_id = %s AND quarantine <> '' AND state IN ('running', 'stopping')"
+            " AND NOT EXISTS (SELECT FROM scheduling_lease l"
+            "                 WHERE l.job_id = j.id AND l.state <> 'ended')",
+            [pool_id],
+        )
+    return revoked
+
+
+def _revoke(fence: PoolFence, of_jobs: str, why: EndReason, at: datetime) -> int:
+    """Take the leases of jobs back; `of_jobs` is a condition on their rows, `j`."""
+    pool_id, reason = fence.pool_id, why.value
+    with connection.cursor() as cursor:
         cursor.execute(
-            """
+            f"""
             UPDATE scheduling_lease l
             SET state = CASE WHEN l.state = 'waiting' THEN 'ended' ELSE 'stopping' END,
                 ended_at = CASE WHEN l.state = 'waiting' THEN greatest(%s, l.granted_at) END,
                 end_reason = %s
             FROM scheduling_job j
-            WHERE l.pool_id = %s AND j.id = l.job_id AND j.cancel_asked_at IS NOT NULL
+            WHERE l.pool_id = %s AND j.id = l.job_id AND {of_jobs}
               AND l.state IN ('waiting', 'launching', 'running')
             RETURNING l.id, l.job_id, l.tenant_id, l.term, l.state, l.ended_at
-            """,
-            [at, _REASON, pool_id],
+            """,  # noqa: S608 - a condition of this module's own
+            [at, reason, pool_id],
         )
         rows = [_Revoked._make(row) for row in cursor.fetchall()]
-        events = EventLog(pool_id, fence.next_round - 1, wall_now())
-        for row in sorted(rows, key=lambda row: row.lease):
-            who = {"lease": row.lease, "job": row.job, "tenant": row.tenant, "term": row.term}
-            if row.state == "ended":
-                data = {"reason": _REASON, "exit_code": None, "started": False}
-                events.add(LeaseEvent.Kind.ENDED, row.ended_at, data, **who)
-            else:
-                events.add(LeaseEvent.Kind.STOP_ASKED, at, {"reason": _REASON}, **who)
-        _free([row.lease for row in rows if row.state == "ended"])
-        _stop(pool_id, [row for row in rows if row.state != "ended"], at)
-        ended = _end_idle(pool_id, at)
-        if events.drafts:
-            events.write(fence)
-            fence.save(update_fields=["next_event"])
-        fault_point("cancel.before_commit")
-    return len(rows) + ended
+    events = EventLog(pool_id, fence.next_round - 1, wall_now())
+    for row in sorted(rows, key=lambda row: row.lease):
+        who = {"lease": row.lease, "job": row.job, "tenant": row.tenant, "term": row.term}
+        if row.state == "ended":
+            data = {"reason": reason, "exit_code": None, "started": False}
+            events.add(LeaseEvent.Kind.ENDED, row.ended_at, data, **who)
+        else:
+            events.add(LeaseEvent.Kind.STOP_ASKED, at, {"reason": reason}, **who)
+    _free([row.lease for row in rows if row.state == "ended"])
+    _stop(pool_id, [row for row in rows if row.state != "ended"], at)
+    if events.drafts:
+        events.write(fence)
+        fence.save(update_fields=["next_event"])
+    return len(rows)
 
 
 def _free(leases: list[int]) -> None:

@@ -31,7 +31,8 @@ from scheduling.engine.fence import (
 )
 from scheduling.engine.quarantine import find_faulty_job, quarantine_job
 from scheduling.engine.reconcile import reconcile
-from scheduling.engine.revoke import revoke_cancelled
+from scheduling.engine.revoke import revoke_cancelled, revoke_quarantined
+from scheduling.engine.snapshot_rows import UNREADABLE, unreadable_jobs
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
@@ -129,7 +130,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     _dispatch(pool, executor, token, at)
     # 3. One consistent view.
     began = time.perf_counter_ns()
-    snapshot = _read(pool, at)
+    snapshot = _read(pool, executor, token, at)
     read = time.perf_counter_ns()
     fault_point("round.after_snapshot")
     if _quiet(snapshot):
@@ -177,7 +178,27 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     return RoundResult(RoundOutcome.COMMITTED, round_)
 
 
-def _read(pool: Pool, at: datetime) -> Snapshot:
+def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> Snapshot:
+    """Read the snapshot; jobs with rows that cannot be read are quarantined, and it is read again.
+
+    Those that hold GPUs are asked to stop: nobody can say any more what they hold them for.
+    """
+    try:
+        return _snapshot(pool, at)
+    except UNREADABLE:
+        faulty_jobs = unreadable_jobs(pool.pk, at)
+        if not faulty_jobs:
+            raise
+    with engine_scope(pool.pk):
+        lock_fence(pool.pk, token)
+        for job, why in sorted(faulty_jobs.items()):
+            quarantine_job(job, why)
+    if revoke_quarantined(pool.pk, token, at=at):
+        _dispatch(pool, executor, token, at)
+    return _snapshot(pool, at)
+
+
+def _snapshot(pool: Pool, at: datetime) -> Snapshot:
     return read_snapshot(pool.pk, number=next_number(pool.pk), at=at)
 
 
@@ -192,8 +213,8 @@ def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Dec
             faulty_job = find_faulty_job(snapshot, decide_round)
             if faulty_job is None:
                 raise
-            quarantine_job(faulty_job, error)
-            snapshot = _read(pool, at)
+            quarantine_job(faulty_job.id, f"{type(error).__name__}: {error}")
+            snapshot = _snapshot(pool, at)
     return snapshot, decide_round(snapshot)
 
 

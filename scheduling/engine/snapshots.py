@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
 
 import msgspec
-from django.db import connection
 from django.db.models import Q
 
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import (
     Change,
     ChangeKind,
@@ -32,72 +27,19 @@ from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
 from scheduling.engine.clock import PoolNow, grid_instant
+from scheduling.engine.snapshot_rows import (
+    StoredJob,
+    active_jobs,
+    fetch_rows,
+    job_of,
+    lease_of,
+    live_leases,
+    read_profiles,
+)
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
-from scheduling.models import Profile as ProfileRow
 from tenants.models import Budget, Quota
 from tenants.scopes import engine_view
-
-_JOBS = """
-SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
-       weight, terms, (max_price * 1000000)::bigint,
-       (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
-       coalesce(profile_id, 0), state,
-       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses
-FROM scheduling_job
-WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
-  AND quarantine = ''
-ORDER BY id
-"""
-
-_LEASES = """
-SELECT l.id, l.job_id, l.tenant_id, t.name, l.placement, l.state,
-       (extract(epoch FROM coalesce(l.started_at, l.granted_at)) * 1000000)::bigint,
-       (extract(epoch FROM l.expires_at) * 1000000)::bigint,
-       l.term, l.own, l.borrowed, (l.price * 1000000)::bigint,
-       (extract(epoch FROM l.protected_until) * 1000000)::bigint
-FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
-WHERE l.pool_id = %s AND l.state <> 'ended'
-ORDER BY l.id
-"""
-
-
-class _JobRow(NamedTuple):
-    """A row of `_JOBS`."""
-
-    id: int
-    tenant: int
-    gpus: int
-    submitted_us: int
-    gpu_types: list[str]
-    weight: int
-    terms: int
-    max_price_micro: int | None
-    deadline_us: int | None
-    estimate_us: int | None
-    profile: int
-    state: str
-    backoff_until_us: int | None
-    losses: int
-
-
-class _LeaseRow(NamedTuple):
-    """A row of `_LEASES`; `placement` is JSON."""
-
-    id: int
-    job: int
-    tenant: int
-    gpu_type: str
-    placement: str
-    state: str
-    started_us: int
-    expires_us: int
-    term: int
-    own: int
-    borrowed: int
-    price_micro: int
-    protected_until_us: int | None
-
 
 _HOLDS = """
 SELECT job_id, gpus, (extract(epoch FROM started_at) * 1000000)::bigint,
@@ -107,8 +49,10 @@ WHERE pool_id = %s AND started_at IS NOT NULL AND (state <> 'ended' OR ended_at 
 ORDER BY job_id, number
 """
 
+# Of one in quarantine, what could not be read is never looked at again.
 _GONE = """
-SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
+SELECT id, tenant_id, gpus,
+       (extract(epoch FROM greatest(submitted_at, '0001-01-01Z')) * 1000000)::bigint, gpu_types,
        weight, (extract(epoch FROM coalesce(ended_at, %s)) * 1000000)::bigint
 FROM scheduling_job
 WHERE (pool_id = %s AND ended_at > %s AND submitted_at <= %s) OR id = ANY(%s)
@@ -136,12 +80,11 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
-    job_rows = [_JobRow._make(row) for row in _rows(_JOBS, [pool_id, from_us(at_us)])]
+    job_rows = active_jobs(pool_id, from_us(at_us))
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
-    jobs = tuple(_job(row) for row in job_rows if row.state != "stopping")
-    lease_rows = map(_LeaseRow._make, _rows(_LEASES, [pool_id]))
-    leases = tuple(_lease(row) for row in lease_rows if row.state != "stopping")
+    jobs = tuple(job_of(row) for row in job_rows if row.state != "stopping")
+    leases = tuple(lease_of(row) for row in live_leases(pool_id) if row.state != "stopping")
     backoffs = tuple(
         Backoff(row.id, row.backoff_until_us, row.losses)
         for row in job_rows
@@ -171,50 +114,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
         memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
-        profiles=_profiles({job.profile for job in jobs} - {0}),
+        profiles=read_profiles({job.profile for job in jobs} - {0}),
         backoffs=backoffs,
-    )
-
-
-def _rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
-def _job(row: _JobRow) -> Job:
-    return Job(
-        row.id,
-        row.tenant,
-        row.gpus,
-        row.submitted_us,
-        tuple(row.gpu_types),
-        row.weight,
-        row.terms,
-        row.max_price_micro,
-        row.deadline_us,
-        row.estimate_us,
-        row.profile,
-    )
-
-
-def _lease(row: _LeaseRow) -> Lease:
-    # Django leaves jsonb as text on raw cursors.
-    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row.placement))
-    return Lease(
-        row.id,
-        row.job,
-        row.tenant,
-        row.gpu_type,
-        placement,
-        row.started_us,
-        row.expires_us,
-        row.term,
-        row.own,
-        row.borrowed,
-        row.price_micro,
-        row.protected_until_us or 0,
     )
 
 
@@ -308,15 +209,6 @@ def _tenants(pool: Pool, wanted: set[int]) -> tuple[Tenant, ...]:
     return tuple(Tenant(tenant, limits.get(tenant)) for tenant in sorted(wanted))
 
 
-def _profiles(wanted: set[int]) -> tuple[Profile, ...]:
-    """The profiles of the jobs that the round looks at."""
-    rows = ProfileRow.objects.filter(pk__in=wanted).order_by("id")
-    return tuple(
-        Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
-        for row in rows
-    )
-
-
 def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[PoolPrice, ...]:
     """The prices posted last, with the operator's present setting for the next posting."""
     posted = {row["gpu_type"]: row for row in state.prices}
@@ -342,7 +234,7 @@ def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[Po
 
 
 def _changes(
-    pool_id: int, job_rows: Sequence[_JobRow], service: Service, at_us: int
+    pool_id: int, job_rows: Sequence[StoredJob], service: Service, at_us: int
 ) -> list[Change]:
     active = {row.id for row in job_rows}
     facts = [
@@ -356,12 +248,12 @@ def _changes(
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [
         JobFacts(job, tenant, gpus, submitted_us, tuple(gpu_types), weight, ended_us)
-        for job, tenant, gpus, submitted_us, gpu_types, weight, ended_us in _rows(
+        for job, tenant, gpus, submitted_us, gpu_types, weight, ended_us in fetch_rows(
             _GONE, [at, pool_id, since, at, vanished]
         )
         if job not in active
     ]
-    holds = [LeaseHold(*row) for row in _rows(_HOLDS, [pool_id, since])]
+    holds = [LeaseHold(*row) for row in fetch_rows(_HOLDS, [pool_id, since])]
     return timed_changes(service, facts, holds, at_us)
 
 

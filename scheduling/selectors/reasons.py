@@ -140,6 +140,7 @@ ENDINGS: dict[str, str] = {
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
     EndReason.LOST.value: "its process was lost: the executor no longer knew it",
+    EndReason.QUARANTINED.value: "the job was quarantined",
 }
 
 

@@ -34,3 +34,4 @@ class EndReason(StrEnum):
     PRICE_ABOVE_MAX = "price_above_max"
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows it
+    QUARANTINED = "quarantined"  # its job's row cannot be read

@@ -1,0 +1,11 @@
+"""No number that is none, no instant that no calendar has (tenants/bounds.py)."""
+
+from django.db import migrations
+
+from tenants.bounds import bound_columns
+
+
+class Migration(migrations.Migration):
+    dependencies = [("billing", "0004_reserved_rounds_up")]
+
+    operations = [bound_columns("billing")]

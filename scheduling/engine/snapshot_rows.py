@@ -1,0 +1,203 @@
+"""The rows of jobs, leases and job types, as a snapshot reads them, and those it cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from django.db import DataError, NotSupportedError, connection, transaction
+
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.values import canonical_bytes, decode
+from scheduling.models import Profile as ProfileRow
+from tenants.scopes import engine_view
+
+_JOBS = """
+SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint, gpu_types,
+       weight, terms, (max_price * 1000000)::bigint,
+       (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
+       coalesce(profile_id, 0), state,
+       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses
+FROM scheduling_job
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
+  AND quarantine = ''{only}
+ORDER BY id
+"""
+
+_LEASES = """
+SELECT l.id, l.job_id, l.tenant_id, t.name, l.placement, l.state,
+       (extract(epoch FROM coalesce(l.started_at, l.granted_at)) * 1000000)::bigint,
+       (extract(epoch FROM l.expires_at) * 1000000)::bigint,
+       l.term, l.own, l.borrowed, (l.price * 1000000)::bigint,
+       (extract(epoch FROM l.protected_until) * 1000000)::bigint
+FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE l.pool_id = %s AND l.state <> 'ended'{only}
+ORDER BY l.id
+"""
+# What a row raises that code cannot read, by its place in the database or by what is in it.
+UNREADABLE = (
+    DataError, NotSupportedError, ArithmeticError, AttributeError, LookupError, TypeError,
+    ValueError, msgspec.MsgspecError,
+)  # fmt: skip
+
+
+_ALL_JOBS, _ALL_LEASES = _JOBS.format(only=""), _LEASES.format(only="")
+_JOB_PROFILES = """
+SELECT id, profile_id FROM scheduling_job
+WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
+  AND quarantine = ''
+"""
+_LEASE_JOBS = "SELECT id, job_id FROM scheduling_lease WHERE pool_id = %s AND state <> 'ended'"
+
+
+class StoredJob(NamedTuple):
+    """A row of `_JOBS`."""
+
+    id: int
+    tenant: int
+    gpus: int
+    submitted_us: int
+    gpu_types: list[str]
+    weight: int
+    terms: int
+    max_price_micro: int | None
+    deadline_us: int | None
+    estimate_us: int | None
+    profile: int
+    state: str
+    backoff_until_us: int | None
+    losses: int
+
+
+class StoredLease(NamedTuple):
+    """A row of `_LEASES`; `placement` is JSON."""
+
+    id: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: str
+    state: str
+    started_us: int
+    expires_us: int
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    protected_until_us: int | None
+
+
+def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
+    """The jobs that a round at `at` looks at, in order of their ids."""
+    return [StoredJob._make(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+
+
+def live_leases(pool_id: int) -> list[StoredLease]:
+    """The leases that have not ended, in order of their ids."""
+    return [StoredLease._make(row) for row in fetch_rows(_ALL_LEASES, [pool_id])]
+
+
+def job_of(row: StoredJob) -> Job:
+    if None in row.gpu_types:
+        raise ValueError("a GPU type has no name")
+    return Job(
+        row.id,
+        row.tenant,
+        row.gpus,
+        row.submitted_us,
+        tuple(row.gpu_types),
+        row.weight,
+        row.terms,
+        row.max_price_micro,
+        row.deadline_us,
+        row.estimate_us,
+        row.profile,
+    )
+
+
+def lease_of(row: StoredLease) -> Lease:
+    # Django leaves jsonb as text on raw cursors.
+    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row.placement))
+    return Lease(
+        row.id,
+        row.job,
+        row.tenant,
+        row.gpu_type,
+        placement,
+        row.started_us,
+        row.expires_us,
+        row.term,
+        row.own,
+        row.borrowed,
+        row.price_micro,
+        row.protected_until_us or 0,
+    )
+
+
+def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
+    """The profiles of the jobs that the round looks at."""
+    read = tuple(
+        Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
+        for row in ProfileRow.objects.filter(pk__in=wanted).order_by("id")
+    )
+    # JSON takes anything, and what is no number would fail inside of a policy.
+    if not all(type(milli) is int for profile in read for _, milli in profile.speedups):
+        raise TypeError("a speed of a job type is no whole number")
+    return read
+
+
+def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
+    """Return why which jobs make the snapshot of `at` fail: by their own row, their lease's or
+    their job type's. Empty where no job is at fault.
+
+    Takes some 2 log2(jobs) queries for each that is found.
+    """
+    with engine_view(pool_id):
+        jobs = dict(fetch_rows(_JOB_PROFILES, [pool_id, at]))
+        leases = dict(fetch_rows(_LEASE_JOBS, [pool_id]))
+        bad = _failing(sorted(jobs), lambda ids: _read_jobs(pool_id, at, ids))
+        of_leases = _failing(sorted(leases), lambda ids: _read_leases(pool_id, ids))
+        profiles = sorted({one for one in jobs.values() if one is not None})
+        of_profiles = _failing(profiles, lambda ids: canonical_bytes(read_profiles(ids)))
+    bad |= {leases[lease]: why for lease, why in of_leases.items()}
+    bad |= {job: of_profiles[one] for job, one in jobs.items() if one in of_profiles}
+    return bad
+
+
+def _failing(ids: Sequence[int], read: Callable[[Sequence[int]], object]) -> dict[int, str]:
+    """Which rows cannot be read, and why, by bisection."""
+    if not ids:
+        return {}
+    try:
+        with transaction.atomic():
+            read(ids)
+    except UNREADABLE as error:
+        if len(ids) == 1:
+            return {ids[0]: f"{type(error).__name__}: {error}".splitlines()[0]}
+        half = len(ids) // 2
+        return _failing(ids[:half], read) | _failing(ids[half:], read)
+    return {}
+
+
+def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
+    query = _JOBS.format(only=" AND id = ANY(%s)")
+    for row in fetch_rows(query, [pool_id, at, list(ids)]):
+        # As a replay reads it: what cannot be written down again cannot be decided upon.
+        decode(canonical_bytes(job_of(StoredJob._make(row))), Job)
+
+
+def _read_leases(pool_id: int, ids: Sequence[int]) -> None:
+    query = _LEASES.format(only=" AND l.id = ANY(%s)")
+    for row in fetch_rows(query, [pool_id, list(ids)]):
+        decode(canonical_bytes(lease_of(StoredLease._make(row))), Lease)
