@@ -30,6 +30,7 @@ TOGETHER = ("tests/integration/test_production.py", "tests/integration/test_back
 # Each test of these files is long enough to be sent on its own.
 APART = (
     "tests/functional/test_api_schema.py",
+    "tests/functional/test_extreme_inputs.py",
     "tests/functional/test_matrix.py",
     "tests/integration/test_fault_matrix.py",
     "tests/mutants/test_mutants.py",

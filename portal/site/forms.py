@@ -56,9 +56,9 @@ def instant(text: str | None) -> datetime | None:
     """ "2026-11-21 08:00", with or without T and seconds, as an instant of UTC; or None."""
     try:
         value = datetime.fromisoformat((text or "").strip())
-    except ValueError:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter at the edge of the calendar
         return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def instant_text(at: datetime | None) -> str:

@@ -109,7 +109,7 @@ class PriceTerms(s.Serializer[object]):
 class PriceTermsWanted(s.Serializer[object]):
     """What of a price shall differ."""
 
-    base = s.RegexField(r"^[0-9]{1,14}(\.[0-9]{1,6})?$", required=False)
+    base = s.RegexField(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", required=False)
     theta = s.RegexField(r"^[0-9]{1,3}(\.[0-9]{1,3})?$", required=False)
 
 

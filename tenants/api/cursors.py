@@ -40,7 +40,8 @@ def read_limit(request: Request) -> int:
         Problem: it is no whole number from 1 to `LIMIT_MAX`.
     """
     raw = request.query_params.get("limit", str(LIMIT))
-    if not raw.isascii() or not raw.isdecimal() or not 1 <= int(raw[:9]) <= LIMIT_MAX:
+    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LIMIT_MAX))
+    if not is_number or not 1 <= int(raw) <= LIMIT_MAX:
         raise bad_field("limit", f"must be from 1 to {LIMIT_MAX}")
     return int(raw)
 

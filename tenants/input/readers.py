@@ -13,7 +13,8 @@ from tenants.input.errors import FieldErrors
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,63}")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-CREDITS = re.compile(r"[0-9]{1,14}(\.[0-9]{1,6})?")
+# A round counts in micro-credits, in 64 bits.
+CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
 REASON_BYTES, NAME_BYTES = 800, 480
@@ -101,15 +102,15 @@ def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Deci
     if name not in given:
         return None
     value = given[name]
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**14:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12:
         return Decimal(value)
     # An exponent is refused before it is written out: 1e999999999 would fill the memory.
-    if isinstance(value, Decimal) and value.is_finite() and -7 < value.adjusted() < 14:
+    if isinstance(value, Decimal) and value.is_finite() and -7 < value.adjusted() < 12:
         value = format(value, "f")
     if isinstance(value, str) and CREDITS.fullmatch(value):
         return Decimal(value)
     hint = 'Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.'
-    errors.add(name, "must be an amount of 0 or more", hint)
+    errors.add(name, "must be an amount from 0 to 999,999,999,999.999999", hint)
     return None
 
 

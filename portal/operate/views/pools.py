@@ -32,7 +32,7 @@ from portal.operate.views.console import (
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
 from scheduling.models import Pool
-from scheduling.requests.pools import SCALE_MAX, PriceRequest
+from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
 from scheduling.selectors.pool_settings import price_settings
 from scheduling.services import pools as change
 from tenants.input.errors import InvalidInputError, invalid
@@ -117,7 +117,10 @@ def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[Pr
 
 def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | None:
     """The posted price at a use in per cent; None where there is none."""
-    if base is None or theta is None or base < 0 or base != round(base, 6):
+    # What was typed may be refused: the bounds come first, for nothing can round 1e30.
+    if base is None or theta is None or not (0 <= base <= BASE_MAX and 1 < theta <= THETA_MAX):
+        return None
+    if base != round(base, 6):
         return None
     theta_milli = int(theta * ONE_MILLI)
     if theta_milli <= ONE_MILLI:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from portal.site.gate import REFUSAL, Gate
 from portal.site.lanes import LaneLimits, limits_by_lane
 
 PAGES = LaneLimits(at_once=2, queue=3, wait_s=3600.0, each=4)
-Serve = Callable[["Visit"], Awaitable[None]]
 
 
 class Visit:
@@ -29,7 +28,7 @@ class Visit:
         self.body = b""
         self.task = asyncio.ensure_future(gate(self.scope, self.wire.get, self._send))
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.refused = message["refused"]
         self.body += message.get("body", b"")

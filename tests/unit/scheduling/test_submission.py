@@ -60,7 +60,7 @@ class TestAGoodSpecification:
             == 7
         )
 
-    @pytest.mark.parametrize("price", ["0", "0.000001", "99999999999999.999999", 3, Decimal("1.5")])
+    @pytest.mark.parametrize("price", ["0", "0.000001", "999999999999.999999", 3, Decimal("1.5")])
     def test_may_name_a_price(self, price: object) -> None:
         assert read_job_request(GOOD | {"max_price": price}, LOCAL).max_price == Decimal(str(price))
 
@@ -72,7 +72,7 @@ BAD: dict[str, list[object]] = {
     "name": ["", "A", "-a", "a-", "a" * 64, "a_b", "a\n", "\x00", "\ud800", 5, [], "\u0430"],
     "max_price": [
         -1, "-1", "1e5", "NaN", "Infinity", "0.0000001", "1" * 15, 1.5, True, [], "", "\u0661",
-        " 1", "1\n", 10**14, Decimal("1e999999999"), Decimal("NaN"), Decimal("-0.1"),
+        " 1", "1\n", 10**12, Decimal("1e999999999"), Decimal("NaN"), Decimal("-0.1"),
         Decimal("1e-9"),
     ],
     "command": ["ls", {}, 5, ["a"] * 257, [], ["x" * 30_000] * 9],

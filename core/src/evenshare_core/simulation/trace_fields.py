@@ -10,6 +10,8 @@ from evenshare_core.units import SECOND_US
 
 # A hundred years: longer than any job, and far from what a timestamp can hold.
 SECONDS_MAX = 100 * 366 * 86_400
+# No trace is of other years, and all of these years after any present instant are a date.
+YEARS = range(1970, 2200)
 NAME_MAX = 120
 LISTED_MAX = 16
 
@@ -58,10 +60,14 @@ def submission(text: str) -> int:
         instant = datetime.fromisoformat(text)
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=UTC)
-        return to_us(instant)
+        instant = instant.astimezone(UTC)
     except (ValueError, OverflowError):
         reason = f"is neither seconds nor an instant: {shown(text)}"
         raise UnfitError("submit", reason) from None
+    if instant.year not in YEARS:
+        reason = f"is not of the years {YEARS[0]} to {YEARS[-1]}: {shown(text)}"
+        raise UnfitError("submit", reason)
+    return to_us(instant)
 
 
 def _weight(text: str, name: str) -> int:

@@ -1,0 +1,236 @@
+"""Every number and date that anybody can send, at its edges: refused or taken, never a 500.
+
+What is taken must also be read again: the next round runs, and the pages show it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from portal.site.api import document
+from scheduling.models import PoolClock
+from tenants.models import RateBucket
+from tests.functional.api_stage import ApiStage
+from tests.functional.extremes import (
+    FEW,
+    INSTANTS,
+    JSON_NUMBERS,
+    NUMBERS,
+    OF_A_FORM,
+    Forms,
+    extremes_of,
+    leaves,
+    replaced,
+    value_at,
+)
+from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
+
+PREFIX = "/api/v1/"
+
+
+@pytest.fixture
+def stage(committed_db: str) -> ApiStage:
+    assert committed_db
+    stage = operate_stage()
+    stage.cluster.profile("aa", "net", v100=1000)
+    for tenant in ("aa", "bb", "aa"):
+        stage.job(tenant)
+    stage.cluster.rounds(3, every_s=10)
+    return stage
+
+
+def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
+    """A body that is right, for each operation that takes one."""
+    pool, spec = stage.pool, stage.spec(max_price="1", weight=1, environment={"A": "1"})
+    draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
+    reason = {"reason": "why"}
+    return {
+        ("post", "jobs"): spec,
+        ("post", "jobs/bulk"): {"jobs": [spec]},
+        ("post", "jobs/dry-run"): spec,
+        ("post", "operate/maintenance"): {
+            "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
+        },
+        ("post", "operate/nodes"): {"pool": pool, "name": "extra", "gpu_type": "v100", "gpus": 8},
+        ("post", "operate/nodes/{name}/{node}/drain"): reason,
+        ("post", "operate/nodes/{name}/{node}/resume"): reason,
+        ("patch", "operate/pools/{name}"): {
+            "prices": {"v100": {"base": "1", "theta": "2"}}, "options": {"alpha": 1}, "grace_s": 5,
+        },
+        ("post", "operate/pools/{name}/pause"): reason,
+        ("post", "operate/pools/{name}/resume"): reason,
+        ("post", "operate/pools/{name}/scale"): {"scale": 1},
+        ("put", "operate/quotas/{name}/{slug}/{gpu_type}"): {
+            "gpus": 3, "from": SOON, "until": LATER, "borrow_limit": 1, "lend_limit": 1,
+        },
+        ("post", "operate/quotas/preview"): {"pool": pool, "quotas": [draft], "from": SOON},
+        ("post", "operate/tenants"): {"slug": "cc", "name": "C", "initials": "c"},
+        ("put", "pools/{name}/profiles/{slug}/{profile}"): {
+            "speeds": {"v100": 1}, "priority": 1,
+        },
+        ("post", "tokens"): {"username": "nobody", "password": "none", "days": 1},
+    }  # fmt: skip
+
+
+def seen_of(path: str, pool: str) -> str:
+    """Where the tag of an edit comes from; empty where there is none."""
+    parts = path.split("/")
+    if parts[0] != "operate" or path.endswith("preview"):
+        return ""
+    if parts[1] in ("quotas", "nodes", "maintenance"):
+        return f"operate/{parts[1]}?pool={pool}"
+    return f"operate/pools/{pool}" if parts[1] == "pools" else f"operate/{parts[1]}"
+
+
+class Sender:
+    """Sends as whoever may do most, and counts the answers."""
+
+    def __init__(self, stage: ApiStage) -> None:
+        self.stage = stage
+        self.statuses: Counter[int] = Counter()
+        self.failures: list[str] = []
+        self._tags: dict[str, str] = {}
+
+    def send(self, method: str, path: str, body: bytes | None = None, *, seen: str = "") -> Any:
+        """Call an address; a tag that is old is asked for again."""
+        as_ = "otto" if path.startswith("operate") else "ada"
+        if seen and seen not in self._tags:
+            self._tags[seen] = tag(self.stage, seen)
+        headers = {"If-Match": self._tags[seen]} if seen else {}
+        answer = self.stage.call(method.upper(), path, body, as_=as_, **headers)
+        if answer.status_code < 300:
+            self._tags.clear()
+        self.statuses[answer.status_code] += 1
+        if answer.status_code >= 500:
+            self.failures.append(f"{method} {path} {(body or b'')[:300]!r}: {answer.status_code}")
+        return answer
+
+
+def filled(path: str, stage: ApiStage) -> str:
+    """An address with what there is."""
+    known = {
+        "name": stage.pool, "slug": "aa", "node": "n0001", "gpu_type": "v100", "profile": "net",
+        "number": "1", "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid),
+    }  # fmt: skip
+    return path.format(**known)
+
+
+class TestTheApi:
+    def test_bodies_never_fail_and_rounds_go_on(self, stage: ApiStage) -> None:
+        sender, good = Sender(stage), good_bodies(stage)
+        schemas = document()["components"]["schemas"]
+        asked = {
+            (method, path.removeprefix(PREFIX)): operation
+            for path, operations in document()["paths"].items()
+            for method, operation in operations.items()
+            if "requestBody" in operation
+        }
+        assert set(asked) == set(good), "give this operation a body that is right"
+        for (method, path), operation in asked.items():
+            (content,) = operation["requestBody"]["content"].values()
+            fields = schemas[content["schema"]["$ref"].rpartition("/")[2]]["properties"]
+            body = good[method, path]
+            places = [*leaves(body), *((name,) for name in fields if name not in body)]
+            address, seen = filled(path, stage), seen_of(path, stage.pool)
+            RateBucket.objects.all().delete()
+            for place in places:
+                wrong = json.dumps(replaced(body, place, "@"))
+                present = value_at(body, place)
+                texts = extremes_of(str(place[-1]), present)
+                numbers = JSON_NUMBERS if texts is NUMBERS else FEW
+                # A number that is written as a text is refused before anybody looks at it.
+                texts = FEW if isinstance(present, int) else texts
+                for value in (*numbers, *map(json.dumps, texts)):
+                    raw = wrong.replace('"@"', value).encode()
+                    sender.send(method, address, raw, seen=seen)
+            PoolClock.objects.update(paused=False)
+            self.goes_on(stage, f"{method} {path}")
+        assert not sender.failures
+        assert sender.statuses[400] > 300
+        assert sender.statuses[201] + sender.statuses[200] > 50, sender.statuses
+
+    def goes_on(self, stage: ApiStage, after: str) -> None:
+        """A round, and the lists that show what was taken."""
+        try:
+            stage.cluster.round(after_s=20)
+        except Exception as error:
+            raise AssertionError(f"no round after {after}") from error
+        for path in ("jobs", f"pools/{stage.pool}", f"operate/quotas?pool={stage.pool}"):
+            assert stage.get(path, as_="otto").status_code == 200, (after, path)
+
+    def test_parameters_never_fail(self, stage: ApiStage) -> None:
+        sender = Sender(stage)
+        for path, operations in document()["paths"].items():
+            for parameter in operations.get("get", {}).get("parameters", []):
+                name, place = parameter["name"], path.removeprefix(PREFIX)
+                for value in (*NUMBERS, *INSTANTS[:2]):
+                    if parameter["in"] == "query":
+                        sender.send("get", f"{filled(place, stage)}?{name}={value}")
+                    else:
+                        sender.send("get", filled(place.replace(f"{{{name}}}", value), stage))
+        assert not sender.failures
+        assert sender.statuses[400] > 50, sender.statuses
+
+
+# What tells two forms of one kind apart: numbers and names in their address.
+NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
+PAGES_MAX = 120
+
+
+class TestTheForms:
+    @pytest.mark.parametrize("who", ["otto", "max"])
+    def test_of_every_page_never_fail(self, stage: ApiStage, who: str) -> None:
+        """All pages that links lead to; each number and date of their forms, one at a time."""
+        client = Client(raise_request_exception=False)
+        client.force_login(stage.people[who])
+        settings.PENDING_JOBS_MAX = 100_000
+        forms = found_forms(client, f"/pools/{stage.pool}/", "/t/aa/", "/operate/")
+        failures, statuses = [], Counter[int]()
+        for method, action, fields in forms:
+            for name, value in one_of_each(fields).items():
+                for extreme in extremes_of(name, value)[:OF_A_FORM]:
+                    RateBucket.objects.all().delete()
+                    answer = getattr(client, method)(action, fields | {name: extreme})
+                    statuses[answer.status_code] += 1
+                    if answer.status_code >= 500:
+                        failures.append(f"{method} {action} {name}={extreme!r} (was {value!r})")
+        assert not failures
+        assert len(forms) > (15 if who == "otto" else 5), forms
+        stage.cluster.round(after_s=20)
+
+
+def one_of_each(fields: dict[str, str]) -> dict[str, str]:
+    """Fields without those that differ by a number alone, as `gpus-7-1` and `gpus-8-1`."""
+    kinds = {re.sub(r"\d+", "#", name): name for name in fields}
+    return {name: fields[name] for name in kinds.values() if name != "csrfmiddlewaretoken"}
+
+
+def found_forms(client: Client, *begin: str) -> list[tuple[str, str, dict[str, str]]]:
+    """The forms of the pages that can be reached, one of each kind."""
+    waiting, visited = list(begin), set[str]()
+    forms: dict[tuple[object, ...], tuple[str, str, dict[str, str]]] = {}
+    while waiting and len(visited) < PAGES_MAX:
+        address = waiting.pop(0)
+        kind = NAMES.sub("/#", address)
+        if kind in visited or address.startswith(("/static/", "/logout/", "/api/", "/demo/")):
+            continue
+        visited.add(kind)
+        answer = client.get(address)
+        if answer.status_code != 200 or "html" not in answer["Content-Type"]:
+            continue
+        page = Forms(answer.content.decode(), address)
+        path = address.partition("?")[0]
+        waiting += sorted(path + one if one.startswith("?") else one for one in page.links)
+        for method, action, fields in page.forms.values():
+            if not action.startswith(("/logout/", "/demo/")):
+                forms.setdefault(
+                    (method, NAMES.sub("/#", action), *sorted(fields)), (method, action, fields)
+                )
+    return list(forms.values())
