@@ -6,6 +6,6 @@ from tenants.bounds import bound_columns
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0004_reserved_rounds_up")]
+    dependencies = [("tenants", "0007_limits")]
 
-    operations = [bound_columns("billing")]
+    operations = [bound_columns("tenants")]

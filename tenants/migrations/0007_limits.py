@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tenants", "0005_audit")]
+    dependencies = [("tenants", "0006_seals")]
 
     operations = [
         migrations.AddIndex(

@@ -6,6 +6,6 @@ from tenants.bounds import bound_columns
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tenants", "0006_limits")]
+    dependencies = [("billing", "0005_counted_entries")]
 
-    operations = [bound_columns("tenants")]
+    operations = [bound_columns("billing")]

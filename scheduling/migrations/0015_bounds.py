@@ -6,6 +6,6 @@ from tenants.bounds import bound_columns
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0009_job_comment"), ("tenants", "0006_limits")]
+    dependencies = [("scheduling", "0014_quarantined_leases"), ("tenants", "0007_limits")]
 
     operations = [bound_columns("scheduling")]

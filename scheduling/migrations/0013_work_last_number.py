@@ -13,7 +13,7 @@ UPDATE scheduling_virtualwork work SET last_number = greatest(
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0009_job_comment")]
+    dependencies = [("scheduling", "0012_job_backoff")]
 
     operations = [
         migrations.AddField(

@@ -6,7 +6,7 @@ from evenshare_core.domain.reasons import EndReason
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0010_bounds")]
+    dependencies = [("scheduling", "0013_work_last_number")]
 
     operations = [
         migrations.AlterField(
