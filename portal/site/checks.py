@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,8 +57,9 @@ def refuse_unsafe(problems: Iterable[str]) -> None:
 def refuse_unsafe_serving() -> None:
     """End a process of production that would serve an unsafe database, a demo's above all."""
     if settings.PRODUCTION:
-        refuse_unsafe(serving_problems(may_be_away=True))
-        connections["default"].close()
+        # A server that imports its application in an event loop lets no query be made there.
+        with ThreadPoolExecutor(1) as beside:
+            refuse_unsafe(beside.submit(_all_serving_problems).result())
 
 
 @register(Tags.database)
@@ -229,6 +231,14 @@ def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
             return
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         yield f"DATABASE_URL cannot be used: {why}"
+
+
+def _all_serving_problems() -> list[str]:
+    """All of them, and no connection left behind in the thread that asked."""
+    try:
+        return list(serving_problems(may_be_away=True))
+    finally:
+        connections["default"].close()
 
 
 def _server_problems() -> Iterator[str]:

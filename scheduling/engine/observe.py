@@ -86,7 +86,8 @@ def observe(
         )
         by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
         over: list[str] = []
-        for report in sorted((bounds.hold(one, by_token) for one in reports), key=_moment):
+        held = [bounds.hold(report, by_token) for report in reports]
+        for report in sorted(held, key=_moment):
             lease = by_token.get(report.token)
             ended = report.state in OVER
             # Of a waiting lease nothing was launched, so nothing of it can have run.

@@ -58,6 +58,7 @@ OWNED: dict[type[models.Model], str] = {
 # Of pools, of the site, or of all: what of a tenant stands in these is in a table above too.
 SHARED: tuple[type[models.Model], ...] = (
     tenants.LoginAttempt,
+    tenants.RateBucket,
     scheduling.GpuType,
     scheduling.Pool,
     scheduling.PoolClock,
@@ -70,6 +71,7 @@ SHARED: tuple[type[models.Model], ...] = (
     scheduling.RoundFailure,
     scheduling.Round,
     scheduling.RoundBlob,
+    scheduling.RoundScrub,
     scheduling.Simulation,
     Book,
     PostedPrice,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tenants import refusals
 from tenants.models import AuditRecord
 from tests.functional.api_stage import PASSWORD, ApiStage
 from tests.functional.operate_stage import QUOTA, edit, edits, operate_stage, tag
@@ -52,7 +53,8 @@ class TestWhoMay:
         drafts = {"pool": stage.pool, "quotas": [{"tenant": "aa", "gpu_type": "v100", "gpus": 1}]}
         for who, status in expected.items():
             assert stage.post("operate/quotas/preview", drafts, as_=who).status_code == status
-        assert not AuditRecord.objects.exists()
+        # Nothing was done; what was refused is told (0120).
+        assert set(AuditRecord.objects.values_list("action", flat=True)) == {refusals.ACTION}
 
     def test_edit_ends_with_the_role(self, stage: ApiStage) -> None:
         seen = tag(stage, "operate/pools/{pool}")

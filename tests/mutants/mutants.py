@@ -234,8 +234,8 @@ MUTANTS = (
     stored(
         "reports_are_taken_as_they_come",
         "scheduling/engine/observe.py",
-        "for report in sorted(reports, key=_moment):",
-        "for report in reports:",
+        "for report in sorted(held, key=_moment):",
+        "for report in held:",
         f"{HANDOVER_TESTS}::TestReportsOfOneCall",
     ),
     stored(

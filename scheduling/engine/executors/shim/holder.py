@@ -43,6 +43,7 @@ class Shim:
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._folder = folder
+        self._began_in = folder.lstat()
         self._spec = spec
         self._wake = _wake_on_signals(self._on_signal)
         self._log = Log(folder, int(spec["log_bytes"]))
@@ -217,7 +218,14 @@ class Shim:
         try:
             return time.time() > float(read_text(self._folder / "until"))
         except ValueError:
-            return not self._folder.exists()
+            return not self._is_its_folder()
+
+    def _is_its_folder(self) -> bool:
+        """Whether the folder is the one it began in: one made anew means that it was given up."""
+        try:
+            return os.path.samestat(self._folder.lstat(), self._began_in)
+        except FileNotFoundError:
+            return False
 
     def _lifeline_held(self) -> bool:
         lifeline = self._spec["lifeline"]
