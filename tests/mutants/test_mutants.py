@@ -16,6 +16,8 @@ from tests.plugin import Services
 from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+# What a mutant keeps from happening would be waited for in vain.
+MUTANT_PATIENCE_S = 20.0
 TREE = ("billing", "core", "portal", "scheduling", "tenants", "templates", "static", "tests")
 PYTEST = (
     *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
@@ -38,13 +40,16 @@ class Laboratory:
         for name in TREE:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def run(self, tests: Iterable[str], *, servers: Path | None) -> tuple[int, str]:
+    def run(
+        self, tests: Iterable[str], *, servers: Path | None, patience_s: float = PATIENCE_S
+    ) -> tuple[int, str]:
         """Run tests on the copy; return pytest's status and the end of what it says."""
         core = str(self.tree / "core" / "src")
         environment = {
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": core,
+            "EVENSHARE_TEST_PATIENCE_S": f"{patience_s:g}",
         }
         if servers is not None:
             environment[FOLDER] = str(servers)
@@ -68,7 +73,7 @@ class Laboratory:
         # Bytecode is told apart by size and second: both may be the same by chance.
         os.utime(path, (known.st_atime, known.st_mtime + self.tried))
         try:
-            return self.run(mutant.tests, servers=servers)
+            return self.run(mutant.tests, servers=servers, patience_s=MUTANT_PATIENCE_S)
         finally:
             path.write_text(text)
             os.utime(path, (known.st_atime, known.st_mtime))
