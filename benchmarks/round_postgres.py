@@ -18,7 +18,7 @@ from typing import Any
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 from portal.embedded.postgres import create_database
-from tests import plugin  # its import names the temporary database before Django's settings
+from tests import plugin, scope  # the first names the temporary database before the settings
 
 NODES, GPUS, TENANTS, PENDING, RENEWALS = 1000, 8, 100, 10_000, 1000
 
@@ -31,6 +31,7 @@ def main() -> None:
     django.setup()
     from portal.site import prepare
 
+    scope.begin()
     plugin.SERVICES.start()
     try:
         with plugin.SERVICES.postgres.connect() as connection:

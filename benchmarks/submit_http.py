@@ -26,7 +26,7 @@ os.environ["SUBMISSIONS_PER_S"] = os.environ["PENDING_JOBS_MAX"] = "1000000"
 
 from portal.embedded import folders
 from portal.embedded.postgres import Postgres, create_database
-from tests import plugin  # its import names the temporary database before Django's settings
+from tests import plugin, scope  # the first names the temporary database before the settings
 
 SINGLES, CLIENTS, BULKS, BULK, ALONE = 2000, 8, 10, 1000, 300
 START_S = 30.0
@@ -79,6 +79,7 @@ def main() -> None:
     django.setup()
     from portal.site import prepare
 
+    scope.begin()
     services = plugin.SERVICES
     services.postgres = Postgres(folders.Folders(services.folder, services.folder / "run"))
     services.start()

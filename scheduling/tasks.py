@@ -28,7 +28,7 @@ from scheduling.services.simulations import (
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
 from tenants.rate import drop_full_buckets
-from tenants.scopes import site_scope
+from tenants.scopes import engine_scope, site_scope
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,8 @@ def _wanted(pool: Pool, checked: datetime | None) -> bool:
     The submission wakes a round itself; this finds it again should that message be lost.
     """
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)
-    return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
+    with engine_scope(pool.pk):
+        return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
 
 
 @shared_task(name="scheduling.run_round", ignore_result=True, acks_late=True)

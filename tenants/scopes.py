@@ -1,24 +1,30 @@
 """Every query runs in a scope: a transaction that says, to Postgres, on whose behalf.
 
-The settings are local to the transaction, so a pooled connection cannot carry them over. Row
-level security will read them; until then they name the actor in the server's log.
+Row level security reads it (docs/adr/0135-row-security.md): rows of other tenants are not there,
+and outside of any scope asking for a tenant's fails. The setting is local to the transaction, so a
+pooled connection cannot carry it over. A scope inside of another one holds until its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from django.db import connection, transaction
 
 IDLE_S, LOCK_S = 20, 10
+SET_SCOPE = "SELECT set_config('evenshare.scope', %s, true)"
+SITE = "site"
 
 
-@contextmanager
-def tenant_scope(tenant_id: int) -> Iterator[None]:
+def tenant_scope(tenant_id: int) -> AbstractContextManager[None]:
     """Run queries on behalf of one tenant."""
-    with _scope("evenshare.tenant", str(tenant_id)):
-        yield
+    return tenants_scope([tenant_id])
+
+
+def tenants_scope(tenant_ids: Collection[int] | None) -> AbstractContextManager[None]:
+    """Run queries on behalf of somebody who sees these tenants; None: all of them."""
+    return site_scope() if tenant_ids is None else _scope(_array(tenant_ids))
 
 
 @contextmanager
@@ -28,7 +34,7 @@ def engine_scope(pool_id: int) -> Iterator[None]:
     A process that freezes in here loses its session after `IDLE_S`, so that its row locks do
     not outlive its fence; and nobody waits for a lock longer than `LOCK_S`.
     """
-    with _scope("evenshare.pool", str(pool_id)), connection.cursor() as cursor:
+    with _scope(f"pool {pool_id:d}"), connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
             " set_config('lock_timeout', %s, true)",
@@ -46,19 +52,30 @@ def engine_view(pool_id: int) -> Iterator[None]:
     """
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute("SELECT set_config('evenshare.pool', %s, true)", [str(pool_id)])
+        cursor.execute(SET_SCOPE, [f"pool {pool_id:d}"])
         yield
 
 
-@contextmanager
-def site_scope() -> Iterator[None]:
+def site_scope() -> AbstractContextManager[None]:
     """Run queries on behalf of the site: operators, and what every visitor may see."""
-    with _scope("evenshare.site", "on"):
-        yield
+    return _scope(SITE)
 
 
 @contextmanager
-def _scope(name: str, value: str) -> Iterator[None]:
+def _scope(value: str) -> Iterator[None]:
+    nested = connection.in_atomic_block
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
+        if not nested:
+            cursor.execute(SET_SCOPE, [value])
+            yield
+            return
+        cursor.execute("SELECT current_setting('evenshare.scope', true)")
+        (outer,) = cursor.fetchone()
+        cursor.execute(SET_SCOPE, [value])
         yield
+        cursor.execute(SET_SCOPE, [outer or ""])
+
+
+def _array(ids: Collection[int]) -> str:
+    """As Postgres reads an array."""
+    return "{" + ",".join(f"{one:d}" for one in ids) + "}"

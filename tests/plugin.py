@@ -19,6 +19,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,19 +193,26 @@ def committed_db(
 
     New threads and child processes get it too: settings and environment name it.
     """
+    with database_like(template_database, services, django_db_blocker) as name:
+        yield name
+
+
+@contextmanager
+def database_like(
+    template: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
+    """Use a copy of a database; nobody may be connected to that one meanwhile."""
     name = f"evenshare_test_{next(_numbers)}"
     with services.postgres.connect() as connection:
-        create_database(connection, name, template=template_database)
-    with django_db_blocker.unblock():
-        _point_django_to(name)
-        _name_database(services, name)
-        try:
+        create_database(connection, name, template=template)
+    _name_database(services, name)
+    try:
+        with django_db_blocker.unblock(), pointed_to(name):
             yield name
-        finally:
-            _point_django_to(SHARED)
-            _name_database(services, SHARED)
-            with services.postgres.connect() as connection:
-                drop_database(connection, name)
+    finally:
+        _name_database(services, SHARED)
+        with services.postgres.connect() as connection:
+            drop_database(connection, name)
 
 
 @pytest.fixture
@@ -222,6 +230,16 @@ def site(committed_db: str) -> Iterator[str]:
         raise thread.error
     yield f"http://127.0.0.1:{thread.port}"
     thread.terminate()
+
+
+@contextmanager
+def pointed_to(name: str) -> Iterator[None]:
+    """Have Django use a database, and the one that tests share afterwards."""
+    _point_django_to(name)
+    try:
+        yield
+    finally:
+        _point_django_to(SHARED)
 
 
 def _point_django_to(name: str) -> None:

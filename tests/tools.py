@@ -13,7 +13,7 @@ T = TypeVar("T")
 # How long a test waits for what must come. Only a test that fails waits so long: the number is
 # for a machine with many other things to do, and asserts nothing. What a test has end would go
 # on for much longer by itself.
-PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", 300))
+PATIENCE_S = float(os.environ.get("EVENSHARE_TEST_PATIENCE_S", "300"))
 
 # How `.ci/run` gets what a test may want; a skip names it.
 PACKAGES = {"chromium": "chromium", "caddy": "caddy"}

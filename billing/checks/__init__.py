@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from billing.checks import books, history, seals, usage
 from billing.checks.base import CheckReport
+from tenants.scopes import SET_SCOPE, SITE
 
 CHECKS: dict[str, Callable[[], CheckReport]] = {
     "transfers_sum_to_zero": books.transfers_sum_to_zero,
@@ -67,5 +68,5 @@ def _one_state() -> Iterator[None]:
     with transaction.atomic(), connection.cursor() as cursor:
         if not nested:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        cursor.execute("SELECT set_config('evenshare.site', 'on', true)")
+        cursor.execute(SET_SCOPE, [SITE])
         yield

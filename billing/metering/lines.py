@@ -15,7 +15,7 @@ from billing.selectors.events import hour_of
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import charge_micro, to_text
 from evenshare_core.money.revenue import ClosedTerm, Event, price_to_micro, split_charge
-from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.models import GpuType, LeaseEvent, Pool
 
 PRICE_COLUMNS = (
@@ -35,7 +35,7 @@ def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[C
     """Write what a batch of events closed and posted; return the number of lines."""
     book = open_book(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
     types = dict(GpuType.objects.values_list("name", "id"))
-    copy_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
+    insert_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
     charged = [
         (term, charge_micro(term.borrowed, term.price_micro, term.held_us)) for term in closed
     ]
@@ -83,7 +83,7 @@ def _write_lines(
     ]
     ids = next_ids("billing_usageline", len(used))
     hours = [_hour(cursor, term) for term, *_ in used]
-    copy_rows(
+    insert_rows(
         "billing_usageline",
         LINE_COLUMNS,
         (
@@ -117,7 +117,7 @@ def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm
     """Split every borrowed line over the tenants whose quota was idle meanwhile."""
     parties = {lender for _, _, term, _ in borrowed for lender in term.weights}
     accounts = open_accounts(book, parties | {term.tenant for _, _, term, _ in borrowed})
-    copy_rows(
+    insert_rows(
         "billing_usageshare",
         SHARE_COLUMNS,
         (

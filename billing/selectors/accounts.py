@@ -16,6 +16,7 @@ from billing.selectors.events import hour_of
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import HOUR_US
 from tenants.models import Budget
+from tenants.scopes import site_scope
 
 ZERO = Decimal("0.000000")
 
@@ -111,9 +112,11 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
-    lent_us, earned, open_earned = (
-        _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
-    )
+    # What it lent stands beside the lines of others.
+    with site_scope():
+        lent_us, earned, open_earned = (
+            _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
+        )
     return AccountSummary(
         balance=account.balance if account else ZERO,
         reserved=budget.reserved if budget else ZERO,
@@ -213,15 +216,17 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
 
 
 def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
+    """All sides of transfers that touch an account: those of others too."""
     by_transfer: dict[uuid.UUID, list[Entry]] = defaultdict(list)
     entries = (
         Entry.objects.filter(transfer_id__in=transfers)
         .select_related("transfer__pool", "transfer__tenant", "account__tenant")
         .order_by("account__tenant_id", "pk")
     )
-    for entry in entries:
-        by_transfer[entry.transfer_id].append(entry)
-    lent = _lent(account, [rows[0].transfer for rows in by_transfer.values()])
+    with site_scope():
+        for entry in entries:
+            by_transfer[entry.transfer_id].append(entry)
+        lent = _lent(account, [rows[0].transfer for rows in by_transfer.values()])
     return {
         key: _ledger_row(rows[0].transfer, rows, account, lent.get(_usage(rows[0].transfer)))
         for key, rows in by_transfer.items()

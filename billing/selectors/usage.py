@@ -15,6 +15,7 @@ from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from evenshare_core.domain.instants import to_us
 from scheduling.models import LeaseTerm
+from tenants.scopes import site_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,15 @@ def job_charges(job_id: int) -> list[TermCharge]:
 
 
 def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
-    """Return who earned what in a usage transfer, largest first. Two queries: lines, shares."""
+    """Return who earned what in a usage transfer, largest first. Two queries: lines, shares.
+
+    Of a transfer that the caller may see; the lines are its borrower's, the shares its lenders'.
+    """
+    with site_scope():
+        return _transfer_incomes(transfer)
+
+
+def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     if transfer.pool_id is None or transfer.tenant_id is None or transfer.hour is None:
         return []  # not a settlement of usage
     terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
@@ -158,13 +167,16 @@ def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
 
 
 def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
+    """What each lender got of lines that the caller may see."""
     by_line: dict[int, list[LenderShare]] = defaultdict(list)
     shares = (
         UsageShare.objects.filter(line_id__in=list(lines))
         .select_related("account__tenant")
         .order_by("line_id", "account__tenant_id")
     )
-    for share in shares:
+    with site_scope():
+        rows = list(shares)
+    for share in rows:
         tenant = share.account.tenant
         by_line[share.line_id].append(
             LenderShare(

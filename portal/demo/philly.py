@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 from datetime import UTC, datetime
 
-from django.db import transaction
-
 from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.local import seed_local
@@ -14,6 +12,7 @@ from portal.demo.mixed import seed_mixed
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Membership, Tenant, User
+from tenants.scopes import site_scope
 from tenants.services.tenants import create_demo_user, create_tenant, quotas_from_weights
 
 BOOK = "demo"
@@ -23,9 +22,13 @@ SLICE_S = 48 * 3600
 NODES, GPUS_PER_NODE, SCALE = 60, 8, 60
 
 
-@transaction.atomic
 def seed_demo() -> bool:
     """Make the demo's pools, tenants, quotas and people; return False if they exist already."""
+    with site_scope():
+        return _seed()
+
+
+def _seed() -> bool:
     if Pool.objects.filter(name="philly").exists():
         return any([seed_local(), seed_mixed()])
     Book.objects.get_or_create(

@@ -28,7 +28,7 @@ from portal.site.clocks import clocks, pool_now
 from scheduling.selectors.lines import pool_id_named
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.permissions import SITE_ACTIONS, Action
-from tenants.scopes import site_scope
+from tenants.scopes import site_scope, tenant_scope
 
 PERIOD = timedelta(hours=24)
 
@@ -65,7 +65,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     if facts is None:
         return render(request, "ledger/ledger.html", {"tenant": tenant, "nav_key": "ledger"})
     since = pool_now(facts).pool_at - PERIOD
-    with site_scope():
+    with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
         visibilities = _visibilities(request, page.rows)
@@ -97,7 +97,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
     """One transfer: all its sides, and the usage lines behind the tenant's own."""
     tenant = tenant_or_404(request, slug)
     facts = pool_of_page(request)
-    with site_scope():
+    with tenant_scope(tenant.pk):
         row = ledger_row(transfer, tenant_id=tenant.pk)
         stored = find_transfer(transfer) if row else None
         if row is None or stored is None or facts is None:

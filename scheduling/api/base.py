@@ -19,7 +19,7 @@ from tenants.api.operate import OperateView
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Quota, Tenant
 from tenants.permissions import SITE_ACTIONS, Action, may_in_pool
-from tenants.scopes import site_scope
+from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
@@ -45,8 +45,9 @@ class SchedulingView(ApiView):
         Raises:
             Problem: 404.
         """
-        with site_scope():
-            job = find_visible_job(uid, self.tenants())
+        tenants = self.tenants()
+        with tenants_scope(tenants):
+            job = find_visible_job(uid, tenants)
         if job is None:
             raise not_there()
         return job

@@ -35,7 +35,7 @@ from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.times import time_text
 from tenants.permissions import Action
-from tenants.scopes import site_scope, tenant_scope
+from tenants.scopes import tenant_scope, tenants_scope
 
 READ, WRITE = "jobs:read", "jobs:write"
 SOURCE = "api"
@@ -88,7 +88,7 @@ class JobList(SchedulingView):
             pool=params.get("pool", ""),
             before=key[0] if key else None,
         )
-        with site_scope():
+        with tenants_scope(listing.tenants):
             jobs, more = list_jobs(listing, limit=limit)
             rows = jobs_json(jobs, self.money, root_of(request))
         return Response(

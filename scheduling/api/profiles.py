@@ -24,7 +24,7 @@ from tenants.api.times import time_text
 from tenants.audit import Actor
 from tenants.models import Tenant
 from tenants.permissions import Action
-from tenants.scopes import site_scope
+from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
@@ -63,8 +63,9 @@ class ProfileList(SchedulingView):
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """List your tenants' job types in a pool, with their speeds on its GPU types."""
         facts, tenant = self.pool(name), self.filtered_tenant()
-        with site_scope():
-            rows = list_profiles(facts.id, self.tenants() if tenant is None else [tenant.pk])
+        tenants = self.tenants() if tenant is None else [tenant.pk]
+        with tenants_scope(tenants):
+            rows = list_profiles(facts.id, tenants)
         shown = [_json(row.profile, facts.name) for row in rows]
         return Response({"results": shown, "next": None})
 

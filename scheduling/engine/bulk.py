@@ -1,4 +1,4 @@
-"""Bulk writes for the engine: COPY for new rows, one statement for many changes.
+"""Bulk writes for the engine: one statement for new rows, one for many changes.
 
 A round at full size makes thousands of rows; as objects they cost more than the decision.
 """
@@ -6,23 +6,47 @@ A round at full size makes thousands of rows; as objects they cost more than the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
+import msgspec
+from django.apps import apps
 from django.db import connection
-from psycopg import sql
+
+_json = msgspec.json.Encoder().encode
 
 
-def copy_rows(table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows by COPY, in the running transaction; constraints and triggers apply.
+def insert_rows(table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Insert rows in one statement, in the running transaction; constraints and triggers apply.
 
-    Columns that are not named get the database's default.
+    Columns that are not named get the database's default; what a JSON column holds is given as
+    text. Postgres reads one JSON document of all rows about as fast as COPY, which row level
+    security does not allow, and in a fifth of the time that arrays by column take.
     """
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
-        sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
+    kinds = _kinds(table)
+    chosen = ", ".join(f"{name}::{kinds[name]}" for name in columns)
+    read_as = ", ".join(
+        f"{name} {'text' if kinds[name] == 'jsonb' else kinds[name]}" for name in columns
     )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
+    document = _json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+    run(
+        f"INSERT INTO {table} ({', '.join(columns)})"  # noqa: S608 - names are models' own
+        f" SELECT {chosen} FROM json_to_recordset(%s::json) AS r ({read_as})",
+        [document],
+    )
+
+
+def document(value: object) -> str | None:
+    """Return what a JSON column holds as `insert_rows` takes it."""
+    return None if value is None else _json(value).decode()
+
+
+@cache
+def _kinds(table: str) -> dict[str, str]:
+    """The types of a table's columns, by the models."""
+    (model,) = [one for one in apps.get_models() if one._meta.db_table == table]  # noqa: SLF001 - documented
+    fields = model._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
+    return {str(field.column): str(field.db_type(connection)) for field in fields}
 
 
 def next_ids(table: str, count: int) -> list[int]:

@@ -24,6 +24,7 @@ from scheduling.engine.executors import (
 from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
+from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
@@ -39,12 +40,7 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
     """
     done = 0
     for _ in range(_PASSES):
-        intents = list(
-            Intent.objects.filter(pool=pool, state=Intent.State.OPEN)
-            .select_related("lease")
-            .only("kind", "attempts", "lease__job_id", "lease__number", "lease__state")
-            .order_by("id")
-        )
+        intents = _open(pool)
         if not intents:
             break
         fault_point("dispatch.before_call")
@@ -55,8 +51,18 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
         fault_point("dispatch.after_observe")
         executor.forget(ended)
-        done += _mark_done(carried)
+        done += _mark_done(pool, carried)
     return done
+
+
+def _open(pool: Pool) -> list[Intent]:
+    with engine_scope(pool.pk):
+        return list(
+            Intent.objects.filter(pool=pool, state=Intent.State.OPEN)
+            .select_related("lease")
+            .only("kind", "attempts", "lease__job_id", "lease__number", "lease__state")
+            .order_by("id")
+        )
 
 
 def _carry(
@@ -90,7 +96,7 @@ def _carry(
             carried += wanted
     except ExecutorError as error:
         log.warning("executor.refused", pool=pool.name, error=str(error))
-        _note_failure([intent for intent in intents if intent not in carried], error)
+        _note_failure(pool, [intent for intent in intents if intent not in carried], error)
     return reports, carried
 
 
@@ -98,14 +104,16 @@ def _token(intent: Intent, installation: str) -> str:
     return lease_token(intent.lease.job_id, intent.lease.number, installation)
 
 
-def _mark_done(intents: Sequence[Intent]) -> int:
-    return Intent.objects.filter(id__in=[intent.pk for intent in intents]).update(
-        state=Intent.State.DONE
-    )
+def _mark_done(pool: Pool, intents: Sequence[Intent]) -> int:
+    with engine_scope(pool.pk):
+        return Intent.objects.filter(id__in=[intent.pk for intent in intents]).update(
+            state=Intent.State.DONE
+        )
 
 
-def _note_failure(intents: Sequence[Intent], error: ExecutorError) -> None:
+def _note_failure(pool: Pool, intents: Sequence[Intent], error: ExecutorError) -> None:
     for intent in intents:
         intent.attempts += 1
         intent.last_error = str(error)[:400]
-    Intent.objects.bulk_update(intents, ["attempts", "last_error"])
+    with engine_scope(pool.pk):
+        Intent.objects.bulk_update(intents, ["attempts", "last_error"])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scheduling.engine.bulk import copy_rows
+from scheduling.engine.bulk import insert_rows
 from scheduling.models import LeaseEvent, PoolFence
 
 _json = msgspec.json.Encoder().encode
@@ -57,7 +57,7 @@ class EventLog:
 
     def write(self, fence: PoolFence) -> None:
         """Number the drafts from the locked fence and insert them."""
-        copy_rows(
+        insert_rows(
             "scheduling_leaseevent",
             (
                 *("pool_id", "number", "kind", "at", "posted_at", "round"),

@@ -8,7 +8,7 @@ from evenshare_core.domain.decision import Grant
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.money.fixed_point import to_credits
-from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.engine.slots import read_slots
 from scheduling.engine.write import Kind, RoundWrite, write_intents, write_terms
 from scheduling.models import GpuType, Intent, Lease
@@ -42,8 +42,8 @@ def write_grants(write: RoundWrite) -> int:
         [[lease.item.job for lease in new]],
     )
     types = dict(GpuType.objects.values_list("name", "id"))
-    copy_rows("scheduling_lease", _COLUMNS, (_row(write, lease, types) for lease in new))
-    copy_rows(
+    insert_rows("scheduling_lease", _COLUMNS, (_row(write, lease, types) for lease in new))
+    insert_rows(
         "scheduling_leaseslot",
         ("lease_id", "node_id", "slot", "holding", "planned"),
         (

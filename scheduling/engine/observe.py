@@ -20,7 +20,7 @@ from evenshare_core.domain.reasons import EndReason
 from evenshare_core.money.fixed_point import to_micro, to_text
 from evenshare_core.units import SECOND_US
 from scheduling.engine.backoff import after_end, losses_so_far
-from scheduling.engine.bulk import copy_rows, run
+from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
@@ -335,7 +335,7 @@ def _activate(pool_id: int, at: datetime) -> None:
         "UPDATE scheduling_leaseslot SET holding = true, planned = false WHERE lease_id = ANY(%s)",
         [ready],
     )
-    copy_rows(
+    insert_rows(
         "scheduling_intent",
         ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
         ((pool_id, lease, Intent.Kind.LAUNCH.value, 1, at, "open", 0, "") for lease in ready),

@@ -22,6 +22,7 @@ from scheduling.engine.executors import (
 from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
+from tenants.scopes import engine_scope
 
 RUNS = (ReportState.ACCEPTED, ReportState.RUNNING)
 
@@ -65,11 +66,11 @@ def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
         .annotate(launched=Case(When(state=Lease.State.LAUNCHING, then=Exists(launched))))
     )
     held = (Lease.State.RUNNING, Lease.State.STOPPING)
+    with engine_scope(pool.pk):
+        rows = list(live.values_list("job_id", "number", "state", "launched"))
     return {
         lease_token(job, number, installation): bool(launched) or state in held
-        for job, number, state, launched in live.values_list(
-            "job_id", "number", "state", "launched"
-        )
+        for job, number, state, launched in rows
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from evenshare_core.domain.reasons import EndReason
-from scheduling.engine.bulk import copy_rows, run
+from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
@@ -112,7 +112,7 @@ def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
         " WHERE id = ANY(%s) AND state = 'running'",
         [[row.job for row in leases]],
     )
-    copy_rows(
+    insert_rows(
         "scheduling_intent",
         ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
         (

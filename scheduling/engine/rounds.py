@@ -223,9 +223,11 @@ def _extensions(pool_id: int) -> list[Extension]:
     leases = Lease.objects.filter(
         pool_id=pool_id, state__in=(Lease.State.LAUNCHING, Lease.State.RUNNING)
     )
+    with engine_scope(pool_id):
+        rows = list(leases.values_list("job_id", "number", "expires_at"))
     return [
         Extension(lease_token(job, number, settings.INSTALLATION), job, to_us(expires_at))
-        for job, number, expires_at in leases.values_list("job_id", "number", "expires_at")
+        for job, number, expires_at in rows
     ]
 
 

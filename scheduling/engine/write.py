@@ -18,7 +18,7 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_micro
-from scheduling.engine.bulk import copy_rows
+from scheduling.engine.bulk import insert_rows
 from scheduling.engine.events import EventLog
 from scheduling.models import Intent, LeaseEvent, PoolFence
 
@@ -68,7 +68,7 @@ def write_terms(
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
     expires = from_us(snapshot.at_us + snapshot.lease_us)
-    copy_rows(
+    insert_rows(
         "scheduling_leaseterm",
         ("lease_id", "number", "round", "starts_at", "expires_at", "own", "borrowed", "price"),
         (
@@ -104,7 +104,7 @@ def write_terms(
 
 def write_intents(write: RoundWrite, kind: Intent.Kind, leases: Sequence[tuple[int, int]]) -> None:
     """Ask the executor, once per (lease, kind, term)."""
-    copy_rows(
+    insert_rows(
         "scheduling_intent",
         ("pool_id", "lease_id", "kind", "term", "at", "state", "attempts", "last_error"),
         (

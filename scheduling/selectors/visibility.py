@@ -13,6 +13,7 @@ from django.db.models import Min
 
 from scheduling.models import Pool
 from tenants.models import Quota, Tenant, User
+from tenants.scopes import site_scope
 from tenants.selectors.access import Access
 
 MARKS = 16
@@ -67,8 +68,13 @@ def read_visibility(pool_id: int, access: Access) -> Visibility:
     """Return what a person sees of a pool's tenants: those that have or had quota in it.
 
     A pseudonym is the place in the order in which the tenants got their first quota of the pool:
-    it stays while tenants come and go. Two queries.
+    it stays while tenants come and go. Three queries.
     """
+    with site_scope():
+        return _read_visibility(pool_id, access)
+
+
+def _read_visibility(pool_id: int, access: Access) -> Visibility:
     setting = Pool.objects.values_list("visibility", flat=True).get(pk=pool_id)
     own = frozenset(access.tenant_ids)
     site = access.site_role != User.SiteRole.NONE

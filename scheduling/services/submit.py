@@ -10,13 +10,12 @@ from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
-import msgspec
 from django.conf import settings
 from django.db import connection
 from django.db.models import JSONField
 
 from evenshare_core.units import SECOND_US
-from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.bulk import document, insert_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
@@ -235,21 +234,18 @@ def _job(submitter: _Submitter, accepted: _Accepted, now: PoolNow, uid: uuid.UUI
     )
 
 
-_json = msgspec.json.Encoder().encode
-
-
 def _insert(jobs: Sequence[Job], read: Sequence[_Accepted], made_at: Sequence[datetime]) -> None:
-    """Insert jobs by COPY and give them their ids; four times as fast as one long INSERT."""
+    """Insert jobs in one statement and give them their ids."""
     for job, pk, at in zip(jobs, next_ids("scheduling_job", len(jobs)), made_at, strict=True):
         job.pk, job.created_at = pk, at
     columns, documents = _columns()
     values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
-    copy_rows(
+    insert_rows(
         "scheduling_job",
         (*columns, *documents),
-        ((*values_of(job), *map(_document, documents_of(job))) for job in jobs),
+        ((*values_of(job), *map(document, documents_of(job))) for job in jobs),
     )
-    copy_rows(
+    insert_rows(
         "scheduling_virtualwork",
         ("job_id", "duration_us", "done_us", "token", "launched_us", "exit_code"),
         (
@@ -266,10 +262,6 @@ def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
     fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     documents = tuple(one.attname for one in fields if isinstance(one, JSONField))
     return tuple(one.attname for one in fields if one.attname not in documents), documents
-
-
-def _document(value: object) -> str | None:
-    return None if value is None else _json(value).decode()
 
 
 def _reading(now: Now, pool: PoolOffer) -> PoolNow:

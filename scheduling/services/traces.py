@@ -1,7 +1,7 @@
 """Brings a trace's jobs into a pool: all now, as a backlog, or each at its own instant.
 
 One transaction: a fault in the middle leaves nothing behind, so the same file can be given
-again. Rows go in by COPY in batches, so memory does not grow with the file.
+again. Rows go in by batches, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evenshare_core.simulation.trace_formats import (
     trace_lines,
 )
 from scheduling.engine.arrivals import job_fields
-from scheduling.engine.bulk import copy_rows, next_ids
+from scheduling.engine.bulk import document, insert_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import executor_traits, simulating_executors
 from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
@@ -264,7 +264,7 @@ class _Backlog:
             pool=self.pool, tenant_id=0, name="", submitted_at=self.at.pool_at, source="trace"
         )
         common.created_at = self.at.wall
-        _copy(
+        _insert(
             common,
             (
                 {
@@ -280,7 +280,7 @@ class _Backlog:
                 for id_, row in zip(ids, batch, strict=True)
             ),
         )
-        _copy(
+        _insert(
             VirtualWork(),
             (
                 {
@@ -306,7 +306,7 @@ class _Replay:
         """Insert arrivals; return the distance of the last one in microseconds."""
         begin_us = to_us(self.at.pool_at) - self.first_us
         common = Arrival(pool=self.pool, tenant_id=0)
-        _copy(
+        _insert(
             common,
             (
                 {
@@ -330,8 +330,10 @@ def _target(pool: Pool, options: ImportOptions, at: PoolNow, first_us: int) -> _
     return _Replay(pool, at, first_us)
 
 
-def _copy(common: models.Model, rows: Iterable[dict[str, Any]], *, but: Sequence[str] = ()) -> None:
-    """COPY rows whose other columns are those of `common`, as the model fills them in.
+def _insert(
+    common: models.Model, rows: Iterable[dict[str, Any]], *, but: Sequence[str] = ()
+) -> None:
+    """Insert rows whose other columns are those of `common`, as the model fills them in.
 
     The columns come from the model, so that one that is added to it later is not forgotten.
     """
@@ -342,6 +344,8 @@ def _copy(common: models.Model, rows: Iterable[dict[str, Any]], *, but: Sequence
     ]
 
     def prepared(one: models.Field[Any, Any], value: Any) -> Any:
+        if isinstance(one, models.JSONField):
+            return document(value)
         return one.get_db_prep_save(value, connection)
 
     plain = [prepared(one, getattr(common, one.attname)) for one in fields]
@@ -355,7 +359,7 @@ def _copy(common: models.Model, rows: Iterable[dict[str, Any]], *, but: Sequence
             values[at] = prepared(fields[at], value) if name in json else value
         return values
 
-    copy_rows(
+    insert_rows(
         common._meta.db_table,  # noqa: SLF001 - Django's documented model API
         [str(one.column) for one in fields],
         (cells(row) for row in rows),

@@ -9,13 +9,14 @@ from django.db import transaction
 
 from evenshare_core.money.fixed_point import largest_remainder
 from tenants.models import Budget, Membership, Quota, Tenant, User
+from tenants.scopes import site_scope
 
 DEMO_PASSWORD = "evenshare-demo"  # noqa: S105 - printed on the demo's front door
 
 
 def create_tenant(*, slug: str, name: str, initials: str, swatch: int, book: str) -> Tenant:
     """Create a tenant with a budget in a book; an existing one is returned as it is."""
-    with transaction.atomic():
+    with site_scope():
         tenant, _ = Tenant.objects.get_or_create(
             slug=slug, defaults={"name": name, "initials": initials, "swatch": swatch}
         )

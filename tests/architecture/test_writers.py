@@ -23,7 +23,7 @@ HELPERS = {
 MODELS = {"Lease", "LeaseSlot", "LeaseTerm", "LeaseEvent", "Round", "RoundBlob"}
 CHANGES = {
     *("create", "bulk_create", "update", "bulk_update", "delete"),
-    *("get_or_create", "update_or_create", "copy_rows"),
+    *("get_or_create", "update_or_create", "insert_rows"),
 }
 TABLES = ("scheduling_lease", "scheduling_round")
 
@@ -38,7 +38,7 @@ def sources() -> list[Path]:
 
 
 def writes(path: Path) -> list[str]:
-    """Changes through models, through `copy_rows`, and in SQL texts."""
+    """Changes through models, through `insert_rows`, and in SQL texts."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):

@@ -85,4 +85,6 @@ def reads(client: Client, path: str) -> list[str]:
     with CaptureQueriesContext(connection) as queries:
         client.get(path)
     found = [query["sql"].lstrip() for query in queries]
-    return [sql for sql in found if sql.startswith(("SELECT", "WITH")) and "set_config" not in sql]
+    return [
+        sql for sql in found if sql.startswith(("SELECT", "WITH")) and "evenshare.scope" not in sql
+    ]

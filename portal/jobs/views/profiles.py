@@ -26,7 +26,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.input.requests import request_fields
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
-from tenants.scopes import site_scope, tenant_scope
+from tenants.scopes import tenant_scope
 from tenants.selectors.quotas import pools_of
 
 SPEED = "speed-"
@@ -105,7 +105,7 @@ def _context(
     }  # fmt: skip
     if facts is None:
         return context
-    with site_scope():
+    with tenant_scope(tenant.pk):
         types = pool_types(facts.id)
         rows = list_profiles(facts.id, [tenant.pk])
         names = pool_names(pools_of(tenant.pk))

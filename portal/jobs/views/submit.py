@@ -49,7 +49,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
 from tenants.rate import RateError
-from tenants.scopes import site_scope, tenant_scope
+from tenants.scopes import tenant_scope
 from tenants.selectors.quotas import pools_of
 
 _KEY = re.compile(r"[0-9a-f-]{36}")
@@ -185,7 +185,7 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
 
 
 def _pools(tenant: Tenant) -> list[str]:
-    with site_scope():
+    with tenant_scope(tenant.pk):
         return pool_names(pools_of(tenant.pk))
 
 

@@ -60,6 +60,7 @@ from scheduling.engine.executors.shim.files import (
 )
 from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
 from scheduling.models import Job, Lease, Pool, PoolClock
+from tenants.scopes import engine_scope, site_scope
 
 SHIM = Path(__file__).with_name("shim")
 # A shim answers within tens of milliseconds; one that does not is adopted later.
@@ -173,7 +174,9 @@ class LocalExecutor:
             return
         held = (Lease.State.RUNNING, Lease.State.STOPPING)
         names = [name for name in EXECUTORS if executor_traits(name) is self.traits]
-        if Lease.objects.filter(pool__executor__in=names, state__in=held).exists():
+        with site_scope():
+            runs = Lease.objects.filter(pool__executor__in=names, state__in=held).exists()
+        if runs:
             raise ExecutorError(
                 f"the folder {self._root} is gone, although jobs run: mount it again, or make"
                 f" {self._root / 'active'} anew to give up what ran there"
@@ -293,9 +296,9 @@ class LocalExecutor:
     def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
         """The clocks of tokens' pools, by token; of a job that is not known (a backup was
         restored), of the pool that launched it."""
-        known = dict(
-            Job.objects.filter(id__in=set(map(token_job, tokens))).values_list("id", "pool_id")
-        )
+        jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
+        with site_scope():
+            known = dict(jobs.values_list("id", "pool_id"))
         pools = {token: known.get(token_job(token)) for token in tokens}
         for token, pool in pools.items():
             if pool is None and (noted := read_text(self._root / "active" / token)).isdigit():
@@ -364,11 +367,10 @@ def _skew() -> timedelta:
 
 def _live_tokens(pool_id: int) -> set[str]:
     """The pool's live leases."""
-    rows = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
-    return {
-        lease_token(job, number, settings.INSTALLATION)
-        for job, number in rows.values_list("job_id", "number")
-    }
+    live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
+    with engine_scope(pool_id):
+        rows = list(live.values_list("job_id", "number"))
+    return {lease_token(job, number, settings.INSTALLATION) for job, number in rows}
 
 
 def _limit(pool: Pool, expires_at: datetime) -> str:

@@ -14,6 +14,7 @@ from django.conf import settings
 from scheduling.engine.executors.base import lease_token
 from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Lease, LeaseSlot
+from tenants.scopes import site_scope
 
 # The type of slots that are no GPUs: named as what it is.
 CPU = "cpu"
@@ -38,12 +39,15 @@ def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, LeaseSpec]:
         .exclude(state=Lease.State.ENDED)
         .select_related("job", "pool__clock", "gpu_type")
     )
-    slots: dict[int, list[int]] = {}
     rows = LeaseSlot.objects.filter(lease__in=leases).order_by("lease_id", "node_id", "slot")
-    for lease_id, slot in rows.values_list("lease_id", "slot"):
+    with site_scope():
+        live = list(leases)
+        held = list(rows.values_list("lease_id", "slot"))
+    slots: dict[int, list[int]] = {}
+    for lease_id, slot in held:
         slots.setdefault(lease_id, []).append(slot)
     specs = {}
-    for lease in leases:
+    for lease in live:
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
         specs[token] = LeaseSpec(lease, _spec(root, token, lease, slots.get(lease.pk, [])))
     return specs

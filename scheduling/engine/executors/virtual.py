@@ -25,6 +25,7 @@ from scheduling.engine.executors.base import (
     token_number,
 )
 from scheduling.models import VirtualWork
+from tenants.scopes import site_scope
 
 
 class VirtualExecutor:
@@ -39,7 +40,7 @@ class VirtualExecutor:
         or stopped before. Work that cannot run on its lease's GPU type is not started: it is
         reported stopped, and its job waits again.
         """
-        with connection.cursor() as cursor:
+        with site_scope(), connection.cursor() as cursor:
             cursor.execute(
                 """
                 WITH asked AS (
@@ -79,12 +80,13 @@ class VirtualExecutor:
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report running work, and work whose duration has passed by `at_us`."""
-        works = VirtualWork.objects.filter(job__pool_id=pool_id).exclude(token="")
+        with site_scope():
+            works = list(VirtualWork.objects.filter(job__pool_id=pool_id).exclude(token=""))
         return [_listed(work, at_us) for work in works]
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Book the work that an ended lease did, once, and clear its token."""
-        with connection.cursor() as cursor:
+        with site_scope(), connection.cursor() as cursor:
             cursor.execute(
                 """
                 UPDATE scheduling_virtualwork work
@@ -114,7 +116,7 @@ def _end(calls: Sequence[Launch | Stop]) -> None:
     """End what runs under these tokens; let none of them start, should its launch come later."""
     if not calls:
         return
-    with connection.cursor() as cursor:
+    with site_scope(), connection.cursor() as cursor:
         cursor.execute(
             """
             UPDATE scheduling_virtualwork work
@@ -141,7 +143,8 @@ def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
 
 def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
     """The work that runs, or ended and was not forgotten, under tokens."""
-    return {work.token: work for work in VirtualWork.objects.filter(token__in=list(tokens))}
+    with site_scope():
+        return {work.token: work for work in VirtualWork.objects.filter(token__in=list(tokens))}
 
 
 def _launched(launch: Launch, work: VirtualWork | None) -> Report:

@@ -1,0 +1,60 @@
+"""Row level security: a query of one tenant's scope finds no row of another tenant.
+
+The second wall, behind the filters of views and selectors: where one is forgotten, the answer is
+empty; where the scope is forgotten, the query fails. It does not hold against somebody who can run
+SQL of their own, for such a one can set the scope as well. Owners of tables, so migrations,
+backups and the guards' functions, are not held.
+Source: docs/adr/0135-row-security.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import migrations
+
+# InitPlans: asked once per query, not per row.
+_ALL = "(SELECT evenshare_sees_all())"
+_TENANTS = "(SELECT evenshare_tenants())::bigint[]"
+
+# Which rows a tenant's scope sees. By column, or by the row that they belong to, whose own
+# policy holds inside of these.
+OF_TENANT = f"tenant_id = ANY ({_TENANTS})"
+OF_LEASE = "EXISTS (SELECT FROM scheduling_lease l WHERE l.id = lease_id)"
+OF_JOB = "EXISTS (SELECT FROM scheduling_job j WHERE j.id = job_id)"
+# An array, so that it is asked once per query as well: a tenant has few accounts.
+OF_ACCOUNT = "account_id = ANY (ARRAY(SELECT a.id FROM billing_account a))"
+WITH_A_PART = "EXISTS (SELECT FROM billing_entry e WHERE e.transfer_id = billing_transfer.id)"
+
+MAKE_FUNCTIONS = """
+CREATE FUNCTION evenshare_sees_all() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+DECLARE scope text := coalesce(current_setting('evenshare.scope', true), '');
+BEGIN
+    IF scope = '' THEN
+        RAISE EXCEPTION 'rows of tenants were asked for in no scope' USING
+            ERRCODE = 'insufficient_privilege',
+            HINT = 'Ask in a scope of tenants/scopes.py; by hand, SET evenshare.scope = ''site''.';
+    END IF;
+    RETURN scope ~ '^(site|pool [0-9]+)$';
+END
+$$;
+CREATE FUNCTION evenshare_tenants() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN starts_with(current_setting('evenshare.scope', true), '{')
+                THEN current_setting('evenshare.scope', true) ELSE '{}' END::bigint[]
+$$;
+"""
+DROP_FUNCTIONS = "DROP FUNCTION evenshare_tenants(); DROP FUNCTION evenshare_sees_all();"
+
+
+def secure_rows(rules: Mapping[str, str]) -> migrations.RunSQL:
+    """Make the operation that gives each table its policy; `rules`: the condition by table."""
+    make = (
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;"
+        f"CREATE POLICY of_scope ON {table} USING ({_ALL} OR {rule});"
+        for table, rule in rules.items()
+    )
+    drop = (
+        f"DROP POLICY of_scope ON {table}; ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;"
+        for table in rules
+    )
+    return migrations.RunSQL("\n".join(make), "\n".join(drop))

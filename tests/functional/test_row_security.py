@@ -1,0 +1,185 @@
+"""The second wall: what a query of one tenant's scope finds, whatever its filters say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import Error, connection, models, transaction
+from django.db.models import QuerySet
+
+from billing.models import Account, Entry, Transfer, UsageLine
+from scheduling import models as scheduling
+from scheduling.models import Job, Profile
+from tenants import models as tenants
+from tenants import scopes
+from tenants.models import Quota
+from tenants.scopes import engine_scope, site_scope, tenant_scope, tenants_scope
+from tests.functional.access_table import TABLE
+from tests.functional.canaries import OWNED, strange_ids
+from tests.functional.test_canaries import LOOKS, ask, leaks, own_words
+from tests.functional.two_tenants import Pair, Side
+
+# Read to find out who asks and for which tenants: before there is a scope of a tenant.
+PEOPLE = (
+    tenants.Tenant,
+    tenants.User,
+    tenants.Membership,
+    tenants.ApiToken,
+    tenants.AuditRecord,
+)
+SECURED = [model for model in OWNED if model not in PEOPLE]
+# Whose filter is forgotten, and where its rows would be shown then.
+FORGOTTEN = [
+    (Job, "api/v1/jobs"),
+    (Job, "t/<slug:slug>/jobs/"),
+    (UsageLine, "api/v1/usage"),
+    (Profile, "api/v1/pools/<slug:name>/profiles"),
+    (Profile, "t/<slug:slug>/profiles/"),
+    (Account, "t/<slug:slug>/ledger/"),
+    (Entry, "t/<slug:slug>/ledger/"),
+    (Quota, "t/<slug:slug>/"),
+]
+
+
+def rows_of(model: type[models.Model], side: Side) -> set[Any]:
+    """The keys of a tenant's rows, by the way that leads to it; of transfers, those it is in."""
+    way = "entries__account__tenant" if model is Transfer else OWNED[model]
+    return set(model._default_manager.filter(**{way: side.tenant}).values_list("pk", flat=True))
+
+
+def found(model: type[models.Model]) -> set[Any]:
+    """The keys of all rows that there are for whoever asks."""
+    return set(model._default_manager.values_list("pk", flat=True))
+
+
+@transaction.atomic
+def found_in_no_scope(model: type[models.Model]) -> set[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(scopes.SET_SCOPE, [""])
+    return found(model)
+
+
+class TestEveryTable:
+    def test_of_a_tenant_has_its_policy_and_no_other_has(self, pair: Pair) -> None:
+        assert pair is not None
+        query = (
+            "SELECT relname FROM pg_class JOIN pg_policy ON polrelid = pg_class.oid"
+            " WHERE relrowsecurity AND polname = 'of_scope'"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            secured = {name for (name,) in cursor.fetchall()}
+        assert secured == {model._meta.db_table for model in SECURED}
+
+    def test_has_for_each_scope_the_rows_of_its_tenants(self, pair: Pair) -> None:
+        one, two = pair.one, pair.two
+        for model in SECURED:
+            mine, others, every = rows_of(model, one), rows_of(model, two), found(model)
+            assert mine - others, model
+            with tenant_scope(one.tenant.pk):
+                assert found(model) == mine, model
+            with tenants_scope([one.tenant.pk, two.tenant.pk]):
+                assert found(model) == mine | others, model
+            with tenants_scope([]):
+                assert found(model) == set(), model
+            for whole in (site_scope(), engine_scope(one.alone.pool.pk), tenants_scope(None)):
+                with whole:
+                    assert found(model) == every, model
+
+    def test_is_not_read_in_no_scope(self, pair: Pair) -> None:
+        assert pair is not None
+        for model in SECURED:
+            with pytest.raises(Error, match="in no scope"):
+                found_in_no_scope(model)
+
+    def test_takes_and_changes_no_row_of_another_tenant(self, pair: Pair) -> None:
+        me, other = pair.one.tenant.pk, pair.two.tenant.pk
+        with tenant_scope(me):
+            assert Job.objects.filter(tenant=other).update(name="mine") == 0
+            assert Profile.objects.filter(tenant=other).delete()[0] == 0
+        profile = Profile.objects.filter(tenant=me).first()
+        assert profile is not None
+        for change in ({"tenant_id": other}, {"pk": None, "tenant_id": other, "name": "new"}):
+            vars(profile).update(change)
+            with pytest.raises(Error, match="row-level security"), tenant_scope(me):
+                profile.save()
+
+
+class TestAScope:
+    def test_inside_of_another_holds_until_its_end(self, pair: Pair) -> None:
+        mine = rows_of(Job, pair.one)
+        with tenant_scope(pair.one.tenant.pk):
+            with site_scope():
+                assert found(Job) > mine
+            assert found(Job) == mine
+            with pytest.raises(ZeroDivisionError), site_scope():
+                _ = 1 // 0
+            assert found(Job) == mine
+
+    def test_is_over_with_its_transaction(self, pair: Pair) -> None:
+        with tenant_scope(pair.one.tenant.pk):
+            pass
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('evenshare.scope', true)")
+            assert cursor.fetchone() == ("site",), "the tests' own again"
+
+
+def forgetful(model: type[models.Model], filtered: Any, forgot: list[str]) -> Any:
+    """A `QuerySet.filter` that has no condition by tenant, of one model."""
+
+    def filter_(self: QuerySet[Any], *conditions: Any, **named: Any) -> QuerySet[Any]:
+        if self.model is model:
+            by_tenant = [one for one in named if one.startswith(("tenant", "account"))]
+            forgot.extend(by_tenant)
+            named = {one: value for one, value in named.items() if one not in by_tenant}
+        rows: QuerySet[Any] = filtered(self, *conditions, **named)
+        return rows
+
+    return filter_
+
+
+class TestAForgottenFilter:
+    @pytest.mark.parametrize(("model", "address"), FORGOTTEN)
+    def test_shows_nothing_of_the_other(
+        self, pair: Pair, model: type[models.Model], address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        forgot: list[str] = []
+        route, hidden = TABLE[address], strange_ids(pair.one, pair.two)
+        monkeypatch.setattr(QuerySet, "filter", forgetful(model, QuerySet.filter, forgot))
+        for words in own_words(pair.one, address, route, pair.one.pools[:1]):
+            answer = ask(pair.one, "GET", address, route, words)
+            assert not leaks(answer.content.decode(), pair.two, hidden, "full")
+        assert forgot
+
+
+class TestEveryAddress:
+    def test_answers_as_it_would_without_the_second_wall(
+        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where a page tells of the pool, its scope must not be the tenant's."""
+        differ = []
+        # Time stands still, and charts do not move.
+        scheduling.PoolClock.objects.update(paused=True)
+        for address, route in LOOKS:
+            for words in own_words(pair.one, address, route, pair.one.pools[:1]):
+                answers = [ask(pair.one, "GET", address, route, words)]
+                with monkeypatch.context() as without:
+                    without.setattr(scopes, "_array", lambda _: scopes.SITE)
+                    answers.append(ask(pair.one, "GET", address, route, words))
+                if _lasting(answers[0]) != _lasting(answers[1]):
+                    differ.append(f"/{address}: {_difference(*map(_lasting, answers))}")
+        assert not differ, "\n".join(differ)
+
+
+def _difference(one: str, other: str) -> str:
+    """Where they begin to differ."""
+    at = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return f"{one[at - 90 : at + 90]!r}, not {other[at - 90 : at + 90]!r}"
+
+
+def _lasting(answer: Any) -> str:
+    return re.sub(
+        r"\d\d:\d\d:\d\d|data-ago=\"-?\d+\"|\w{64}|[0-9a-f-]{32,36}", "", answer.content.decode()
+    )
