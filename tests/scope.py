@@ -1,12 +1,20 @@
 """A test's own queries see all tenants; a request's see what its scopes let them. A plugin.
 
 Factories and assertions are nobody's queries, so they need no scope. Inside of a request the
-connection is as in production: what asks for a tenant's rows in no scope finds none.
+connection is as in production: what asks for a tenant's rows in no scope fails.
+
+And each query in a tenant's scope is asked for everybody as well: it must find the same. Else a
+filter by tenant is missing, and the second wall stands alone; or the query is about the pool, and
+what it counts is too little.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 from django.core.signals import request_finished, request_started
@@ -14,18 +22,59 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-OF_TESTS = "site"
+SET = "SELECT set_config('evenshare.scope', %s, false)"
+SECURED = re.compile(
+    r"tenants_(quota|budget|idempotentreply)\b|billing_(account|transfer|entry|usageline|usageshare)\b"
+    r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
+)
+WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)
+_compares = ContextVar("compares", default=False)
+
+
+@contextmanager
+def uncompared() -> Iterator[None]:
+    """Where filters are taken away on purpose."""
+    token = _compares.set(False)
+    try:
+        yield
+    finally:
+        _compares.reset(token)
 
 
 def _set(of: BaseDatabaseWrapper) -> None:
-    scope = "" if _in_request.get() else OF_TESTS
     with of.connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('evenshare.scope', %s, false)", [scope])
+        cursor.execute(SET, ["" if _in_request.get() else "site"])
+
+
+def _compared(
+    execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+) -> Any:
+    """Ask as the scope lets, and for everybody, before the query itself."""
+    reads = sql.lstrip().startswith(("SELECT", "WITH")) and not WRITES.search(sql)
+    if _compares.get() and reads and SECURED.search(sql):
+        _compare(context["connection"].connection, sql, params)
+    return execute(sql, params, many, context)
+
+
+def _compare(of: Any, sql: str, params: Any) -> None:
+    with of.cursor() as cursor:
+        cursor.execute("SELECT current_setting('evenshare.scope', true)")
+        (scope,) = cursor.fetchone()
+        if not scope.startswith("{"):
+            return
+        seen = []
+        for one in (scope, "site"):
+            cursor.execute("SELECT set_config('evenshare.scope', %s, true)", [one])
+            seen.append(sorted(map(repr, cursor.execute(sql, params).fetchall())))
+        cursor.execute("SELECT set_config('evenshare.scope', %s, true)", [scope])
+    assert seen[0] == seen[1], f"finds less in the scope {scope} than in all: {sql} {params}"
 
 
 def _connected(*, connection: BaseDatabaseWrapper, **_: object) -> None:
     _set(connection)
+    if _compared not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_compared)
 
 
 def _began(**_: object) -> None:
@@ -51,6 +100,7 @@ def begin() -> None:
 def pytest_configure() -> None:
     """As soon as there are settings."""
     begin()
+    _compares.set(True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -158,8 +158,9 @@ def list_queue(
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
-    """Return a job of the given tenants (None: any), with tenant and pool. One query."""
-    jobs = Job.objects.select_related("tenant", "pool", "profile").filter(uid=uid)
+    """Return a job of the given tenants (None: any), with all that it names. One query."""
+    named = ("tenant", "pool", "profile", "submitted_by")
+    jobs = Job.objects.select_related(*named).filter(uid=uid)
     if tenants is not None:
         jobs = jobs.filter(tenant__in=list(tenants))
     return jobs.first()

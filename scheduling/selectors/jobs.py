@@ -127,15 +127,6 @@ def pool_names(ids: Iterable[int]) -> list[str]:
     return list(pools.values_list("name", flat=True))
 
 
-def find_job(uid: UUID) -> Job | None:
-    """Return a job with its tenant, pool and submitter, or None. One query."""
-    return (
-        Job.objects.select_related("tenant", "pool", "profile", "submitted_by")
-        .filter(uid=uid)
-        .first()
-    )
-
-
 def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
     """Return a tenant's job with its pool and job type, or None. One query."""
     rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)

@@ -13,6 +13,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import Lease, Node, PoolState
 from tenants.models import Budget, Quota
+from tenants.scopes import site_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,16 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     }
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
-    held = {
-        name: _LeasedGpus(own or 0, borrowed or 0, gpus)
-        for name, own, borrowed, gpus in live.values("gpu_type__name")
-        .annotate(own=Sum("own", filter=mine), bor=Sum("borrowed", filter=mine), all=Sum("gpus"))
-        .values_list("gpu_type__name", "own", "bor", "all")
-    }
+    # What is free is what nobody holds.
+    with site_scope():
+        rows = list(
+            live.values("gpu_type__name")
+            .annotate(
+                own=Sum("own", filter=mine), bor=Sum("borrowed", filter=mine), all=Sum("gpus")
+            )
+            .values_list("gpu_type__name", "own", "bor", "all")
+        )
+    held = {name: _LeasedGpus(own or 0, borrowed or 0, gpus) for name, own, borrowed, gpus in rows}
     posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
     prices = {row["gpu_type"]: to_credits(row["price_micro"]) for row in posted or []}
     names = dict.fromkeys(types.values_list("gpu_type__name", flat=True))

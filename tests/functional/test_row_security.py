@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.functional.access_table import TABLE
 from tests.functional.canaries import OWNED, strange_ids
 from tests.functional.test_canaries import LOOKS, ask, leaks, own_words
 from tests.functional.two_tenants import Pair, Side
+from tests.scope import uncompared
 
 # Read to find out who asks and for which tenants: before there is a scope of a tenant.
 PEOPLE = (
@@ -59,6 +61,12 @@ def found_in_no_scope(model: type[models.Model]) -> set[Any]:
     with connection.cursor() as cursor:
         cursor.execute(scopes.SET_SCOPE, [""])
     return found(model)
+
+
+@pytest.fixture(autouse=True)
+def _without_filters() -> Iterator[None]:
+    with uncompared():
+        yield
 
 
 class TestEveryTable:

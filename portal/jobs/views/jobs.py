@@ -31,7 +31,7 @@ from portal.site.clocks import clocks
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
-from scheduling.selectors.job_lists import TEXT_MAX
+from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant
@@ -134,8 +134,9 @@ def job_or_404(request: HttpRequest, uid: UUID) -> Job:
     Raises:
         Http404: it does not exist, or not for them.
     """
-    with tenants_scope(seen_tenants(request)):
-        job = read.find_job(uid)
+    tenants = seen_tenants(request)
+    with tenants_scope(tenants):
+        job = find_visible_job(uid, tenants)
     if job is None or not may_in_tenant(access(request), Action.SEE_TENANT, job.tenant_id):
         raise Http404
     about(request).tenant = job.tenant

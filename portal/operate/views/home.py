@@ -12,7 +12,7 @@ from portal.operate.text.queue import queue
 from portal.operate.views.console import actor_of, console_act, console_read, page
 from portal.site.clocks import pool_now
 from portal.site.context import line_of
-from scheduling.selectors.jobs import find_job
+from scheduling.selectors.job_lists import find_visible_job
 from scheduling.selectors.operate import all_pools
 from scheduling.services.jobs import release_job
 from tenants.scopes import site_scope
@@ -44,7 +44,7 @@ def home(request: HttpRequest) -> HttpResponse:
 def release(request: HttpRequest, uid: UUID) -> HttpResponse:
     """Let a job that was set aside take part in rounds again."""
     with site_scope():
-        job = find_job(uid)
+        job = find_visible_job(uid, None)
     if job is None:
         raise Http404
     release_job(actor=actor_of(request), job=job)
