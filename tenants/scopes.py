@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from django.db import connection, transaction
+from django.db import Error, connection, transaction
 
 IDLE_S, LOCK_S = 20, 10
 SET_SCOPE = "SELECT set_config('evenshare.scope', %s, true)"
+SWAP_SCOPE = (
+    "SELECT current_setting('evenshare.scope', true), set_config('evenshare.scope', %s, true)"
+)
 SITE = "site"
 
 
@@ -62,6 +65,26 @@ def site_scope() -> AbstractContextManager[None]:
 
 
 @contextmanager
+def site_reading() -> Iterator[None]:
+    """Read what is of all tenants, for a moment inside of a tenant's scope: without a savepoint."""
+    if not connection.in_atomic_block:
+        with site_scope():
+            yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(SWAP_SCOPE, [SITE])
+        outer, _ = cursor.fetchone()
+        try:
+            yield
+        except Error:
+            raise  # The transaction has failed: its end takes the setting with it.
+        except BaseException:
+            cursor.execute(SET_SCOPE, [outer or ""])
+            raise
+        cursor.execute(SET_SCOPE, [outer or ""])
+
+
+@contextmanager
 def _scope(value: str) -> Iterator[None]:
     nested = connection.in_atomic_block
     with transaction.atomic(), connection.cursor() as cursor:
@@ -69,9 +92,8 @@ def _scope(value: str) -> Iterator[None]:
             cursor.execute(SET_SCOPE, [value])
             yield
             return
-        cursor.execute("SELECT current_setting('evenshare.scope', true)")
-        (outer,) = cursor.fetchone()
-        cursor.execute(SET_SCOPE, [value])
+        cursor.execute(SWAP_SCOPE, [value])
+        outer, _ = cursor.fetchone()
         yield
         cursor.execute(SET_SCOPE, [outer or ""])
 

@@ -16,7 +16,7 @@ from billing.selectors.events import hour_of
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import HOUR_US
 from tenants.models import Budget
-from tenants.scopes import site_scope
+from tenants.scopes import site_reading
 
 ZERO = Decimal("0.000000")
 
@@ -113,7 +113,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
     # What it lent stands beside the lines of others.
-    with site_scope():
+    with site_reading():
         lent_us, earned, open_earned = (
             _sums(_LENT, [hour, hour, account.pk, hour, book]) if account else (0, ZERO, ZERO)
         )
@@ -223,7 +223,7 @@ def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID
         .select_related("transfer__pool", "transfer__tenant", "account__tenant")
         .order_by("account__tenant_id", "pk")
     )
-    with site_scope():
+    with site_reading():
         for entry in entries:
             by_transfer[entry.transfer_id].append(entry)
         lent = _lent(account, [rows[0].transfer for rows in by_transfer.values()])

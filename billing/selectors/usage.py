@@ -15,7 +15,7 @@ from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from evenshare_core.domain.instants import to_us
 from scheduling.models import LeaseTerm
-from tenants.scopes import site_scope
+from tenants.scopes import site_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,9 @@ def job_charges(job_id: int) -> list[TermCharge]:
     by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
     for line in lines:
         by_term[line.lease_id, line.term].append(line)
-    shares = _shares(line.pk for group in by_term.values() for line in group)
+    # Of lines that the caller may see, to whomever they were paid.
+    with site_reading():
+        shares = _shares(line.pk for group in by_term.values() for line in group)
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
     return [_term_charge(group, shares, settled) for group in by_term.values()]
 
@@ -109,7 +111,7 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
 
     Of a transfer that the caller may see; the lines are its borrower's, the shares its lenders'.
     """
-    with site_scope():
+    with site_reading():
         return _transfer_incomes(transfer)
 
 
@@ -167,16 +169,13 @@ def find_transfer(transfer_id: uuid.UUID) -> Transfer | None:
 
 
 def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
-    """What each lender got of lines that the caller may see."""
     by_line: dict[int, list[LenderShare]] = defaultdict(list)
     shares = (
         UsageShare.objects.filter(line_id__in=list(lines))
         .select_related("account__tenant")
         .order_by("line_id", "account__tenant_id")
     )
-    with site_scope():
-        rows = list(shares)
-    for share in rows:
+    for share in shares:
         tenant = share.account.tenant
         by_line[share.line_id].append(
             LenderShare(

@@ -13,7 +13,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import Lease, Node, PoolState
 from tenants.models import Budget, Quota
-from tenants.scopes import site_scope
+from tenants.scopes import site_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
     # What is free is what nobody holds.
-    with site_scope():
+    with site_reading():
         rows = list(
             live.values("gpu_type__name")
             .annotate(

@@ -13,7 +13,7 @@ from django.db.models import Min
 
 from scheduling.models import Pool
 from tenants.models import Quota, Tenant, User
-from tenants.scopes import site_scope
+from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
@@ -70,7 +70,7 @@ def read_visibility(pool_id: int, access: Access) -> Visibility:
     A pseudonym is the place in the order in which the tenants got their first quota of the pool:
     it stays while tenants come and go. Three queries.
     """
-    with site_scope():
+    with site_reading():
         return _read_visibility(pool_id, access)
 
 

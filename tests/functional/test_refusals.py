@@ -197,6 +197,6 @@ class TestAFlood:
     def test_takes_no_lock_once_it_is_known(self, django_assert_num_queries: Any) -> None:
         actor = Actor(User.objects.get(username="ada"))
         assert record_refusal(actor, "POST /x", "why")
-        # A savepoint's two, an inner scope's three, and one look.
-        with django_assert_num_queries(6):
+        # A savepoint's two, an inner scope's two, and one look.
+        with django_assert_num_queries(5):
             assert not record_refusal(actor, "POST /x", "why")

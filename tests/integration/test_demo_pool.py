@@ -43,6 +43,7 @@ def one(demo: RunningTree, query: str) -> Any:
     with psycopg.connect(
         host=str(socket), user="evenshare_app", dbname="evenshare", connect_timeout=5
     ) as connection:
+        connection.execute("SET evenshare.scope = 'site'")
         row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]

@@ -25,12 +25,14 @@ SUBMIT = """
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job, Pool
 from tenants.models import Tenant
+from tenants.scopes import site_scope
 pool = Pool.objects.get(name="local")
-job = Job.objects.create(
-    pool=pool, tenant=Tenant.objects.get(slug="vc-7f04ca"), name="sleeper",
-    submitted_at=read_clock(pool.pk).pool_at, gpus=2, gpus_min=2, gpus_max=2,
-    command=["python", "-u", "-c", {program!r}],
-)
+with site_scope():
+    job = Job.objects.create(
+        pool=pool, tenant=Tenant.objects.get(slug="vc-7f04ca"), name="sleeper",
+        submitted_at=read_clock(pool.pk).pool_at, gpus=2, gpus_min=2, gpus_max=2,
+        command=["python", "-u", "-c", {program!r}],
+    )
 print("job", job.pk)
 """
 # Writes down that it was asked to stop; leaves a child in a session of its own.
