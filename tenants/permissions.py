@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from tenants.models import Membership, User
@@ -47,6 +48,11 @@ def may_in_tenant(access: Access, action: Action, tenant_id: int) -> bool:
         for membership in access.memberships
         if membership.tenant_id == tenant_id
     )
+
+
+def seen_tenants(access: Access) -> Collection[int] | None:
+    """Return the tenants whose jobs and money a person may see; None: all."""
+    return None if may_on_site(access.site_role, Action.SEE_TENANT) else access.tenant_ids
 
 
 def may_in_pool(access: Access, action: Action, pool_tenants: frozenset[int]) -> bool:

@@ -5,7 +5,7 @@ What somebody may not see is not there: 404, the same as for what does not exist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -16,7 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 
 from scheduling.selectors.lines import PoolFacts, first_pool_id, pool_facts, pool_id_named
 from tenants.models import Tenant, User
-from tenants.permissions import SITE_ACTIONS, Action, may_in_pool, may_in_tenant
+from tenants.permissions import Action, may_in_pool, may_in_tenant
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tenants.selectors.quotas import pool_tenants, pools_of
@@ -107,14 +107,6 @@ def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
         raise Http404
     about(request).pool = facts
     return facts
-
-
-def seen_tenants(request: HttpRequest) -> Collection[int] | None:
-    """Return the tenants whose jobs and money the viewer may see; None: all."""
-    viewer = access(request)
-    if Action.SEE_TENANT in SITE_ACTIONS.get(viewer.site_role, frozenset()):
-        return None
-    return viewer.tenant_ids
 
 
 def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFacts | None:

@@ -18,7 +18,7 @@ from tenants.api.base import ApiView
 from tenants.api.operate import OperateView
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Quota, Tenant
-from tenants.permissions import SITE_ACTIONS, Action, may_in_pool
+from tenants.permissions import SITE_ACTIONS, Action, may_in_pool, seen_tenants
 from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 
@@ -35,9 +35,7 @@ class SchedulingView(ApiView):
 
     def tenants(self) -> Collection[int] | None:
         """Ids of the tenants whose jobs the caller may see; None: all."""
-        if self.sees_all(Action.SEE_TENANT):
-            return None
-        return self.access.tenant_ids
+        return seen_tenants(self.access)
 
     def job(self, uid: UUID) -> Job:
         """Return a job of one of the caller's tenants.

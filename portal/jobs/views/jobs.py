@@ -19,14 +19,7 @@ from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.output import output_context
-from portal.site.access import (
-    about,
-    access,
-    seen_tenants,
-    signed_in,
-    tenant_or_404,
-    tenant_pool,
-)
+from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
@@ -34,7 +27,7 @@ from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts
 from scheduling.selectors.visibility import read_visibility
-from tenants.permissions import Action, may_in_tenant
+from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
@@ -134,7 +127,7 @@ def job_or_404(request: HttpRequest, uid: UUID) -> Job:
     Raises:
         Http404: it does not exist, or not for them.
     """
-    tenants = seen_tenants(request)
+    tenants = seen_tenants(access(request))
     with tenants_scope(tenants):
         job = find_visible_job(uid, tenants)
     if job is None or not may_in_tenant(access(request), Action.SEE_TENANT, job.tenant_id):
