@@ -11,8 +11,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.test import Client
+from pytest_django import Settings
 
 from portal.site.api import document
 from scheduling.models import PoolClock
@@ -186,7 +186,7 @@ PAGES_MAX = 120
 
 class TestTheForms:
     @pytest.mark.parametrize("who", ["otto", "max"])
-    def test_of_every_page_never_fail(self, stage: ApiStage, who: str) -> None:
+    def test_of_every_page_never_fail(self, stage: ApiStage, who: str, settings: Settings) -> None:
         """All pages that links lead to; each number and date of their forms, one at a time."""
         client = Client(raise_request_exception=False)
         client.force_login(stage.people[who])
