@@ -21,6 +21,7 @@ from django.db import connection, transaction
 
 from billing.models import Account, Book, Transfer
 from evenshare_core.money.fixed_point import to_credits, to_micro
+from tenants.scopes import site_scope
 
 NAMESPACE = uuid.UUID("6f3b8a0e-6d5c-5a43-9d0b-4c1f5f0d7a11")
 
@@ -116,37 +117,38 @@ def correct_transfer(
     source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
 ) -> Transfer:
     """Post a correction of `source`: what should have moved in addition, and why."""
-    return post_transfer(
-        Posting(
-            id=transfer_id("correction", source.pk, why),
-            book_id=source.book_id,
-            code=Transfer.Code.CORRECTION,
-            effective_at=effective_at,
-            entries=entries,
-            pool_id=source.pool_id,
-            tenant_id=source.tenant_id,
-            corrects_id=source.pk,
-            data={"why": why},
-        )
+    posting = Posting(
+        id=transfer_id("correction", source.pk, why),
+        book_id=source.book_id,
+        code=Transfer.Code.CORRECTION,
+        effective_at=effective_at,
+        entries=entries,
+        pool_id=source.pool_id,
+        tenant_id=source.tenant_id,
+        corrects_id=source.pk,
+        data={"why": why},
     )
+    with site_scope():
+        return post_transfer(posting)
 
 
 def post_allowance(
     *, book: Book, tenant_id: int, amount_micro: int, effective_at: datetime, name: str
 ) -> Transfer:
     """Give a tenant credits from the operator's account, once per (book, tenant, name)."""
-    accounts = open_accounts(book, [tenant_id])
-    return post_transfer(
-        Posting(
-            id=transfer_id(book.slug, "allowance", tenant_id, name),
-            book_id=book.pk,
-            code=Transfer.Code.ALLOWANCE,
-            effective_at=effective_at,
-            entries=[(accounts[0], -amount_micro), (accounts[tenant_id], amount_micro)],
-            tenant_id=tenant_id,
-            data={"name": name},
+    with site_scope():
+        accounts = open_accounts(book, [tenant_id])
+        return post_transfer(
+            Posting(
+                id=transfer_id(book.slug, "allowance", tenant_id, name),
+                book_id=book.pk,
+                code=Transfer.Code.ALLOWANCE,
+                effective_at=effective_at,
+                entries=[(accounts[0], -amount_micro), (accounts[tenant_id], amount_micro)],
+                tenant_id=tenant_id,
+                data={"name": name},
+            )
         )
-    )
 
 
 def open_book(slug: str) -> Book:

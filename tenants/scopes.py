@@ -8,7 +8,7 @@ pooled connection cannot carry it over. A scope inside of another one holds unti
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from django.db import Error, connection, transaction
 
@@ -76,10 +76,10 @@ def site_reading() -> Iterator[None]:
         outer, _ = cursor.fetchone()
         try:
             yield
-        except Error:
-            raise  # The transaction has failed: its end takes the setting with it.
         except BaseException:
-            cursor.execute(SET_SCOPE, [outer or ""])
+            # Where the transaction has failed, its end takes the setting with it.
+            with suppress(Error):
+                cursor.execute(SET_SCOPE, [outer or ""])
             raise
         cursor.execute(SET_SCOPE, [outer or ""])
 

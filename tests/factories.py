@@ -15,6 +15,7 @@ from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, Profile, V
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Quota, Tenant
 from tenants.services.tenants import create_tenant
+from tests.scope import nobody
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -78,7 +79,8 @@ class Cluster:
     def round(self, *, after_s: int = 0, **options: Any) -> RoundResult:
         """Move the clock on and run the round that is due then."""
         self.at += timedelta(seconds=after_s)
-        return execute_round(self.pool.pk, now=self.now(), **options)
+        with nobody():
+            return execute_round(self.pool.pk, now=self.now(), **options)
 
     def rounds(self, count: int, *, every_s: int) -> list[RoundResult]:
         """Run several rounds, the first one now."""

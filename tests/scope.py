@@ -1,6 +1,6 @@
-"""A test's own queries see all tenants; a request's see what its scopes let them. A plugin.
+"""A test's own queries see all tenants; the code's see what its scopes let them. A plugin.
 
-Factories and assertions are nobody's queries, so they need no scope. Inside of a request the
+Factories and assertions need no scope. Inside of a request, a round, a task or a command the
 connection is as in production: what asks for a tenant's rows in no scope fails.
 
 And each query in a tenant's scope is asked for everybody as well: it must find the same. Else a
@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 
 import pytest
+from celery import Task
+from django.core.management.base import BaseCommand
 from django.core.signals import request_finished, request_started
-from django.db import connection
+from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -85,9 +88,36 @@ def _began(**_: object) -> None:
 
 def _ended(**_: object) -> None:
     _in_request.set(False)
+    _restore()
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """As a process of production begins: what wants rows of tenants has to say for whom."""
+    token = _in_request.set(True)
+    try:
+        if connection.connection is not None:
+            _set(connection)
+        yield
+    finally:
+        _in_request.reset(token)
+        _restore()
+
+
+def _as_nobody(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with nobody():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _restore() -> None:
     # A transaction that has failed is rolled back, and its settings with it.
     if connection.connection is not None and not connection.needs_rollback:
-        _set(connection)
+        with suppress(Error):
+            _set(connection)
 
 
 def begin() -> None:
@@ -101,6 +131,8 @@ def pytest_configure() -> None:
     """As soon as there are settings."""
     begin()
     _compares.set(True)
+    Task.__call__ = _as_nobody(Task.__call__)  # tasks of workers
+    BaseCommand.execute = _as_nobody(BaseCommand.execute)  # type: ignore[method-assign]  # to watch it
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -148,8 +148,8 @@ class LaneChooser:
             reverse("readyz"): "ready",
             reverse("metrics"): "metrics",
         }
-        # Where a stranger has a password hashed.
-        self._logins = frozenset({reverse("login"), reverse("api-tokens")})
+        # Where a password is hashed.
+        self._logins = frozenset({reverse("login"), reverse("api-tokens"), reverse("account")})
 
     def lane(self, scope: Mapping[str, Any]) -> str:
         """Return the name of the lane."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import structlog
-from django.db import connection, transaction
+from django.db import connection
+
+from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
@@ -16,7 +18,7 @@ def drop_old_rows() -> tuple[int, int]:
 
     Hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with site_scope(), connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_drop_blob_days(%s)", [KEEP_BLOB_DAYS])
         days = int(cursor.fetchone()[0])
         cursor.execute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -137,7 +138,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         _note_checked(pool.pk, token, at)
         return RoundResult(RoundOutcome.QUIET)
     # 4. Decide and check: the same call as in a simulation or a replay.
-    snapshot, decision = _decide(pool, snapshot, at)
+    snapshot, decision = _decide(pool, snapshot, token, at)
     fault_point("round.after_decide")
     decided = time.perf_counter_ns()
     # What can be said of its fairness; a failure to measure is in it, and stops nothing.
@@ -189,20 +190,24 @@ def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> Snapshot:
         faulty_jobs = unreadable_jobs(pool.pk, at)
         if not faulty_jobs:
             raise
+    _quarantine(pool, token, faulty_jobs)
+    if revoke_quarantined(pool.pk, token, at=at):
+        _dispatch(pool, executor, token, at)
+    return _snapshot(pool, at)
+
+
+def _quarantine(pool: Pool, token: int, faulty_jobs: Mapping[int, str]) -> None:
     with engine_scope(pool.pk):
         lock_fence(pool.pk, token)
         for job, why in sorted(faulty_jobs.items()):
             quarantine_job(job, why)
-    if revoke_quarantined(pool.pk, token, at=at):
-        _dispatch(pool, executor, token, at)
-    return _snapshot(pool, at)
 
 
 def _snapshot(pool: Pool, at: datetime) -> Snapshot:
     return read_snapshot(pool.pk, number=next_number(pool.pk), at=at)
 
 
-def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Decision]:
+def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
     """Decide; a job that makes the policy fail is quarantined and the snapshot read again."""
     for _ in range(MAX_FAULTY_JOBS):
         try:
@@ -213,7 +218,7 @@ def _decide(pool: Pool, snapshot: Snapshot, at: datetime) -> tuple[Snapshot, Dec
             faulty_job = find_faulty_job(snapshot, decide_round)
             if faulty_job is None:
                 raise
-            quarantine_job(faulty_job.id, f"{type(error).__name__}: {error}")
+            _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
             snapshot = _snapshot(pool, at)
     return snapshot, decide_round(snapshot)
 

@@ -40,6 +40,8 @@ def check_new_password(person: User, request: NewPassword) -> None:
     errors = FieldErrors()
     if len(request.new_password) > PASSWORD_MAX:
         errors.add("new_password", f"Write at most {PASSWORD_MAX:,} characters.")
+    elif "\x00" in request.new_password:
+        errors.add("new_password", "It has a character that no log-in form takes.")
     else:
         try:
             validate_password(request.new_password, person)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import Error, connection, models, transaction
+from django.db import DataError, Error, connection, models, transaction
 from django.db.models import QuerySet
 
 from billing.models import Account, Entry, Transfer, UsageLine
@@ -16,7 +16,7 @@ from scheduling.models import Job, Profile
 from tenants import models as tenants
 from tenants import scopes
 from tenants.models import Quota
-from tenants.scopes import engine_scope, site_scope, tenant_scope, tenants_scope
+from tenants.scopes import engine_scope, site_reading, site_scope, tenant_scope, tenants_scope
 from tests.functional.access_table import TABLE
 from tests.functional.canaries import OWNED, strange_ids
 from tests.functional.test_canaries import LOOKS, ask, leaks, own_words
@@ -125,6 +125,12 @@ class TestAScope:
             with pytest.raises(ZeroDivisionError), site_scope():
                 _ = 1 // 0
             assert found(Job) == mine
+
+    def test_for_reading_all_is_over_with_an_error_that_is_caught(self, pair: Pair) -> None:
+        with tenant_scope(pair.one.tenant.pk):
+            with pytest.raises(DataError), site_reading(), transaction.atomic():
+                connection.cursor().execute("SELECT 1 / 0")
+            assert found(Job) == rows_of(Job, pair.one)
 
     def test_is_over_with_its_transaction(self, pair: Pair) -> None:
         with tenant_scope(pair.one.tenant.pk):

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from scheduling.engine import housekeeping as engine
 from scheduling.models import Intent, Round
 from scheduling.tasks import housekeeping
 from tenants.models import LoginAttempt
@@ -25,3 +26,15 @@ def test_old_attempts_go_and_history_stays() -> None:
     housekeeping()
     assert list(LoginAttempt.objects.values_list("username", flat=True)) == ["y"]
     assert (Round.objects.count(), Intent.objects.count()) == before
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their age is that of their lease's end: here it is any."""
+    monkeypatch.setattr(engine, "KEEP_INTENTS", "0 seconds")
+    lab = cluster({"a": 4})
+    lab.submit("a", 1, 5)
+    lab.rounds(3, every_s=10)
+    assert Intent.objects.exists()
+    housekeeping()
+    assert not Intent.objects.exists()

@@ -27,6 +27,7 @@ from scheduling.engine.observe import observe
 from scheduling.engine.revoke import revoke_cancelled
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, Round
 from tenants.models import Budget
+from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -75,7 +76,8 @@ def decided(change: Callable[[World, Decision], Decision]) -> Writer:
     def write(world: World, state: str) -> None:
         def decide(snapshot: Snapshot) -> Decision:
             decision = change(world, decide_round(snapshot))
-            write_state(world.lease, state)
+            with site_scope():
+                write_state(world.lease, state)
             return decision
 
         with pytest.MonkeyPatch.context() as patch:

@@ -22,6 +22,7 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
+from tenants.scopes import site_scope
 from tests.factories import BEGIN, cluster
 from tests.tools import PATIENCE_S
 
@@ -228,7 +229,8 @@ class TestSupersession:
         decide = decide_round
 
         def cancel_then_decide(snapshot: Snapshot) -> Decision:
-            Job.objects.filter(pk=job.pk).update(state="cancelled", ended_at=lab.at)
+            with site_scope():
+                Job.objects.filter(pk=job.pk).update(state="cancelled", ended_at=lab.at)
             return decide(snapshot)
 
         monkeypatch.setattr(engine, "decide_round", cancel_then_decide)

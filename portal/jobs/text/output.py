@@ -18,6 +18,7 @@ from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, rea
 from scheduling.engine.executors.local_spec import LOG_BYTES
 from scheduling.models import Job
 from scheduling.services.logs import inert
+from tenants.scopes import tenant_scope
 
 TAIL_LINES, LINE_CHARACTERS = 200, 4000
 METRICS, LEASES = 12, 20
@@ -130,7 +131,8 @@ def output_at(job: Job, lease: int | None, offset: int) -> Output:
 
 
 def _output(job: Job, lease: int | None, offset: int, *, most_lines: int) -> Output:
-    had = job.leases_held or (job.leases.count() if writes_output(job) else 0)
+    with tenant_scope(job.tenant_id):
+        had = job.leases_held or (job.leases.count() if writes_output(job) else 0)
     numbers = tuple(range(1, had + 1))
     number = lease if lease in numbers else had
     window = LogWindow(b"", 0, 0)
