@@ -128,7 +128,7 @@ def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFac
 def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     """Return the pool that the frame speaks of: the page's, else the tenant's first, else any.
 
-    None for visitors who may not see pools, and before there is one.
+    None for whoever may not see one: strangers in production, people in no tenant.
     """
     note = about(request)
     if note.pool is not None:
@@ -137,6 +137,8 @@ def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     if viewer.user_id is None and settings.PRODUCTION:
         return None
     tenant_id = note.tenant.pk if note.tenant else viewer.home.tenant_id if viewer.home else None
+    if tenant_id is None and viewer.user_id is not None and not viewer.site_role:
+        return None
     with site_scope():
         pools = pools_of(tenant_id) if tenant_id is not None else []
         if not pools and tenant_id is not None:

@@ -12,6 +12,7 @@ from pytest_django import Settings
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock, PoolFence
+from tenants.models import User
 from tests.functional.visitors import town
 
 
@@ -103,6 +104,14 @@ class TestTheRoundLine:
         assert place.nobody.get(line).status_code == 200
         settings.PRODUCTION = True
         assert place.nobody.get(line).status_code == 404
+
+    def test_tells_somebody_in_no_tenant_of_no_pool(self, client: Client) -> None:
+        place = town()
+        client.force_login(User.objects.create(username="solo"))
+        answer = client.get("/account/")
+        assert answer.status_code == 200
+        assert b"pool-1" not in answer.content
+        assert b"pool-1" in place.owner.get("/account/").content
 
     def test_is_sent_once(self, client: Client) -> None:
         seed_demo()
