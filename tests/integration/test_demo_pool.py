@@ -6,7 +6,6 @@ One real process tree with the demo pool; the tests below follow it in order.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,11 +114,11 @@ class TestTheDemo:
         wait_for_rounds(demo, 2)
 
     def test_goes_on_after_beat_was_killed(self, demo: RunningTree) -> None:
-        os.kill(demo.find("celery -A portal.site.celery beat"), signal.SIGKILL)
+        demo.kill("portal.site.celery beat")
         wait_for_rounds(demo, 2)
 
     def test_goes_on_after_the_worker_of_rounds_was_killed(self, demo: RunningTree) -> None:
-        os.kill(demo.find("--queues rounds"), signal.SIGKILL)
+        demo.kill("--queues rounds")
         wait_for_rounds(demo, 2)
         held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")

@@ -65,16 +65,15 @@ class TestARunningTree:
         ],
     )
     def test_starts_a_killed_child_again(self, running: RunningTree, words: str) -> None:
-        killed = eventually(lambda: running.find(words))
-        os.kill(killed, signal.SIGKILL)
+        killed = running.kill(words)
         eventually(lambda: running.find(words) not in (0, killed))
 
     def test_answers_through_a_crash_of_the_web_process(self, running: RunningTree) -> None:
-        os.kill(eventually(lambda: running.find("portal.site.web")), signal.SIGKILL)
+        running.kill("portal.site.web")
         assert running.front_page() in (200, 302)
 
     def test_heals_after_the_broker_was_killed(self, running: RunningTree) -> None:
-        os.kill(eventually(lambda: running.find("valkey-server")), signal.SIGKILL)
+        running.kill("valkey-server")
         wait_for_pulses(running)
 
     def test_heals_after_the_broker_was_emptied(self, running: RunningTree) -> None:

@@ -72,8 +72,17 @@ class RunningTree:
         return processes_of(self.data)
 
     def find(self, words: str) -> int:
-        """The first process whose command line has these words."""
+        """The first process whose command line has these words; 0 where there is none."""
         return next((pid for pid, line in self.processes().items() if words in line), 0)
+
+    def kill(self, words: str) -> int:
+        """Kill the process whose command line has these words, once it is there; return its id.
+
+        Where nobody was found, a signal to 0 would end the tests themselves.
+        """
+        pid = eventually(lambda: self.find(words))
+        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
