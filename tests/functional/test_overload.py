@@ -134,15 +134,16 @@ class TestPages:
     def test_wait_for_a_connection_and_do_not_fail(
         self, web: WebServer, services: Services, committed_db: str, clients: list[socket.socket]
     ) -> None:
-        """Forty at once, while a lock holds whatever reads transfers."""
+        """Forty at once, while a lock holds whatever reads accounts: all of these pages."""
         session = session_of("otto")
         lane = web.gate.lane("pages")
         with services.postgres.connect(committed_db) as superuser:
             superuser.execute("BEGIN")
-            superuser.execute("LOCK TABLE billing_transfer IN ACCESS EXCLUSIVE MODE")
+            superuser.execute("LOCK TABLE billing_account IN ACCESS EXCLUSIVE MODE")
             clients += [web.open(request("GET", "/ledger/", Cookie=session)) for _ in range(40)]
             eventually(lambda: lane.waiting == 40 - lane.limits.at_once)
             assert web.ask("GET", "/readyz").status == 200
+            assert lane.waiting == 40 - lane.limits.at_once, "nobody came through"
             superuser.execute("ROLLBACK")
         assert Counter(read_answer(one).status for one in clients) == {200: 40}
 
@@ -168,16 +169,16 @@ class TestABody:
                     sent += MIB
                     # The server has read so much at most; the rest is in buffers of sockets.
                     assert sent < 4 * DRAIN_BYTES, path
-                told(read_answer(client), path)
+                is_refused_in_words(read_answer(client), path)
 
     def test_that_is_declared_too_long_is_not_waited_for(self, web: WebServer) -> None:
         for path in ADDRESSES:
             with web.open(request("POST", path, Content_Length=str(300 * MIB))) as client:
-                told(read_answer(client), path)
+                is_refused_in_words(read_answer(client), path)
 
     def test_that_is_a_little_too_long_is_read_and_told(self, web: WebServer) -> None:
         for path in ADDRESSES:
-            told(web.ask("POST", path, b"a" * (MIB + 1)), path)
+            is_refused_in_words(web.ask("POST", path, b"a" * (MIB + 1)), path)
 
     def test_of_the_greatest_length_comes_through(self, web: WebServer, stage: ApiStage) -> None:
         spec = b'{"pool":"' + b"x" * (MIB - 11) + b'"}'
@@ -188,7 +189,7 @@ class TestABody:
         assert (len(spec), refused.status) == (MIB, 400)
 
 
-def told(answer: Answer, path: str) -> None:
+def is_refused_in_words(answer: Answer, path: str) -> None:
     """413, in words, in the form of its address."""
     assert answer.status == 413, path
     assert "at most 1,048,576 bytes are read" in answer.body
