@@ -21,6 +21,7 @@ from tests.functional.access_table import TABLE
 from tests.functional.canaries import OWNED, strange_ids
 from tests.functional.test_canaries import LOOKS, ask, leaks, own_words
 from tests.functional.two_tenants import Pair, Side
+from tests.scope import SECURED as WATCHED
 from tests.scope import uncompared
 
 # Read to find out who asks and for which tenants: before there is a scope of a tenant.
@@ -80,6 +81,7 @@ class TestEveryTable:
             cursor.execute(query)
             secured = {name for (name,) in cursor.fetchall()}
         assert secured == {model._meta.db_table for model in SECURED}
+        assert [table for table in secured if not WATCHED.fullmatch(table)] == []
 
     def test_has_for_each_scope_the_rows_of_its_tenants(self, pair: Pair) -> None:
         one, two = pair.one, pair.two
