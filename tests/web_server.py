@@ -96,9 +96,9 @@ def web_server() -> Iterator[WebServer]:
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     """A request as bytes; names of headers with `_` for `-`."""
-    told = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"}
-    told |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = [f"{name}: {value}" for name, value in told.items() if value]
+    sent = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{name}: {value}" for name, value in sent.items() if value]
     return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
@@ -112,8 +112,8 @@ def read_answer(client: socket.socket) -> Answer:
         pass
     head, _, body = got.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
-    told = (line.partition(": ") for line in lines)
-    headers = {name.lower(): value for name, _, value in told}
+    pairs = (line.partition(": ") for line in lines)
+    headers = {name.lower(): value for name, _, value in pairs}
     return Answer(int(first.split()[1]), headers, body.decode(errors="replace"))
 
 

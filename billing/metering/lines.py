@@ -1,6 +1,6 @@
 """Writes usage lines, their lenders' shares, and posted prices.
 
-By COPY: a round of a large pool closes a thousand terms with dozens of lenders each.
+In bulk: a round of a large pool closes a thousand terms with dozens of lenders each.
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ def test_of_two_operators_who_deactivate_each_other_one_stays(committed_db: str)
         return "done"
 
     with ThreadPoolExecutor(2) as threads:
-        told = list(threads.map(attempt, names, reversed(names)))
-    assert sorted(told) == ["done", "refused"]
+        outcomes = list(threads.map(attempt, names, reversed(names)))
+    assert sorted(outcomes) == ["done", "refused"]
     assert User.objects.filter(is_active=True).count() == 1
 
 

@@ -135,12 +135,12 @@ class TestADamagedRound:
         ), harm.id
         answer = there.get("owner", f"/api/v1/rounds/{there.pool}/{NUMBER}")
         assert answer.status_code == 200, harm.id
-        told = answer.json()
-        assert harm.part in {row["part"] for row in told["damages"]}, harm.id
-        assert told["decision"] is None
-        assert f"round {NUMBER} is damaged" in told["why_no_decision"]
+        body = answer.json()
+        assert harm.part in {row["part"] for row in body["damages"]}, harm.id
+        assert body["decision"] is None
+        assert f"round {NUMBER} is damaged" in body["why_no_decision"]
         if harm.has_found:
-            found = next(row for row in told["damages"] if row["actual_sha256"])
+            found = next(row for row in body["damages"] if row["actual_sha256"])
             assert len(found["actual_sha256"]) == 64
             assert found["actual_sha256"] in page
             assert found["expected_sha256"] in page

@@ -75,14 +75,14 @@ class TestEveryChangeThatIsAnOperators:
                 client = client_of(name, secret, address)
                 with transaction.atomic():
                     answer = send(client, method, address, route, known)
-                    told = [
+                    records = [
                         (r.actor.username, r.subject, r.reason) for r in AuditRecord.objects.all()
                     ]
                     transaction.set_rollback(True)
                 subject = f"{method} {fill(template_of(address, route), known)}".partition("?")[0]
                 expected = [(name, subject, f"The role for the site: {role}.")]
-                if answer.status_code not in (403, 404) or told != expected:
-                    wrong.append(f"{answer.status_code} {told}, not {expected}")
+                if answer.status_code not in (403, 404) or records != expected:
+                    wrong.append(f"{answer.status_code} {records}, not {expected}")
         assert not wrong, "\n".join(wrong)
         assert tried > 80
 

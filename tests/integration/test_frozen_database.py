@@ -58,8 +58,8 @@ class TestAFrozenDatabase:
             assert web.ask("GET", "/readyz").status == 200
             with frozen(services):
                 for _ in range(2):
-                    told = web.ask("GET", "/readyz")
-                    assert (told.status, '"failing"' in told.body) == (503, True)
+                    answer = web.ask("GET", "/readyz")
+                    assert (answer.status, '"failing"' in answer.body) == (503, True)
                 assert web.ask("GET", "/healthz").status == 200
                 assert web.ask("GET", "/static/js/none.js").status == 404
                 page = web.open(request("GET", "/ledger/", Cookie=session))

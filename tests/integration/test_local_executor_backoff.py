@@ -79,8 +79,8 @@ class TestAJobThatKillsItsShim:
         assert (state_of(job), job.exit_code, job.backoff_until) == ("failed", None, None)
         assert Lease.objects.filter(job=job).count() == LIMIT
         assert f"lost {LIMIT} times in a row" in page(client, f"/jobs/{job.uid}/")
-        told = client.get(f"/api/v1/jobs/{job.uid}/why").json()
-        assert f"lost {LIMIT} times in a row" in told["words"]
+        reason = client.get(f"/api/v1/jobs/{job.uid}/why").json()
+        assert f"lost {LIMIT} times in a row" in reason["words"]
         rounds = find_rounds(lab.pool.name, [], every=True)
         assert [round_.number for round_ in rounds if not replay_stored_round(round_).same] == []
 
@@ -96,9 +96,9 @@ class TestAJobThatKillsItsShim:
         assert job.backoff_until is not None
         until = f"{job.backoff_until:%Y-%m-%d %H:%M:%S}"
         assert until in page(client, f"/jobs/{job.uid}/")
-        told = client.get(f"/api/v1/jobs/{job.uid}/why").json()
-        assert told["reason_code"] == "backing_off"
-        assert until in told["words"]
+        reason = client.get(f"/api/v1/jobs/{job.uid}/why").json()
+        assert reason["reason_code"] == "backing_off"
+        assert until in reason["words"]
         shown = client.get(f"/api/v1/jobs/{job.uid}").json()
         assert shown["losses"] == 1
         assert shown["backoff_until"]

@@ -46,7 +46,7 @@ class Memory:
         self.lab: Cluster = cluster({"a": 6, "b": 2}, nodes=1, lease_s=30, policy=policy)
         self.nodes = 0
         self.sums: dict[tuple[int, str], tuple[int, ...]] = {}
-        self.told: list[str] = []
+        self.steps: list[str] = []
 
     # What may happen.
 
@@ -100,7 +100,7 @@ class Memory:
 
     def round(self) -> None:
         outcome = self.lab.round(after_s=10).outcome
-        assert outcome in (RoundOutcome.COMMITTED, RoundOutcome.QUIET), self.told
+        assert outcome in (RoundOutcome.COMMITTED, RoundOutcome.QUIET), self.steps
         if self.draw.random() < 0.5:
             self.meter()
 
@@ -115,7 +115,7 @@ class Memory:
     # What must hold after each of it.
 
     def step(self, name: str) -> None:
-        self.told.append(name)
+        self.steps.append(name)
         change: Callable[[], None] = getattr(self, name)
         change()
         if name not in ("round", "expire"):
@@ -132,17 +132,17 @@ class Memory:
         for data in events.filter(kind="entitled").values_list("data", flat=True):
             entitled[data["gpu_type"]] = {key: data[key] for key in ("capacity", "quotas")}
         kept = {row["gpu_type"]: to_text(row["price_micro"]) for row in state.prices}
-        assert kept == posted, self.told
-        assert state.entitled == entitled, self.told
+        assert kept == posted, self.steps
+        assert state.entitled == entitled, self.steps
         here = set(Node.objects.filter(pool=self.lab.pool).values_list("gpu_type__name", flat=True))
         gone = [row["capacity"] for name, row in entitled.items() if name not in here]
-        if self.told[-1] != "remove":  # or the last round was quiet: nothing was told since
-            assert not any(gone), self.told
+        if self.steps[-1] != "remove":  # or the last round was quiet: nothing was told since
+            assert not any(gone), self.steps
         self._check_sums(decode(bytes(state.service), Service))
         broken = [f"{row.name}: {row.violations}" for row in run_checks() if not row.ok]
-        assert not broken, self.told
+        assert not broken, self.steps
         last = find_rounds(self.lab.pool.name, [], every=True)[-1]
-        assert replay_stored_round(last).same, self.told
+        assert replay_stored_round(last).same, self.steps
         snapshot = decode(round_bytes(last)[0], Snapshot)
         assert {row.gpu_type for row in snapshot.prices} >= {n.gpu_type for n in snapshot.nodes}
 
@@ -153,8 +153,8 @@ class Memory:
             for row in service.claims
         }
         for key, before in self.sums.items():
-            assert key in now, self.told
-            assert all(b <= n for b, n in zip(before, now[key], strict=True)), self.told
+            assert key in now, self.steps
+            assert all(b <= n for b, n in zip(before, now[key], strict=True)), self.steps
         self.sums = now
 
 

@@ -164,13 +164,13 @@ class TestADatabase:
             )  # fmt: skip
             return done.returncode, done.stderr
 
-        status, told = started()
-        assert (status, "refused" in told) == (0, False), told
+        status, errors = started()
+        assert (status, "refused" in errors) == (0, False), errors
         pool.executor = "local"
         pool.save()
-        status, told = started()
+        status, errors = started()
         assert status == 1
-        assert f"refused: pool '{pool.name}' has the executor local" in told
+        assert f"refused: pool '{pool.name}' has the executor local" in errors
 
     @pytest.mark.usefixtures("committed_db")
     def test_that_nobody_knows_the_owner_of_is_refused(

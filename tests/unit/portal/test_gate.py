@@ -53,8 +53,8 @@ class Django:
         if refusal is None:
             self.inside.append(scope["client"][0])
             await self.door.wait()
-        told = None if refusal is None else (refusal.status, refusal.code)
-        await send({"type": "http.response.start", "refused": told})
+        refused_with = None if refusal is None else (refusal.status, refusal.code)
+        await send({"type": "http.response.start", "refused": refused_with})
         await send({"type": "http.response.body", "body": body})
 
 
