@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: fields run test lint bench soak clean lock core dev
+.PHONY: fields run test lint bench soak mutate clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
@@ -29,6 +29,10 @@ bench: dev
 
 soak: dev
 	@$(RUN) -m pytest -m soak $(ARGS)
+
+# Change the code and see whether a test fails: `ARGS="fence apply --size 40 --seed 1"`.
+mutate: dev
+	@$(RUN) -m tests.mutants.mutate $(ARGS)
 
 core dev:
 	@$(PYTHON) requirements/install.py $@

@@ -16,7 +16,7 @@ from portal.embedded import folders
 from portal.embedded.postgres import Postgres
 from portal.embedded.valkey import Valkey
 from tests import plugin
-from tests.mutants.mutants import FOLDER
+from tests.mutants.laboratory import FOLDER
 from tests.plugin import committed_db
 
 __all__ = ["committed_db", "pytest_unconfigure", "services", "template_database"]

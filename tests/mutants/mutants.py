@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Names the folder of the servers that tests of a mutant may use.
-FOLDER = "EVENSHARE_MUTANTS_FOLDER"
-
 
 @dataclass(frozen=True)
 class Mutant:

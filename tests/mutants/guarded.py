@@ -1,0 +1,137 @@
+"""Which tests guard the modules of `make mutate`: the fewest that see their changes, fast first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE = "core/src/evenshare_core"
+ENGINE = "scheduling/engine"
+ROUNDS = "tests/integration/test_rounds.py"
+STATES = "tests/integration/test_lease_states.py"
+HANDOVER = "tests/integration/test_handover.py"
+METERING = "tests/integration/test_metering.py"
+# What rounds, ends, reports and calls do to a lease in each state it may have.
+DECIDED, REPORTED, CALLED = (
+    tuple(
+        f"{STATES}::test_a_writer_does_to_a_lease_what_its_state_allows[{writer}-{state}]"
+        for writer in writers
+        for state in ("waiting", "launching", "running", "stopping", "ended")
+    )
+    for writers in (
+        ("renewal", "end"),
+        ("report accepted", "report running", "report finished", "report stopped", "activation"),
+        ("launch intent",),
+    )
+)
+CONTRACT = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Files that are changed, and the tests of which one must fail. `database`: they need one."""
+
+    name: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    database: bool = True
+
+
+FORMULATIONS = (
+    *("baselines_lp", "lp", "oef_cooperative", "oef_fast", "oef_highs", "problems", "programs"),
+    *("shares", "ties"),
+)
+GUARDED = (
+    Guarded(
+        "fence",
+        (f"{ENGINE}/fence.py",),
+        ("tests/integration/test_fence.py::TestTheFence",),
+    ),
+    Guarded(
+        "apply",
+        (f"{ENGINE}/apply.py", f"{ENGINE}/grants.py"),
+        (
+            *(*DECIDED, ROUNDS, HANDOVER),
+            "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
+            "::test_after_its_only_type_was_away_for_two_rounds",
+        ),
+    ),
+    Guarded(
+        "renew",
+        (f"{ENGINE}/write.py", f"{CORE}/policies/shared/terms.py"),
+        ("tests/unit/core/test_decide_round.py", *DECIDED, ROUNDS),
+    ),
+    Guarded(
+        "settlement",
+        ("billing/metering/settle.py", "billing/metering/budgets.py"),
+        (METERING,),
+    ),
+    Guarded(
+        "splits",
+        (f"{CORE}/money/fixed_point.py", f"{CORE}/money/revenue/idle.py"),
+        (
+            "tests/unit/core/test_money.py",
+            "tests/unit/core/test_revenue.py",
+            "tests/papers/test_posted_price_payments.py",
+        ),
+        database=False,
+    ),
+    Guarded(
+        "metering",
+        (
+            *("billing/metering/meter.py", "billing/metering/lines.py"),
+            *("billing/metering/cursor.py", f"{CORE}/money/revenue/terms.py"),
+        ),
+        ("tests/unit/core/test_revenue_terms.py", METERING),
+    ),
+    Guarded("reconcile", (f"{ENGINE}/reconcile.py",), (CONTRACT,)),
+    Guarded(
+        "observe",
+        (f"{ENGINE}/observe.py",),
+        (*REPORTED, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
+    ),
+    Guarded("dispatch", (f"{ENGINE}/dispatch.py",), (*CALLED, HANDOVER, ROUNDS)),
+    Guarded(
+        "permissions",
+        ("tenants/permissions.py",),
+        ("tests/unit/tenants/test_permissions.py",),
+    ),
+    Guarded(
+        "visibility",
+        ("scheduling/selectors/visibility.py",),
+        ("tests/functional/test_visibility.py",),
+    ),
+    Guarded(
+        "idempotency",
+        ("tenants/idempotency.py",),
+        (
+            "tests/functional/test_api_services.py::TestAKey",
+            "tests/functional/test_idempotency.py::TestTheScopeOfAKey",
+        ),
+    ),
+    Guarded(
+        "tokens",
+        ("tenants/tokens.py",),
+        (
+            "tests/functional/test_api.py::TestTokens",
+            "tests/functional/test_refusals.py::TestTokens",
+        ),
+    ),
+    Guarded(
+        "certificate",
+        (f"{CORE}/fairness/certificate.py",),
+        ("tests/unit/core/test_certificate.py", "tests/papers/test_certified.py"),
+        database=False,
+    ),
+    Guarded(
+        "rounding",
+        (f"{CORE}/placement/rounding.py",),
+        ("tests/unit/core/test_rounding.py",),
+        database=False,
+    ),
+    Guarded(
+        "formulations",
+        tuple(f"{CORE}/formulations/{name}.py" for name in FORMULATIONS),
+        ("tests/unit/core/test_shares.py", "tests/papers/test_oef.py"),
+        database=False,
+    ),
+)

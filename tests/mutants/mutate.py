@@ -1,0 +1,190 @@
+"""`make mutate`: change the code that decides, writes and charges, and see whether a test fails.
+
+For each module of `tests.mutants.guarded.GUARDED`, a sample of its changes is made in a copy of
+the tree, one at a time, and the tests that guard it are run. A change is killed when one of them
+fails, cannot be collected, or takes many times as long as without it. What survives is listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.mutants.changes import Change, draw_changes
+from tests.mutants.guarded import GUARDED, Guarded
+from tests.mutants.laboratory import MUTANT_PATIENCE_S, PURE, STORED, Laboratory
+
+SAMPLE = 40
+# Large, slow to import, and with no settings read and no thread begun by it.
+LIBRARIES = (
+    *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
+    *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),
+    *("django.db.models", "django.db.backends.postgresql.psycopg_any", "django.test"),
+    *("django.contrib.postgres.fields", "django.core.management", "django.forms", "httpx"),
+    *("django.template.defaulttags", "rest_framework.exceptions", "drf_spectacular.types"),
+)
+LIMIT_S, LIMIT_TIMES = 60.0, 4
+# A change may make an answer of pytest's own: tests failed, interrupted, or could not be collected.
+SURVIVED, NOTHING_RAN = 0, 5
+
+
+class UnguardedError(Exception):
+    """The tests fail, or do not run, on the code as it is."""
+
+
+@dataclass
+class Score:
+    """What became of a module's changes."""
+
+    name: str
+    drawn: int = 0
+    survivors: list[Change] = field(default_factory=list)
+
+    @property
+    def killed(self) -> int:
+        return self.drawn - len(self.survivors)
+
+    def row(self) -> str:
+        percent = 100 * self.killed / max(self.drawn, 1)
+        survived = len(self.survivors)
+        return f"| {self.name} | {self.drawn} | {self.killed} | {survived} | {percent:.0f} % |"
+
+
+class Nursery:
+    """Runs tests on the copy, each time in a new process, by `tests.mutants.nursery`."""
+
+    def __init__(
+        self, laboratory: Laboratory, servers: Path | None, libraries: Sequence[str] = LIBRARIES
+    ) -> None:
+        self._said = laboratory.tree / "said.txt"
+        self._arguments = PURE if servers is None else STORED
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.nursery", *libraries],
+            cwd=laboratory.tree,
+            env=laboratory.environment(servers=servers, patience_s=MUTANT_PATIENCE_S),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, tests: Sequence[str], limit_s: float) -> int | None:
+        """Return pytest's status, None where it took longer than that."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        arguments = [*self._arguments, *tests]
+        request = {"arguments": arguments, "said": str(self._said), "limit_s": limit_s}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        status: int | None = json.loads(self._process.stdout.readline())["status"]
+        return status
+
+    def said(self) -> str:
+        """Return the end of what pytest said last."""
+        return self._said.read_text(errors="replace")[-3000:]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def try_module(
+    guarded: Guarded, laboratory: Laboratory, nursery: Nursery, *, size: int, seed: str
+) -> Iterator[tuple[Change, bool]]:
+    """Try a sample of a module's changes; yield each, and whether a test saw it.
+
+    Raises:
+        UnguardedError: its tests do not pass on the code as it is.
+    """
+    started = time.monotonic()
+    if nursery.run(guarded.tests, 10 * LIMIT_S) != SURVIVED:
+        raise UnguardedError(f"{guarded.name}: {nursery.said()}")
+    limit_s = max(LIMIT_S, LIMIT_TIMES * (time.monotonic() - started))
+    for change in draw_changes(laboratory.tree, guarded.files, size, f"{seed}:{guarded.name}"):
+        with laboratory.changed(change.file, change.text):
+            status = nursery.run(guarded.tests, limit_s)
+        yield change, status not in (SURVIVED, NOTHING_RAN)
+
+
+@contextmanager
+def started_servers() -> Iterator[Path]:
+    """Start the servers of a test run, with a migrated database to copy; give their folder."""
+    from tests import plugin
+
+    services = plugin.SERVICES
+    try:
+        services.start()
+        with services.postgres.connect() as connection:
+            plugin.create_database(connection, plugin.TEMPLATE)
+        _migrate(plugin.TEMPLATE)
+        yield services.folder
+    finally:
+        services.stop()
+
+
+def _migrate(database: str) -> None:
+    import django
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "portal.site.settings"
+    django.setup()
+    from portal.site import prepare
+    from tests import plugin
+
+    plugin._point_django_to(database)
+    prepare.migrate()
+    # A database with a connection cannot be a template.
+    plugin._point_django_to(plugin.SHARED)
+
+
+def mutate(names: Sequence[str], *, size: int, seed: str) -> list[Score]:
+    """Try the named modules; tell of each survivor as it is found."""
+    wanted = [guarded for guarded in GUARDED if not names or guarded.name in names]
+    scores = []
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="evenshare-mutate-"))
+        laboratory = Laboratory(Path(folder))
+        servers = None
+        if any(guarded.database for guarded in wanted):
+            servers = stack.enter_context(started_servers())
+        for guarded in wanted:
+            score = Score(guarded.name)
+            scores.append(score)
+            nursery = Nursery(laboratory, servers if guarded.database else None)
+            stack.callback(nursery.close)
+            started = time.monotonic()
+            tried = try_module(guarded, laboratory, nursery, size=size, seed=seed)
+            try:
+                for change, is_killed in tried:
+                    score.drawn += 1
+                    if not is_killed:
+                        score.survivors.append(change)
+                        print(f"\n{guarded.name}: {change.file}:{change.line}\n{change.diff}")
+            except UnguardedError as error:
+                print(error)
+            print(f"\n{score.row()} {time.monotonic() - started:.0f} s", flush=True)
+    return scores
+
+
+def main() -> None:
+    """Read the arguments, try, and print the table of scores."""
+    known = [guarded.name for guarded in GUARDED]
+    parser = argparse.ArgumentParser(prog="make mutate", description="Change the code, run tests.")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"all, or: {', '.join(known)}")
+    parser.add_argument("--size", type=int, default=SAMPLE, help="changes per module; 0 for all")
+    parser.add_argument("--seed", default="1", help="which changes are drawn")
+    given = parser.parse_args()
+    if unknown := set(given.modules) - set(known):
+        parser.error(f"no module {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    scores = mutate(given.modules, size=given.size, seed=given.seed)
+    print("\n| module | tried | killed | survived | score |\n|---|--:|--:|--:|--:|")
+    print("\n".join(score.row() for score in scores))
+
+
+if __name__ == "__main__":
+    main()
