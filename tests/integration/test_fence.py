@@ -79,8 +79,9 @@ class TestTheFence:
         assert token is not None
         with transaction.atomic():
             assert lock_fence(lab.pool.pk, token).token == token
-            with pytest.raises(FencedError):
+            with pytest.raises(FencedError) as refused:
                 lock_fence(lab.pool.pk, token - 1)
+        assert (refused.value.pool_id, refused.value.token) == (lab.pool.pk, token - 1)
 
     def test_is_not_waited_for_while_a_frozen_writer_has_its_row(self) -> None:
         lab = busy_cluster()

@@ -121,6 +121,8 @@ class TestASuccessor:
         waiting.refresh_from_db()
         claim.refresh_from_db()
         assert (waiting.state, waiting.started_at, claim.state) == ("ended", None, "pending")
+        ended = LeaseEvent.objects.get(lease=waiting, kind="ended")
+        assert ended.data == {"reason": "not_renewed", "exit_code": None, "started": False}
         assert not LeaseSlot.objects.filter(planned=True).exists()
 
 

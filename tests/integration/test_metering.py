@@ -10,7 +10,7 @@ from billing.models import Entry, PostedPrice, Transfer, UsageLine, UsageShare
 from billing.selectors.events import EventGapError
 from billing.tasks import meter
 from evenshare_core.money.fixed_point import to_micro
-from scheduling.models import LeaseEvent, Pool
+from scheduling.models import LeaseEvent, Pool, PoolFence
 from tests.integration.metering_story import Story, at, lines_and_shares, swept_at_once
 
 pytestmark = pytest.mark.django_db
@@ -194,6 +194,14 @@ class TestEvents:
         story.looked(11)
         assert story.meter().lines == 1
 
+    def test_are_all_there_is_where_a_pool_has_no_fence(self) -> None:
+        story = Story()
+        story.end(10, story.run(0, "a", own=4, borrowed=2, price="3.000000"))
+        story.post_round(60)
+        PoolFence.objects.all().delete()
+        assert story.meter().lines == 2
+        assert story.settle().transfers == 1
+
     def test_with_a_gap_in_their_numbers_are_refused(self) -> None:
         story = Story()
         story.fence.next_event += 1
@@ -270,6 +278,35 @@ class TestAnHour:
         assert story.settle().transfers == 2
         assert story.balances() == {"a": "-1.000000", "b": "-1.000000", "c": "2.000000"}
         assert {t.data["lines"] for t in Transfer.objects.all()} == {2}
+
+    def test_says_of_each_borrower_what_its_lines_say(self) -> None:
+        story = Story({"a": 0, "b": 0, "c": 8})
+        for name, gpus, minute in (("a", 1, 10), ("a", 2, 20), ("b", 3, 30), ("b", 1, 70)):
+            story.end(minute, story.run(0, name, borrowed=gpus, price="1.000000"))
+        story.post_round(121)
+        story.meter()
+        story.settle()
+        minute_us = HOUR_US // 60
+        told = {(row.tenant.slug, row.hour): row.data for row in Transfer.objects.all()}
+        assert told == {
+            ("a", at(0)): {"lines": 2, "borrowed_gpu_us": 50 * minute_us, "late_lines": 0},
+            ("b", at(0)): {"lines": 1, "borrowed_gpu_us": 90 * minute_us, "late_lines": 0},
+            ("b", at(60)): {"lines": 1, "borrowed_gpu_us": 70 * minute_us, "late_lines": 0},
+        }
+        assert {row.effective_at - row.hour for row in Transfer.objects.all()} == {at(60) - at(0)}
+        assert {(row.book_id, row.pool_id, row.code) for row in Transfer.objects.all()} == {
+            (story.book.pk, story.pool.pk, Transfer.Code.USAGE)
+        }
+
+    def test_has_no_entry_for_whom_nothing_is_left_of_a_charge(self) -> None:
+        story = Story({"a": 0, "b": 4, "c": 4})
+        story.end(0.12, story.run(0, "a", borrowed=1, price="0.000500"))
+        story.post_round(61)
+        story.meter()
+        assert UsageShare.objects.filter(amount=0).exists()
+        story.settle()
+        assert all(entry.amount for entry in Entry.objects.all())
+        assert story.balances() == {"a": "-0.000001", "b": "0.000001"}
 
     def test_many_are_settled_in_one_go(self) -> None:
         story = Story({"a": 0, "b": 8})

@@ -256,7 +256,9 @@ class TestSupersession:
         result = lab.round()
         job.refresh_from_db()
         assert result.round
-        assert result.round.superseded[0]["why"] == "a node was drained or lost"
+        assert result.round.superseded == [
+            {"item": "grant", "id": job.pk, "why": "a node was drained or lost"}
+        ]
         assert (job.state, job.leases_held, job.terms) == ("pending", 0, 0)
         assert not Lease.objects.exists()
 

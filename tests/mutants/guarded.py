@@ -9,6 +9,8 @@ ENGINE = "scheduling/engine"
 ROUNDS = "tests/integration/test_rounds.py"
 STATES = "tests/integration/test_lease_states.py"
 HANDOVER = "tests/integration/test_handover.py"
+BOOKS = "tests/integration/test_round_books.py"
+MEMORY = "tests/integration/test_pool_memory.py"
 METERING = "tests/integration/test_metering.py"
 # What rounds, ends, reports and calls do to a lease in each state it may have.
 DECIDED, REPORTED, CALLED = (
@@ -23,6 +25,7 @@ DECIDED, REPORTED, CALLED = (
         ("launch intent",),
     )
 )
+TWINS = "tests/integration/test_metering_twins.py"
 CONTRACT = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
 
 
@@ -50,20 +53,19 @@ GUARDED = (
         "apply",
         (f"{ENGINE}/apply.py", f"{ENGINE}/grants.py"),
         (
-            *(*DECIDED, ROUNDS, HANDOVER),
-            "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
-            "::test_after_its_only_type_was_away_for_two_rounds",
+            *(*DECIDED, BOOKS, ROUNDS, HANDOVER),
+            f"{MEMORY}::TestWhatAPoolRemembers::test_after_its_only_type_was_away_for_two_rounds",
         ),
     ),
     Guarded(
         "renew",
         (f"{ENGINE}/write.py", f"{CORE}/policies/shared/terms.py"),
-        ("tests/unit/core/test_decide_round.py", *DECIDED, ROUNDS),
+        ("tests/unit/core/test_decide_round.py", *DECIDED, BOOKS, ROUNDS),
     ),
     Guarded(
         "settlement",
         ("billing/metering/settle.py", "billing/metering/budgets.py"),
-        (METERING,),
+        (METERING, TWINS),
     ),
     Guarded(
         "splits",
@@ -81,13 +83,13 @@ GUARDED = (
             *("billing/metering/meter.py", "billing/metering/lines.py"),
             *("billing/metering/cursor.py", f"{CORE}/money/revenue/terms.py"),
         ),
-        ("tests/unit/core/test_revenue_terms.py", METERING),
+        ("tests/unit/core/test_revenue_terms.py", METERING, TWINS),
     ),
     Guarded("reconcile", (f"{ENGINE}/reconcile.py",), (CONTRACT,)),
     Guarded(
         "observe",
         (f"{ENGINE}/observe.py",),
-        (*REPORTED, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
+        (*REPORTED, BOOKS, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
     ),
     Guarded("dispatch", (f"{ENGINE}/dispatch.py",), (*CALLED, HANDOVER, ROUNDS)),
     Guarded(

@@ -45,8 +45,7 @@ def _run(arguments: list[str], said: str) -> None:
         import pytest
 
         status = int(pytest.main(arguments))
-    except BaseException:
-        # A plugin that cannot be imported: the change made it so.
+    except Exception:  # noqa: BLE001 - a plugin that cannot be imported: the change made it so
         traceback.print_exc()
     finally:
         sys.stdout.flush()

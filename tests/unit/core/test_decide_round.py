@@ -66,6 +66,22 @@ class TestOwnAndBorrowed:
         skip = skip_of(decision, 1)
         assert (skip.reason, skip.numbers["withdrawn"]) == (Reason.PRICE_ABOVE_MAX, True)
 
+    def test_withdrawn_picks_are_told_in_the_order_of_arrival(self) -> None:
+        """Numbers are of the first to arrive, which is neither the first pick nor id."""
+        late, early = job(1, 3, max_price_micro=1), job(4, 1, max_price_micro=2)
+        round_ = snapshot(
+            [replace(late, submitted_us=9), replace(early, submitted_us=2), job(3, 4)],
+            [lease(1, 3, (1, 4))],
+            nodes={1: 8},
+            quotas=[BORROWER, LENDER],
+            price_micro=5,
+        )
+        decision = decide_round(round_)
+        assert splits(decision) == {3: (4, 0, 0)}
+        skip = skip_of(decision, 1)
+        assert (skip.jobs, skip.gpus) == ((4, 1), 4)
+        assert skip.numbers["max_price_micro"] == 2
+
     def test_a_renewal_that_is_withdrawn_ends_for_that_reason(self) -> None:
         round_ = snapshot(
             [job(1, 4, max_price_micro=0), job(2, 4)],

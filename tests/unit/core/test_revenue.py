@@ -12,6 +12,7 @@ from evenshare_core.money.revenue import (
     OPERATOR,
     ChargeShare,
     IdleSums,
+    split_amount,
     split_charge,
     weights_between,
 )
@@ -104,6 +105,7 @@ class TestSplit:
         shares = split_charge(amount, gpu_us, weights)
         assert sum(share.amount_micro for share in shares) == amount
         assert sum(share.lent_gpu_us for share in shares) == gpu_us
+        assert split_amount(amount, weights) == [(row.lender, row.amount_micro) for row in shares]
         total = sum(weights.values())
         for share in shares:
             assert share.weight_gpu_us == weights.get(share.lender, 0)
