@@ -25,6 +25,7 @@ DECIDED, REPORTED, CALLED = (
         ("launch intent",),
     )
 )
+CALLS = "tests/integration/test_executor_calls.py"
 TWINS = "tests/integration/test_metering_twins.py"
 CONTRACT = "tests/integration/test_local_executor_contract.py::TestTheVirtualExecutor"
 
@@ -85,13 +86,13 @@ GUARDED = (
         ),
         ("tests/unit/core/test_revenue_terms.py", METERING, TWINS),
     ),
-    Guarded("reconcile", (f"{ENGINE}/reconcile.py",), (CONTRACT,)),
+    Guarded("reconcile", (f"{ENGINE}/reconcile.py",), (CALLS, CONTRACT)),
     Guarded(
         "observe",
         (f"{ENGINE}/observe.py",),
         (*REPORTED, BOOKS, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
     ),
-    Guarded("dispatch", (f"{ENGINE}/dispatch.py",), (*CALLED, HANDOVER, ROUNDS)),
+    Guarded("dispatch", (f"{ENGINE}/dispatch.py",), (CALLS, *CALLED, HANDOVER, ROUNDS)),
     Guarded(
         "permissions",
         ("tenants/permissions.py",),
@@ -106,18 +107,12 @@ GUARDED = (
         "idempotency",
         ("tenants/idempotency.py",),
         (
+            "tests/functional/test_idempotent_replies.py",
             "tests/functional/test_api_services.py::TestAKey",
             "tests/functional/test_idempotency.py::TestTheScopeOfAKey",
         ),
     ),
-    Guarded(
-        "tokens",
-        ("tenants/tokens.py",),
-        (
-            "tests/functional/test_api.py::TestTokens",
-            "tests/functional/test_refusals.py::TestTokens",
-        ),
-    ),
+    Guarded("tokens", ("tenants/tokens.py",), ("tests/functional/test_tokens.py",)),
     Guarded(
         "certificate",
         (f"{CORE}/fairness/certificate.py",),

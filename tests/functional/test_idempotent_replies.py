@@ -1,0 +1,133 @@
+"""A key and what was made under it, below the API."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from tenants import idempotency
+from tenants.idempotency import (
+    KEEP,
+    InFlightError,
+    KeyedRequest,
+    MismatchError,
+    begin_reply,
+    drop_replies,
+)
+from tenants.models import IdempotentReply, User
+from tests.factories import cluster
+from tests.tools import PATIENCE_S
+
+BODY = {"gpus": 2, "name": "träin", "at": timezone.now()}
+
+
+def asked(body: object = BODY) -> KeyedRequest:
+    """A request of a new person for a new tenant."""
+    user = User.objects.create(username="ada")
+    request = KeyedRequest.of(cluster({"north": 1}).tenants["north"], user, "jobs", "k1", body)
+    assert request
+    return request
+
+
+@pytest.mark.django_db
+class TestAKey:
+    def test_names_who_asks_where_for_what(self) -> None:
+        request = asked()
+        kept = IdempotentReply(
+            tenant_id=request.tenant_id, user_id=request.user_id, route="jobs", key="k1"
+        )
+        assert (kept.tenant.slug, kept.user.username) == ("north", "ada")
+        assert (request.route, request.key, len(request.digest)) == ("jobs", "k1", 64)
+
+    def test_is_there_only_where_a_person_gives_one(self) -> None:
+        tenant, user = cluster({"north": 1}).tenants["north"], User.objects.create(username="ada")
+        assert KeyedRequest.of(tenant, user, "jobs", "", {}) is None
+        assert KeyedRequest.of(tenant, user, "jobs", None, {}) is None
+        assert KeyedRequest.of(tenant, None, "jobs", "k1", {}) is None
+
+    def test_meets_the_same_body_in_any_order_and_no_other(self) -> None:
+        tenant, user = cluster({"north": 1}).tenants["north"], User.objects.create(username="ada")
+
+        def digest(body: object) -> str:
+            request = KeyedRequest.of(tenant, user, "jobs", "k1", body)
+            assert request
+            return request.digest
+
+        assert digest(BODY) == digest(dict(reversed(BODY.items())))
+        bodies = [BODY, BODY | {"gpus": 3}, BODY | {"gpus": "2"}, {}, [], None, {"gpus": 2}]
+        assert len({digest(body) for body in bodies}) == len(bodies)
+
+    def test_is_claimed_once_and_finds_what_was_made(self) -> None:
+        request = asked()
+        assert begin_reply(request, ["j1", "j2"]) is None
+        assert begin_reply(request, ["j3"]) == ["j1", "j2"]
+        kept = IdempotentReply.objects.get()
+        assert (kept.route, kept.key, kept.digest) == ("jobs", "k1", request.digest)
+        assert abs(timezone.now() - kept.created_at) < timedelta(hours=1)
+
+    def test_refuses_another_request(self) -> None:
+        request = asked()
+        begin_reply(request, [])
+        with pytest.raises(MismatchError):
+            begin_reply(replace(request, digest="0" * 64), [])
+
+    def test_is_forgotten_after_a_week(self) -> None:
+        request = asked()
+        for age, key in ((timedelta(0), "new"), (KEEP, "old"), (timedelta(days=8), "older")):
+            begin_reply(replace(request, key=key), [])
+            made = timezone.now() - age + timedelta(minutes=1 if age == KEEP else 0)
+            IdempotentReply.objects.filter(key=key).update(created_at=made)
+        assert drop_replies() == 1
+        IdempotentReply.objects.filter(key="old").update(created_at=timezone.now() - KEEP)
+        assert drop_replies() == 1
+        assert [row.key for row in IdempotentReply.objects.all()] == ["new"]
+
+
+class Twin(threading.Thread):
+    """Another request with the key, which keeps its transaction open until it is told."""
+
+    def __init__(self, request: KeyedRequest, *, commits: bool) -> None:
+        super().__init__()
+        self.request, self.commits = request, commits
+        self.has, self.done = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        with transaction.atomic():
+            begin_reply(self.request, ["twin"])
+            self.has.set()
+            self.done.wait(PATIENCE_S)
+            transaction.set_rollback(not self.commits)
+        connection.close()
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestATwin:
+    def test_is_not_waited_for_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        twin = Twin(asked(), commits=True)
+        twin.start()
+        assert twin.has.wait(PATIENCE_S)
+        monkeypatch.setattr(idempotency, "WAIT", "100ms")
+        with pytest.raises(InFlightError), transaction.atomic():
+            begin_reply(twin.request, ["me"])
+        twin.done.set()
+        twin.join()
+        with transaction.atomic():
+            assert begin_reply(twin.request, ["me"]) == ["twin"]
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            assert cursor.fetchone() != ("100ms",), "the wait is the transaction's own"
+
+    def test_that_fails_leaves_the_key(self) -> None:
+        twin = Twin(asked(), commits=False)
+        twin.start()
+        assert twin.has.wait(PATIENCE_S)
+        twin.done.set()
+        with transaction.atomic():
+            assert begin_reply(twin.request, ["me"]) is None
+        twin.join()
+        assert [row.made for row in IdempotentReply.objects.all()] == [["me"]]
