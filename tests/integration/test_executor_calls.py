@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from scheduling.engine.executors import (
     ExecutorError,
     Launch,
     Report,
+    ReportState,
     Stop,
     lease_token,
 )
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.fence import take_fence
+from scheduling.engine.observe import observe
 from scheduling.engine.reconcile import reconcile
 from scheduling.models import Intent, Job, Lease
 from tests.factories import Cluster, cluster
@@ -151,3 +154,22 @@ class TestReconciling:
             "forget": [orphan],
         }
         assert stage.run(reconcile, WatchedExecutor()) == 0
+
+
+def test_a_loss_is_counted_with_those_before_it() -> None:
+    lab = cluster({"a": 8})
+    job, other = lab.submit("a", 2, 1000), lab.submit("a", 2, 1000)
+    lab.round()
+    Job.objects.filter(pk=job.pk).update(losses=2)
+    at = to_us(lab.at)
+    reports = [
+        Report(lease_token(one.pk, 1, "es"), ReportState.STOPPED, at, at) for one in (job, other)
+    ]
+    fence = take_fence(lab.pool.pk, holder="test")
+    assert fence is not None
+    assert len(observe(lab.pool.pk, fence, reports, installation="es", at=lab.at)) == 2
+    kept = Job.objects.order_by("pk").values_list("state", "losses", "backoff_until")
+    assert list(kept) == [
+        ("pending", 3, lab.at + timedelta(seconds=40)),
+        ("pending", 1, lab.at + timedelta(seconds=10)),
+    ]

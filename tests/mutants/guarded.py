@@ -90,7 +90,7 @@ GUARDED = (
     Guarded(
         "observe",
         (f"{ENGINE}/observe.py",),
-        (*REPORTED, BOOKS, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
+        (*REPORTED, CALLS, BOOKS, HANDOVER, ROUNDS, "tests/integration/test_executor_clock.py"),
     ),
     Guarded("dispatch", (f"{ENGINE}/dispatch.py",), (CALLS, *CALLED, HANDOVER, ROUNDS)),
     Guarded(
