@@ -63,13 +63,14 @@ class WatchedExecutor(VirtualExecutor):
 
 
 class Stage:
-    """One job runs, whose stop is ordered; another's launch is ordered."""
+    """One job runs, whose stop is ordered; another's launch is ordered, and that of a lease that
+    has ended since."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lab: Cluster = cluster({"a": 8}, grace_s=7)
         self.runs = self.lab.submit("a", 2, 1000)
         self.lab.round()
-        self.waits = self.lab.submit("a", 2, 1000)
+        self.waits, void = (self.lab.submit("a", 2, 1000) for _ in range(2))
         monkeypatch.setattr(engine, "dispatch", lambda *_, **__: 0)
         self.lab.round(after_s=10)
         lease = Lease.objects.get(job=self.runs)
@@ -79,6 +80,7 @@ class Stage:
         Intent.objects.create(
             pool=self.lab.pool, lease=lease, kind=STOP, term=lease.term, at=self.lab.at
         )
+        Lease.objects.filter(job=void).update(state="ended", ended_at=self.lab.at)
         token = take_fence(self.lab.pool.pk, holder="test")
         assert token is not None
         self.fence = token
@@ -106,7 +108,7 @@ class TestDispatching:
     def test_asks_for_what_was_ordered_once(self, stage: Stage) -> None:
         executor = WatchedExecutor()
         ends, begins = (lease_token(job.pk, 1, "es") for job in (stage.runs, stage.waits))
-        assert stage.run(dispatch, executor) == 2
+        assert stage.run(dispatch, executor) == 3
         assert executor.asked == {
             "list": [],
             "stop": [Stop(ends, stage.runs.pk, stage.at_us(), 7 * SECOND_US)],
@@ -115,15 +117,15 @@ class TestDispatching:
         }
         assert stage.run(dispatch, executor) == 0
         assert len(executor.asked["stop"] + executor.asked["launch"]) == 2
-        states = {lease.job_id: lease.state for lease in Lease.objects.all()}
-        assert states == {stage.runs.pk: "ended", stage.waits.pk: "running"}
+        states = [lease.state for lease in Lease.objects.order_by("job")]
+        assert states == ["ended", "running", "ended"]
 
     @pytest.mark.parametrize(
         ("refused", "done", "intents"),
         [
-            ("stop", 0, {"stop": ("open", 1, 400), "launch": ("open", 1, 400)}),
             # What was carried before is done; what was refused is asked for once more at once.
-            ("launch", 1, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
+            ("stop", 1, {"stop": ("open", 2, 400), "launch": ("open", 2, 400)}),
+            ("launch", 2, {"stop": ("done", 0, 0), "launch": ("open", 2, 400)}),
         ],
     )
     def test_keeps_what_was_refused_and_says_why(
@@ -131,7 +133,7 @@ class TestDispatching:
     ) -> None:
         assert stage.run(dispatch, WatchedExecutor(refused)) == done
         assert stage.intents() == intents
-        assert stage.run(dispatch, WatchedExecutor()) == 2 - done
+        assert stage.run(dispatch, WatchedExecutor()) == 3 - done
 
 
 class TestReconciling:
