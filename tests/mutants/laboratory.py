@@ -15,7 +15,17 @@ ROOT = Path(__file__).parents[2]
 FOLDER = "EVENSHARE_MUTANTS_FOLDER"
 # What a mutant keeps from happening would be waited for in vain.
 MUTANT_PATIENCE_S = 20.0
-TREE = ("billing", "core", "portal", "scheduling", "tenants", "templates", "static", "tests")
+TREE = (
+    "benchmarks",
+    "billing",
+    "core",
+    "portal",
+    "scheduling",
+    "tenants",
+    "templates",
+    "static",
+    "tests",
+)
 PYTEST = (
     *("-x", "-q", "-p", "no:cacheprovider"),
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.placement.rounding import ShareRequest, deviation, round_shares
@@ -87,6 +88,79 @@ def play(
             devs[index] = deviation(devs[index], ideals[index], gpus * UNIT, bound)
             sums[index] += gpus
     return sums, devs
+
+
+def plain_shares(
+    rows: Sequence[ShareRequest], capacity: Sequence[int], unit: int
+) -> list[tuple[int, ...]]:
+    """The rules as they are written, looking at every row for every GPU."""
+    left = [row.most for row in rows]
+    columns = []
+    for column in reversed(range(len(capacity))):
+        wants = [row.wants[column] for row in rows]
+        gangs = [row.gangs[column] for row in rows]
+        real = plain_division(wants, gangs, left, capacity[column], unit)
+        left = [most - gpus for most, gpus in zip(left, real, strict=True)]
+        columns.append(real)
+    return [tuple(row) for row in zip(*reversed(columns), strict=True)]
+
+
+def plain_division(
+    wants: list[int], gangs: list[int], left: list[int], capacity: int, unit: int
+) -> list[int]:
+    every = range(len(wants))
+    real = [min(max(0, wants[i] // unit), left[i]) if gangs[i] else 0 for i in every]
+
+    def less(i: int) -> int:
+        return real[i] - 1 if real[i] - 1 >= gangs[i] else 0
+
+    while sum(real) > capacity:  # 1.
+        taken = min((wants[i] - less(i) * unit, -i) for i in every if real[i])
+        real[-taken[1]] = less(-taken[1])
+    out: set[int] = set()
+    while True:
+        while sum(real) < capacity:  # 2.
+            more = [
+                (real[i] * unit - wants[i], i)
+                for i in every
+                if i not in out and gangs[i] and wants[i] > 0 and real[i] < left[i]
+            ]
+            if not more:
+                break
+            real[min(more)[1]] += 1
+        below = [(wants[i], -i) for i in every if 0 < real[i] < gangs[i]]  # 3.
+        if not below:
+            return real
+        out.add(-min(below)[1])
+        real[-min(below)[1]] = 0
+
+
+ROW = st.builds(
+    lambda wants, gangs, most: ShareRequest(
+        tuple(quarters * UNIT // 4 for quarters in wants), gangs, most
+    ),
+    st.tuples(st.integers(-4, 24), st.integers(-4, 24)),
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    st.integers(0, 9),
+)
+
+
+class TestTheRules:
+    @settings(max_examples=400)
+    @given(st.lists(ROW, min_size=1, max_size=6), st.tuples(st.integers(0, 12), st.integers(0, 12)))
+    def test_give_what_they_give_when_every_row_is_looked_at(
+        self, rows: list[ShareRequest], capacity: tuple[int, int]
+    ) -> None:
+        assert round_shares(rows, capacity, UNIT) == plain_shares(rows, capacity, UNIT)
+
+    @pytest.mark.parametrize(
+        ("before", "ideal", "real", "after"),
+        [(2, 3, 4, 1), (2, 9, 4, 5), (-2, 1, 4, -5), (0, 0, 0, 0), (-5, 5, 0, 0)],
+    )
+    def test_owe_what_was_not_given_within_a_bound(
+        self, before: int, ideal: int, real: int, after: int
+    ) -> None:
+        assert deviation(before, ideal, real, bound=5) == after
 
 
 class TestManyRounds:
