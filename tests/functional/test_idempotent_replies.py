@@ -59,7 +59,15 @@ class TestAKey:
             return request.digest
 
         assert digest(BODY) == digest(dict(reversed(BODY.items())))
-        bodies = [BODY, BODY | {"gpus": 3}, BODY | {"gpus": "2"}, {}, [], None, {"gpus": 2}]
+        bodies: list[object] = [
+            BODY,
+            BODY | {"gpus": 3},
+            BODY | {"gpus": "2"},
+            {},
+            [],
+            None,
+            {"gpus": 2},
+        ]
         assert len({digest(body) for body in bodies}) == len(bodies)
 
     def test_is_claimed_once_and_finds_what_was_made(self) -> None:

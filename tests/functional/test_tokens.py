@@ -18,6 +18,7 @@ from tenants.services.tenants import create_tenant
 from tenants.tokens import (
     DAYS_MAX,
     PER_PERSON,
+    SCOPES_USUAL,
     USED_EVERY_S,
     Scope,
     TooManyTokensError,
@@ -86,6 +87,8 @@ class TestABearer:
         assert found.token.user_id == ada.pk
         assert found.user == ada
         assert found.user.is_active
+        # What was not read with them loads when it is asked for.
+        assert (found.user.date_joined, found.token.digest) == (ada.date_joined, token.digest)
         assert {name: getattr(found.user, name) for name in NAMES} == NAMES
         assert found.access == access_of(ada)
         assert [row.slug for row in found.access.memberships] == ["east", "north"]
@@ -154,6 +157,11 @@ class TestDropping:
         assert not drop_token(user=ada, uid=token.uid)
         assert not token_exists(token.uid)
         assert token_exists(other.uid)
+
+
+def test_scopes_have_the_names_that_tokens_were_kept_with() -> None:
+    assert [scope.value for scope in Scope] == ["read", "jobs:read", "jobs:write", "operate"]
+    assert {*SCOPES_USUAL} == {*Scope} - {Scope.OPERATE}
 
 
 @pytest.mark.parametrize("site_role", User.SiteRole.values)

@@ -99,6 +99,14 @@ class TestAViewer:
         assert "far" not in [row.name for row in seen(lab, "names", "", "operator").known.values()]
 
 
+def test_who_is_not_said_to_see_anything_sees_nothing() -> None:
+    for setting in SETTINGS:
+        nobody = Visibility(setting)
+        assert (nobody.own, nobody.known, nobody.of(1)) == (frozenset(), {}, None)
+        assert nobody.jobs_of(1) is False
+        assert (nobody.hides, nobody.disguises) == (setting == "own", setting == "pseudonyms")
+
+
 def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again(db: None) -> None:  # noqa: ARG001
     lab = cluster({f"t{index:02d}": 1 for index in range(MARKS + 4)})
     Pool.objects.filter(pk=lab.pool.pk).update(visibility="pseudonyms")

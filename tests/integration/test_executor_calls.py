@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -45,15 +46,15 @@ class WatchedExecutor(VirtualExecutor):
             raise ExecutorError("x" * 500)
         self.asked[call] += what
 
-    def list(self, pool_id: int, at_us: int) -> list[Report]:
+    def list(self, pool_id: int, at_us: int) -> builtins.list[Report]:
         self.note("list", [(pool_id, at_us)])
         return super().list(pool_id, at_us)
 
-    def launch(self, launches: Sequence[Launch]) -> list[Report]:
+    def launch(self, launches: Sequence[Launch]) -> builtins.list[Report]:
         self.note("launch", launches)
         return super().launch(launches)
 
-    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+    def stop(self, stops: Sequence[Stop]) -> builtins.list[Report]:
         self.note("stop", stops)
         return super().stop(stops)
 

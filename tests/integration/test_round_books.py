@@ -60,7 +60,7 @@ def check_that_a_term_and_its_event_say_the_same() -> None:
 
 def check_that_counts_are_those_of_events() -> None:
     counted = {"granted": "granted", "renewed": "renewed", "stop_asked": "ended"}
-    events: dict[int, Counter[str]] = defaultdict(Counter)
+    events: dict[int | None, Counter[str]] = defaultdict(Counter)
     for row in LeaseEvent.objects.filter(kind__in=counted).values_list("round", "kind"):
         events[row[0]][counted[row[1]]] += 1
     told = {
@@ -94,7 +94,7 @@ def check_that_a_lease_and_its_events_say_the_same() -> None:
         started = LeaseEvent.objects.filter(kind="started", **who).first()
         assert (started.at if started else None) == lease.started_at
         if started:
-            term = LeaseTerm.objects.get(lease=lease, number=started.term)
+            term = LeaseTerm.objects.get(lease=lease, number=started.term or 0)
             assert started.data == {
                 "own": term.own,
                 "borrowed": term.borrowed,

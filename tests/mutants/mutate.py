@@ -115,13 +115,14 @@ def try_module(
 @contextmanager
 def started_servers() -> Iterator[Path]:
     """Start the servers of a test run, with a migrated database to copy; give their folder."""
+    from portal.embedded.postgres import create_database
     from tests import plugin
 
     services = plugin.SERVICES
     try:
         services.start()
         with services.postgres.connect() as connection:
-            plugin.create_database(connection, plugin.TEMPLATE)
+            create_database(connection, plugin.TEMPLATE)
         _migrate(plugin.TEMPLATE)
         yield services.folder
     finally:
