@@ -44,6 +44,9 @@ class TestAKey:
         assert (kept.tenant.slug, kept.user.username) == ("north", "ada")
         assert (request.route, request.key, len(request.digest)) == ("jobs", "k1", 64)
 
+    def test_is_as_long_as_there_is_room_for(self) -> None:
+        assert IdempotentReply._meta.get_field("key").max_length == idempotency.KEY_MAX
+
     def test_is_there_only_where_a_person_gives_one(self) -> None:
         tenant, user = cluster({"north": 1}).tenants["north"], User.objects.create(username="ada")
         assert KeyedRequest.of(tenant, user, "jobs", "", {}) is None
@@ -74,6 +77,9 @@ class TestAKey:
         request = asked()
         assert begin_reply(request, ["j1", "j2"]) is None
         assert begin_reply(request, ["j3"]) == ["j1", "j2"]
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            assert cursor.fetchone() == (idempotency.WAIT,), "a twin is not waited for for ever"
         kept = IdempotentReply.objects.get()
         assert (kept.route, kept.key, kept.digest) == ("jobs", "k1", request.digest)
         assert abs(timezone.now() - kept.created_at) < timedelta(hours=1)

@@ -116,7 +116,11 @@ GUARDED = (
     Guarded(
         "certificate",
         (f"{CORE}/fairness/certificate.py",),
-        ("tests/unit/core/test_certificate.py", "tests/papers/test_certified.py"),
+        (
+            "tests/unit/core/test_certificate_kept.py",
+            "tests/unit/core/test_certificate.py",
+            "tests/papers/test_certified.py",
+        ),
         database=False,
     ),
     Guarded(

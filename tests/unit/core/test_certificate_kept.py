@@ -1,0 +1,104 @@
+"""A certificate as rounds keep it: what was written before must be read as it was meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from evenshare_core.fairness.certificate import (
+    MAX_NAMED,
+    MAX_ROWS,
+    VERSION,
+    Basis,
+    Certificate,
+    CertificateItem,
+    JobTypeResult,
+    Property,
+    Verdict,
+    certificate,
+    figure,
+    plain,
+    read,
+)
+
+# As they stand in rows that are never written again.
+WORDS = {
+    Property: (
+        "capacity gang single_hold long_term_order envy_free sharing_incentive equal_throughput"
+        " pareto overstating understating"
+    ),
+    Verdict: "holds noted violated not_promised not_applicable unknown",
+    Basis: "leases ideals sums probes",
+}
+ITEM = {"name": "pareto", "verdict": "holds", "basis": "sums"}
+RESULT = {"tenant": 1, "profile": 2, "weight": 1.0, "held": 3.0, "alone": 2.0}
+WHOLE = {"version": VERSION, "violated": [], "findings": [ITEM], "rows": [RESULT]}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_are_those_that_were_written(words: Any) -> None:
+    assert [word.value for word in words] == WORDS[words].split()
+
+
+def test_what_is_as_usual_is_not_written() -> None:
+    item = CertificateItem(Property.PARETO, Verdict.HOLDS, Basis.SUMS)
+    row = JobTypeResult(tenant=1, profile=2, weight=1.0, held=3.0, alone=2.0)
+    assert plain(certificate((item,), (row,))) == WHOLE
+    assert plain(certificate(())) == {"version": VERSION, "violated": []}
+    assert read(WHOLE) == certificate((item,), (row,))
+    assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
+    assert (item.worst, item.tenant, item.other) == (item.in_gpus, item.total, item.tolerance)
+    assert item.worst is None
+    assert (row.ideal, row.best_other, row.other, row.capped) == (None, None, None, False)
+    assert read({"version": VERSION, "violated": []}) == Certificate(
+        version=VERSION, violated=(), findings=(), rows=(), left_out=0, failure=""
+    )
+
+
+def test_all_that_is_written_is_read_again() -> None:
+    item = CertificateItem(
+        Property.ENVY_FREE, Verdict.VIOLATED, Basis.IDEALS, checked=4, count=2, broken=(1, 2),
+        worst=0.5, tenant=1, other=2, in_gpus=0.25, total=7.0, tolerance=1e-6, why="because",
+    )  # fmt: skip
+    row = JobTypeResult(1, 2, 1.0, 3.0, 2.0, ideal=2.5, best_other=4.0, other=9, capped=True)
+    whole = certificate((item,), (row,), failure="none")
+    assert read(plain(whole)) == whole
+    assert (whole.violated, whole.failure) == ((Property.ENVY_FREE,), "none")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        WHOLE | {"more": 1},
+        WHOLE | {"findings": [ITEM | {"more": 1}]},
+        WHOLE | {"rows": [RESULT | {"more": 1}]},
+        WHOLE | {"findings": [ITEM | {"verdict": "maybe"}]},
+    ],
+)
+def test_of_another_version_is_refused(data: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        read(data)
+
+
+@pytest.mark.parametrize("data", [WHOLE, ITEM, RESULT])
+def test_is_not_changed(data: dict[str, Any]) -> None:
+    kinds = {3: CertificateItem, 4: Certificate, 5: JobTypeResult}
+    value = msgspec.convert(data, kinds[len(data)])
+    with pytest.raises(AttributeError):
+        setattr(value, next(iter(data)), None)
+
+
+def test_says_how_many_rows_it_leaves_out() -> None:
+    rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 1)
+    assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
+    assert certificate((), rows).rows == rows[:MAX_ROWS]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [(-1e-9, "0.0"), (0.12345678, "0.123457"), (2, "2.0"), (-0.5, "-0.5")]
+)
+def test_keeps_six_places_of_a_number_and_no_minus_zero(value: float, kept: str) -> None:
+    assert str(figure(value)) == kept
