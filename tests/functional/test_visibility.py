@@ -107,7 +107,8 @@ def test_who_is_not_said_to_see_anything_sees_nothing() -> None:
         assert (nobody.hides, nobody.disguises) == (setting == "own", setting == "pseudonyms")
 
 
-def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again(db: None) -> None:  # noqa: ARG001 - pytest's fixture, asked for by its name
+@pytest.mark.django_db
+def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again() -> None:
     lab = cluster({f"t{index:02d}": 1 for index in range(MARKS + 4)})
     Pool.objects.filter(pk=lab.pool.pk).update(visibility="pseudonyms")
     first = lab.tenants["t00"]
@@ -118,7 +119,8 @@ def test_pseudonyms_of_a_large_pool_use_every_mark_and_begin_again(db: None) -> 
     assert [row.swatch for row in rows[1:]] == [1 + (n - 1) % 15 for n in range(2, MARKS + 5)]
 
 
-def test_pseudonyms_share_marks_where_own_tenants_took_all(db: None) -> None:  # noqa: ARG001 - pytest's fixture, asked for by its name
+@pytest.mark.django_db
+def test_pseudonyms_share_marks_where_own_tenants_took_all() -> None:
     lab = cluster({f"t{index:02d}": 1 for index in range(MARKS + 2)})
     Pool.objects.filter(pk=lab.pool.pk).update(visibility="pseudonyms")
     own = [tenant for slug, tenant in lab.tenants.items() if slug < f"t{MARKS:02d}"]
