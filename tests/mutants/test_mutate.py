@@ -29,8 +29,8 @@ def fits(count: int) -> bool:
 def unasked(count: int) -> int:
     return count + 1
 
-
-FIND = """
+'''
+STATEMENT = '''FIND = """
 SELECT id FROM places WHERE pool = %s AND until < now() FOR UPDATE
 """
 '''
@@ -85,7 +85,7 @@ class TestASample:
         assert drawn("1") == drawn("1") != drawn("2")
 
     def test_has_statements_of_the_database_and_no_text_for_people(self, tmp_path: Path) -> None:
-        (tmp_path / "small.py").write_text(CODE)
+        (tmp_path / "small.py").write_text(CODE + STATEMENT)
         changes = draw_changes(tmp_path, ["small.py"], 0, "1")
         said = "\n".join(
             line for each in changes for line in each.diff.splitlines() if line[0] == "+"
