@@ -136,7 +136,7 @@ class Memory:
         assert state.entitled == entitled, self.steps
         here = set(Node.objects.filter(pool=self.lab.pool).values_list("gpu_type__name", flat=True))
         gone = [row["capacity"] for name, row in entitled.items() if name not in here]
-        if self.steps[-1] != "remove":  # or the last round was quiet: nothing was told since
+        if self.steps[-1] != "remove":  # or the last round was quiet: no event since
             assert not any(gone), self.steps
         self._check_sums(decode(bytes(state.service), Service))
         broken = [f"{row.name}: {row.violations}" for row in run_checks() if not row.ok]

@@ -61,7 +61,7 @@ class TestARunningTree:
             "portal.site.web",
             "--queues default",
             "--queues rounds",
-            "celery -A portal.site.celery beat",
+            "portal.site.celery beat",
         ],
     )
     def test_starts_a_killed_child_again(self, running: RunningTree, words: str) -> None:
