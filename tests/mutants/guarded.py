@@ -132,7 +132,11 @@ GUARDED = (
     Guarded(
         "formulations",
         tuple(f"{CORE}/formulations/{name}.py" for name in FORMULATIONS),
-        ("tests/unit/core/test_shares.py", "tests/papers/test_oef.py"),
+        (
+            "tests/unit/core/test_shares.py",
+            "tests/unit/core/test_envy_rows.py",
+            "tests/papers/test_oef.py",
+        ),
         database=False,
     ),
 )

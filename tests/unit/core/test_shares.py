@@ -156,6 +156,18 @@ class TestEveryRule:
             np.testing.assert_allclose(other.shares, first.shares[order], rtol=1e-9, atol=1e-12)
 
     @pytest.mark.parametrize("rule", list(ShareRule))
+    def test_asks_only_for_the_ratio_of_weights(self, rule: ShareRule) -> None:
+        """In powers of two nothing is rounded, so not a bit may differ."""
+        for seed in range(5):
+            asked = problem(seed, capped=seed % 2 == 1)
+            expected = solve_shares(asked, rule)
+            for power in (-30, 30):
+                scaled = asked.pi * 2.0**power
+                found = solve_shares(ask(asked.speedups, asked.capacity, scaled, asked.cap), rule)
+                assert found.shares.tobytes() == expected.shares.tobytes()
+                assert (found.status, found.fallback) == ("optimal", "")
+
+    @pytest.mark.parametrize("rule", list(ShareRule))
     def test_gives_equals_equal_throughput_by_weight(self, rule: ShareRule) -> None:
         asked = ask([[1, 2], [1, 3], [1, 2], [1, 2]], [3, 2], [1, 1, 1, 2])
         found = solve_shares(asked, rule).throughputs

@@ -121,7 +121,7 @@ class ShareSolution:
     prices: Array | None
     backend: str
     status: str
-    fallback: str = ""
+    fallback: str
 
 
 def _array(field: str, given: object, dimensions: int, *, unbounded: bool = False) -> Array:

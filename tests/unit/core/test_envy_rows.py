@@ -1,0 +1,112 @@
+"""The cooperative program's rows of envy: which are added, which dropped, and that it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evenshare_core.formulations.oef_cooperative import KEEP, EnvyModel, Pairs, solve
+from evenshare_core.formulations.problems import Array
+from evenshare_core.formulations.programs import EnvyFree
+
+# Speedups, GPUs, weights: tenants so alike that a solve with more rows has the total of the last.
+WITH_A_PAUSE = [
+    (
+        [[1, 1, 2, 4], [1, 1, 3, 3], [1, 2, 4, 5], [1, 3, 3, 4], [1, 3, 4, 4]],
+        [2, 3, 1, 2],
+        [1, 1, 1, 1, 1],
+    ),
+    (
+        [[1, 1, 1], [1, 1, 2], [1, 1, 3], [1, 2, 2], [1, 2, 3]],
+        [2, 3, 1],
+        [1, 1, 1, 1, 3],
+    ),
+]
+
+
+def program(speedups: object, capacity: object, weights: object) -> EnvyFree:
+    rows = np.array(speedups, dtype=float)
+    free = np.full(len(rows), np.inf)
+    return EnvyFree(
+        *(rows, np.array(capacity, dtype=float), np.array(weights, dtype=float)),
+        *(free, np.ones(len(rows), dtype=bool), free),
+    )
+
+
+def random_program(seed: int) -> EnvyFree:
+    chance = np.random.default_rng(seed)
+    rows = 1 + np.cumsum(chance.uniform(0, 3, (30, 3)), axis=1)
+    return program(rows[np.lexsort(rows.T[::-1])], chance.integers(1, 9, 3), np.ones(30))
+
+
+class Watched(EnvyModel):
+    """Remembers what was solved, and what was dropped at which total."""
+
+    def __init__(self, asked: EnvyFree) -> None:
+        super().__init__(asked)
+        self.totals: list[float] = []
+        self.dropped_at: list[float] = []
+
+    def violated(self, values: Array) -> Pairs | None:
+        self.totals.append(self.program.objective())
+        return super().violated(values)
+
+    def drop(self, values: Array) -> None:
+        """Compare what goes with the slack of every row, one by one, in numbers of its own."""
+        self.dropped_at.append(self.program.objective())
+        binds_nothing = self.program.basic_rows()[self.fixed :]
+        before = list(zip(*(side.tolist() for side in self.pairs), strict=True))
+        bundles = values.reshape(self.tenants, self.types).tolist()
+        speeds = self.speedups.tolist()
+
+        def worth(tenant: int, holder: int) -> float:
+            return sum(s * x for s, x in zip(speeds[tenant], bundles[holder], strict=True))
+
+        mean = sum(worth(tenant, tenant) for tenant in range(self.tenants)) / self.tenants
+        stays = [
+            (one, two)
+            for (one, two), is_basic in zip(before, binds_nothing, strict=True)
+            if not is_basic or worth(one, one) - worth(one, two) <= KEEP * mean
+        ]
+        super().drop(values)
+        assert list(zip(*(side.tolist() for side in self.pairs), strict=True)) == stays
+        assert {tuple(pair) for pair in np.argwhere(self.have).tolist()} == {
+            *stays,
+            *((tenant, tenant) for tenant in range(self.tenants)),
+        }
+
+
+def begin(asked: EnvyFree) -> Watched:
+    """With each tenant's row towards the next one alone, so that most are missing."""
+    model = Watched(asked)
+    model.add((np.arange(model.tenants - 1), np.arange(1, model.tenants)))
+    return model
+
+
+class TestRowsOfEnvy:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_are_dropped_where_they_bind_nothing_and_have_much_slack(self, seed: int) -> None:
+        model = begin(random_program(seed))
+        model.optimum()
+        assert model.dropped_at
+
+    @pytest.mark.parametrize(("speedups", "capacity", "weights"), WITH_A_PAUSE)
+    def test_are_dropped_only_while_the_total_falls(
+        self, speedups: list[list[int]], capacity: list[int], weights: list[int]
+    ) -> None:
+        """Else the same rows could come and go for ever."""
+        model = begin(program(speedups, capacity, weights))
+        model.optimum()
+        falls = [b < a * (1 - 1e-9) for a, b in zip(model.totals, model.totals[1:], strict=False)]
+        assert not all(falls[:-1]), "there was a pause before the last solve"
+        expected = [model.totals[0]]
+        expected += [b for b, fell in zip(model.totals[1:-1], falls, strict=False) if fell]
+        assert model.dropped_at == expected
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_that_are_missing_at_the_end_are_kept_all_the_same(self, seed: int) -> None:
+        """Few rows are in the program; all of W Z^T holds."""
+        asked = random_program(seed)
+        found = solve(asked, name="fast").shares
+        seen = asked.speedups @ found.T
+        assert (seen - seen.diagonal()[:, None]).max() <= 1e-7
