@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenshare_core.formulations.oef_cooperative import KEEP, EnvyModel, Pairs, solve
+from evenshare_core.formulations.oef_cooperative import (
+    KEEP,
+    SMALL,
+    EnvyModel,
+    Pairs,
+    adjacent,
+    solve,
+    start,
+)
 from evenshare_core.formulations.problems import Array
 from evenshare_core.formulations.programs import EnvyFree
 
@@ -33,10 +41,20 @@ def program(speedups: object, capacity: object, weights: object) -> EnvyFree:
     )
 
 
-def random_program(seed: int) -> EnvyFree:
+def random_program(seed: int, tenants: int = 30) -> EnvyFree:
     chance = np.random.default_rng(seed)
-    rows = 1 + np.cumsum(chance.uniform(0, 3, (30, 3)), axis=1)
-    return program(rows[np.lexsort(rows.T[::-1])], chance.integers(1, 9, 3), np.ones(30))
+    faster = 1 + np.cumsum(chance.uniform(0, 3, (tenants, 3)), axis=1)
+    rows = np.hstack([np.ones((tenants, 1)), faster])
+    weights = np.ones(tenants)
+    return program(rows[np.lexsort(rows.T[::-1])], chance.integers(1, 9, 4), weights)
+
+
+def ordered_program(seed: int, tenants: int) -> EnvyFree:
+    """Return one where no ratio of neighbouring types falls from tenant to tenant."""
+    chance = np.random.default_rng(seed)
+    ratios = np.sort(chance.uniform(1, 2, (tenants, 3)), axis=0)
+    rows = np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
+    return program(rows, chance.integers(1, 9, 4), np.ones(tenants))
 
 
 class Watched(EnvyModel):
@@ -110,3 +128,24 @@ class TestRowsOfEnvy:
         found = solve(asked, name="fast").shares
         seen = asked.speedups @ found.T
         assert (seen - seen.diagonal()[:, None]).max() <= 1e-7
+
+
+class TestTheRowsAtTheStart:
+    """How often the program is solved is how good the guess was: a count, so the same each time."""
+
+    def test_are_nearly_all_that_bind_where_ratios_are_ordered(self) -> None:
+        for seed in range(4):
+            model = Watched(ordered_program(seed, 60))
+            model.add(adjacent(model.envious))
+            model.optimum()
+            assert len(model.totals) <= 2
+
+    @pytest.mark.parametrize("tenants", [60, 120], ids=["nearest", "of a sample"])
+    def test_are_most_that_bind_among_any_tenants(self, tenants: int) -> None:
+        assert 60 <= SMALL < 120, "both ways to start"
+        for seed in (0, 1, 5):
+            asked = random_program(seed, tenants)
+            model = Watched(asked)
+            model.add(start(asked))
+            model.optimum()
+            assert len(model.totals) <= 8
