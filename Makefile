@@ -37,11 +37,13 @@ mutate: dev
 core dev:
 	@$(PYTHON) requirements/install.py $@
 
-# Resolve the locks anew. No index address may get into them.
+# Resolve the locks anew. No index address may get into them. setproctitle, which only the command
+# of mutmut needs, would have celery write over the command lines by which tests find processes.
 lock: dev
 	@for name in uv core dev; do \
 	  $(RUN) -m uv pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
-	    --no-emit-index-url --custom-compile-command "make lock" \
+	    --no-emit-package setproctitle --no-emit-index-url \
+	    --custom-compile-command "make lock" \
 	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 	@! grep -iE '^--|https?:' requirements/*.txt
