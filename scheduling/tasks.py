@@ -87,14 +87,24 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
-    """Drop what is kept for a limited time only, and look at what is kept."""
-    drop_old_rows()
-    scrub_rounds()
-    fail_lost_simulations()
-    with site_scope():
-        drop_replies()
-        drop_attempts()
-        drop_full_buckets()
+    """Drop what is kept for a limited time only, and look at what is kept.
+
+    Raises:
+        ExceptionGroup: of the steps that failed; the others were done all the same.
+    """
+    failures = []
+    for step in (
+        *(drop_old_rows, scrub_rounds, fail_lost_simulations),
+        *(drop_replies, drop_attempts, drop_full_buckets),
+    ):
+        try:
+            with site_scope():
+                step()
+        except Exception as error:
+            log.exception("housekeeping.failed", step=step.__name__)
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup("housekeeping", failures)
 
 
 @shared_task(name="scheduling.simulations", ignore_result=True)

@@ -38,7 +38,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("tokens", TokenList.as_view(), name="api-tokens"),
     path("tokens/<uuid:uid>", TokenOne.as_view(), name="api-token"),
     path("jobs", jobs.JobList.as_view(money=MONEY), name="api-jobs"),
-    path("jobs/bulk", jobs.JobBulk.as_view(), name="api-jobs-bulk"),
+    path("jobs/bulk", jobs.JobBulk.as_view(money=MONEY), name="api-jobs-bulk"),
     path("jobs/dry-run", jobs.JobDryRun.as_view(money=MONEY), name="api-dry-run"),
     path("jobs/<uuid:uid>", jobs.JobShow.as_view(money=MONEY), name="api-job"),
     path("jobs/<uuid:uid>/cancel", jobs.JobCancel.as_view(money=MONEY), name="api-cancel"),

@@ -41,12 +41,27 @@ READ, WRITE = "jobs:read", "jobs:write"
 SOURCE = "api"
 
 
-class JobList(SchedulingView):
+class SubmittingView(SchedulingView):
+    """An address that makes jobs of one tenant."""
+
+    money: Money = NoMoney()
+
+    def submitted(
+        self, jobs: list[Job], specs: list[Any], root: str, *, is_replay: bool
+    ) -> list[dict[str, Any]]:
+        """Show what was made by this request, or, as they are now, those that the key made."""
+        if is_replay:
+            with tenant_scope(jobs[0].tenant_id):
+                return jobs_json(jobs, self.money, root)
+        made = zip(jobs, specs, strict=True)
+        return [job_json(job, root, pool=spec["pool"]) for job, spec in made]
+
+
+class JobList(SubmittingView):
     """All jobs of the caller's tenants."""
 
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
     query: ClassVar[tuple[str, ...]] = ("state", "pool", "tenant", "cursor", "limit")
-    money: Money = NoMoney()
 
     @extend_schema(
         operation_id="job_submit",
@@ -63,11 +78,7 @@ class JobList(SchedulingView):
             tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key,
             source=SOURCE,
         )  # fmt: skip
-        if job.state == Job.State.PENDING:
-            shown = job_json(job, root_of(request), pool=spec["pool"])
-        else:  # the key's first request made it, and it has gone on since
-            with tenant_scope(tenant.pk):
-                shown = jobs_json([job], self.money, root_of(request))[0]
+        (shown,) = self.submitted([job], [spec], root_of(request), is_replay=is_replay)
         headers = {"Location": f"{request.path}/{job.uid}", **replay_header(is_replay=is_replay)}
         return Response(shown, status=201, headers=headers)
 
@@ -96,7 +107,7 @@ class JobList(SchedulingView):
         )
 
 
-class JobBulk(SchedulingView):
+class JobBulk(SubmittingView):
     """Many jobs at once."""
 
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
@@ -121,10 +132,7 @@ class JobBulk(SchedulingView):
         jobs, is_replay = submit_jobs(
             tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key, source=SOURCE
         )
-        root = root_of(request)
-        rows = [
-            job_json(job, root, pool=spec["pool"]) for job, spec in zip(jobs, specs, strict=True)
-        ]
+        rows = self.submitted(jobs, specs, root_of(request), is_replay=is_replay)
         return Response({"results": rows}, status=201, headers=replay_header(is_replay=is_replay))
 
 

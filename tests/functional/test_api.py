@@ -159,6 +159,22 @@ class TestAJob:
         assert (other.status_code, other.json()["reason_code"]) == (422, "idempotency_mismatch")
         assert Job.objects.count() == 1
 
+    def test_made_under_a_key_is_shown_as_it_is_now(self, live: ApiStage) -> None:
+        """Repeated while it runs, the submission shows what the job's own address does."""
+        spec = live.spec()
+        asked = {"jobs": (spec, "k1"), "jobs/bulk": ({"jobs": [spec, spec]}, "k2")}
+        for path, (body, key) in asked.items():
+            assert live.post(path, body, **{"Idempotency-Key": key}).status_code == 201
+        live.cluster.at = Job.objects.earliest("id").submitted_at + timedelta(seconds=15)
+        live.cluster.round(after_s=15)
+        shown = []
+        for path, (body, key) in asked.items():
+            again = live.post(path, body, **{"Idempotency-Key": key})
+            assert again["Idempotent-Replayed"] == "true"
+            shown += again.json().get("results", [again.json()])
+        assert all(row["lease"] for row in shown)
+        assert shown == [live.get(f"jobs/{row['id']}").json() for row in shown]
+
     def test_needs_a_usable_key(self, stage: ApiStage) -> None:
         for key in ("", "x" * 256, "a\tb"):
             refused = stage.post("jobs", stage.spec(), **{"Idempotency-Key": key})

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
+from scheduling import tasks
 from scheduling.engine import housekeeping as engine
 from scheduling.models import Intent, Round
 from scheduling.tasks import housekeeping
@@ -38,3 +40,19 @@ def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> N
     assert Intent.objects.exists()
     housekeeping()
     assert not Intent.objects.exists()
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_a_step_that_fails_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scrub_rounds() -> None:
+        """Leave a transaction behind that the database has given up."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    monkeypatch.setattr(tasks, "scrub_rounds", scrub_rounds)
+    old = LoginAttempt.objects.create(username="x", address="127.0.0.1")
+    LoginAttempt.objects.filter(pk=old.pk).update(at=timezone.now() - timedelta(days=1))
+    with pytest.raises(ExceptionGroup, match="housekeeping") as caught:
+        housekeeping()
+    assert [str(error) for error in caught.value.exceptions] == ["division by zero"]
+    assert not LoginAttempt.objects.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -78,7 +80,7 @@ class Watched(EnvyModel):
         speeds = self.speedups.tolist()
 
         def worth(tenant: int, holder: int) -> float:
-            return sum(s * x for s, x in zip(speeds[tenant], bundles[holder], strict=True))
+            return math.fsum(s * x for s, x in zip(speeds[tenant], bundles[holder], strict=True))
 
         mean = sum(worth(tenant, tenant) for tenant in range(self.tenants)) / self.tenants
         stays = [

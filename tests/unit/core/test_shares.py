@@ -317,7 +317,7 @@ class TestWhatTolerancesLeft:
         left = np.array([[3.0, 1e-12, -1e-10], [1.0, 2.5, 1.0]]) * (1 + 1e-9)
         cleaned = oef_highs.clean(left, np.array([4.0, 2.5, 2.0]))
         assert (cleaned.sum(axis=0) <= np.array([4.0, 2.5, 2.0]) * (1 + 1e-15)).all()
-        np.testing.assert_allclose(cleaned, [[3, 0, 0], [1, 2.5, 1]], rtol=2e-9, atol=0)
+        np.testing.assert_allclose(cleaned, [[3.0, 0.0, 0.0], [1.0, 2.5, 1.0]], rtol=2e-9, atol=0.0)
         assert cleaned[1, 2] == left[1, 2], "below its type's GPUs: as it was"
 
 
