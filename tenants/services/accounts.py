@@ -110,6 +110,8 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
 def reactivate_person(*, actor: Actor, username: str) -> None:
     """Let somebody sign in again, with their password and in their old places.
 
+    What a log-in or a token request that ran beside the deactivation has left ends here.
+
     Raises:
         InvalidInputError: on `username`: there is nobody.
         PermissionDenied: the actor may not operate (any more).
@@ -120,7 +122,12 @@ def reactivate_person(*, actor: Actor, username: str) -> None:
             return
         person.is_active = True
         person.save(update_fields=["is_active"])
-        before, after = {"is_active": False}, {"is_active": True}
+        after = {
+            "is_active": True,
+            "sessions_ended": _end_sessions(person),
+            "tokens_dropped": _drop_tokens(person),
+        }
+        before = {"is_active": False}
         write_audit(actor, "person.reactivated", f"person {username}", before=before, after=after)
 
 

@@ -7,6 +7,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied
 from django.db import connections
@@ -158,6 +159,19 @@ class TestADeactivatedPerson:
         assert is_open(again, "/t/north/")
         assert Membership.objects.filter(user__username="ada").count() == 1
 
+    def test_leaves_no_way_in_that_was_opened_beside_the_deactivation(self, there: Town) -> None:
+        """A log-in and a token whose requests were under way when the account was closed."""
+        session = signed_in(OLD)
+        beside = Session.objects.get(pk=session.cookies[settings.SESSION_COOKIE_NAME].value)
+        switch(there.operator, "ada")
+        secret = secret_of("ada")
+        beside.save(force_insert=True)
+        assert not is_open(session)
+        assert api(secret) == 401
+        switch(there.operator, "ada", "reactivate")
+        assert not is_open(session)
+        assert api(secret) == 401
+
     def test_is_recorded_with_what_ended(self, there: Town) -> None:
         secret_of("ada")
         before = Session.objects.count()
@@ -169,7 +183,8 @@ class TestADeactivatedPerson:
         assert (off.action, on.action) == ("person.deactivated", "person.reactivated")
         assert off.actor.username == "eve"
         assert off.after == {"is_active": False, "sessions_ended": ended, "tokens_dropped": 1}
-        assert (on.before, on.after) == ({"is_active": False}, {"is_active": True})
+        assert on.before == {"is_active": False}
+        assert on.after == {"is_active": True, "sessions_ended": 0, "tokens_dropped": 0}
         assert ended > 0
         assert not ApiToken.objects.exists()
 
