@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +17,15 @@ ROOT = Path(__file__).parents[2]
 # Names the folder of the servers that tests of a mutant may use.
 FOLDER = "EVENSHARE_MUTANTS_FOLDER"
 # What a mutant keeps from happening would be waited for in vain.
-MUTANT_PATIENCE_S = 20.0
+MUTANT_PATIENCE_S = 10.0
+# Large, slow to import, and with no settings read and no thread begun by it.
+LIBRARIES = (
+    *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
+    *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),
+    *("django.db.models", "django.db.backends.postgresql.psycopg_any", "django.test"),
+    *("django.contrib.postgres.fields", "django.core.management", "django.forms", "httpx"),
+    *("django.template.defaulttags", "rest_framework.exceptions", "drf_spectacular.types"),
+)
 TREE = (
     "benchmarks",
     "billing",
@@ -47,15 +58,12 @@ class Laboratory:
         for name in TREE:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def environment(
-        self, *, servers: Path | None, patience_s: float = PATIENCE_S
-    ) -> dict[str, str]:
+    def environment(self, servers: Path | None) -> dict[str, str]:
         """Return the environment of a process that runs tests on the copy."""
         environment = {
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": str(self.tree / "core" / "src"),
-            "EVENSHARE_TEST_PATIENCE_S": f"{patience_s:g}",
         }
         if servers is not None:
             environment[FOLDER] = str(servers)
@@ -75,3 +83,47 @@ class Laboratory:
         finally:
             path.write_text(before)
             os.utime(path, (known.st_atime, known.st_mtime))
+
+
+class Nursery:
+    """Runs tests on the copy, each time in a new process, by `tests.mutants.nursery`.
+
+    `servers` is the folder of those that tests may use, none for tests without a database.
+    """
+
+    def __init__(
+        self, laboratory: Laboratory, servers: Path | None, libraries: Sequence[str] = LIBRARIES
+    ) -> None:
+        self._said = laboratory.tree / ("said_pure.txt" if servers is None else "said_stored.txt")
+        self._arguments = PURE if servers is None else STORED
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.nursery", *libraries],
+            cwd=laboratory.tree,
+            env=laboratory.environment(servers),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, tests: Iterable[str], *, limit_s: float, patience_s: float = PATIENCE_S
+    ) -> int | None:
+        """Return pytest's status, None where it took longer than the limit."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {
+            "arguments": [*self._arguments, *tests],
+            "environment": {"EVENSHARE_TEST_PATIENCE_S": f"{patience_s:g}"},
+            "said": str(self._said),
+            "limit_s": limit_s,
+        }
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        status: int | None = json.loads(self._process.stdout.readline())["status"]
+        return status
+
+    def said(self) -> str:
+        """Return the end of what pytest said last."""
+        return self._said.read_text(errors="replace")[-3000:]
+
+    def close(self) -> None:
+        self._process.communicate()

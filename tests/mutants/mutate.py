@@ -8,10 +8,7 @@ fails, cannot be collected, or takes many times as long as without it. What surv
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,17 +18,9 @@ from pathlib import Path
 
 from tests.mutants.changes import Change, draw_changes
 from tests.mutants.guarded import GUARDED, Guarded
-from tests.mutants.laboratory import MUTANT_PATIENCE_S, PURE, STORED, Laboratory
+from tests.mutants.laboratory import MUTANT_PATIENCE_S, Laboratory, Nursery
 
 SAMPLE = 40
-# Large, slow to import, and with no settings read and no thread begun by it.
-LIBRARIES = (
-    *("pytest", "hypothesis", "hypothesis.internal.conjecture.engine", "msgspec", "structlog"),
-    *("numpy", "highspy", "psycopg", "psycopg_pool", "redis", "celery", "kombu", "yaml"),
-    *("django.db.models", "django.db.backends.postgresql.psycopg_any", "django.test"),
-    *("django.contrib.postgres.fields", "django.core.management", "django.forms", "httpx"),
-    *("django.template.defaulttags", "rest_framework.exceptions", "drf_spectacular.types"),
-)
 LIMIT_S, LIMIT_TIMES = 60.0, 4
 # A change may make an answer of pytest's own: tests failed, interrupted, or could not be collected.
 SURVIVED, NOTHING_RAN = 0, 5
@@ -59,41 +48,6 @@ class Score:
         return f"| {self.name} | {self.drawn} | {self.killed} | {survived} | {percent:.0f} % |"
 
 
-class Nursery:
-    """Runs tests on the copy, each time in a new process, by `tests.mutants.nursery`."""
-
-    def __init__(
-        self, laboratory: Laboratory, servers: Path | None, libraries: Sequence[str] = LIBRARIES
-    ) -> None:
-        self._said = laboratory.tree / "said.txt"
-        self._arguments = PURE if servers is None else STORED
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.nursery", *libraries],
-            cwd=laboratory.tree,
-            env=laboratory.environment(servers=servers, patience_s=MUTANT_PATIENCE_S),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, tests: Sequence[str], limit_s: float) -> int | None:
-        """Return pytest's status, None where it took longer than that."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        arguments = [*self._arguments, *tests]
-        request = {"arguments": arguments, "said": str(self._said), "limit_s": limit_s}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        status: int | None = json.loads(self._process.stdout.readline())["status"]
-        return status
-
-    def said(self) -> str:
-        """Return the end of what pytest said last."""
-        return self._said.read_text(errors="replace")[-3000:]
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 def try_module(
     guarded: Guarded, laboratory: Laboratory, nursery: Nursery, *, size: int, seed: str
 ) -> Iterator[tuple[Change, bool]]:
@@ -103,12 +57,12 @@ def try_module(
         UnguardedError: its tests do not pass on the code as it is.
     """
     started = time.monotonic()
-    if nursery.run(guarded.tests, 10 * LIMIT_S) != SURVIVED:
+    if nursery.run(guarded.tests, limit_s=10 * LIMIT_S) != SURVIVED:
         raise UnguardedError(f"{guarded.name}: {nursery.said()}")
     limit_s = max(LIMIT_S, LIMIT_TIMES * (time.monotonic() - started))
     for change in draw_changes(laboratory.tree, guarded.files, size, f"{seed}:{guarded.name}"):
         with laboratory.changed(change.file, change.text):
-            status = nursery.run(guarded.tests, limit_s)
+            status = nursery.run(guarded.tests, limit_s=limit_s, patience_s=MUTANT_PATIENCE_S)
         yield change, status not in (SURVIVED, NOTHING_RAN)
 
 

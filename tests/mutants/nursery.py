@@ -1,9 +1,9 @@
 """Runs tests in one forked process after another: what they all import is imported once.
 
 Its arguments are libraries to import. A request is a line of JSON: the arguments of pytest, a
-limit in seconds, and a file for what pytest says. The answer is a line, too: pytest's status, or
-null where the limit was passed. It imports nothing of ours itself, so that each process reads the
-files as they are then.
+part of the environment, a limit in seconds, and a file for what pytest says. The answer is a
+line, too: pytest's status, or null where the limit was passed. It imports nothing of ours itself,
+so that each process reads the files as they are then.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def main() -> None:
         started = time.monotonic()
         pid = os.fork()
         if pid == 0:
+            os.environ.update(request["environment"])
             _run(request["arguments"], request["said"])
         status = _wait(pid, started + request["limit_s"])
         print(json.dumps({"status": status, "took_s": time.monotonic() - started}), flush=True)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.mutants.changes import draw_changes
 from tests.mutants.guarded import GUARDED, Guarded
-from tests.mutants.laboratory import ROOT, Laboratory
-from tests.mutants.mutate import Nursery, UnguardedError, try_module
+from tests.mutants.laboratory import ROOT, Laboratory, Nursery
+from tests.mutants.mutate import UnguardedError, try_module
 
 CODE = '''"""A module."""
 import structlog
