@@ -135,6 +135,7 @@ GUARDED = (
         (
             "tests/unit/core/test_shares.py",
             "tests/unit/core/test_envy_rows.py",
+            "tests/unit/core/test_ties.py",
             "tests/papers/test_oef.py",
         ),
         database=False,
