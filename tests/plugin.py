@@ -169,17 +169,22 @@ def services() -> Services:
 
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
-    """Migrated once, as the owner, exactly as `manage.py up` does it."""
+    """Migrated once."""
+    with django_db_blocker.unblock():
+        make_template(services)
+    return TEMPLATE
+
+
+def make_template(services: Services) -> None:
+    """Make the database that others are copied from, as the owner, as `manage.py up` does it."""
     from portal.site import prepare
 
     with services.postgres.connect() as connection:
         create_database(connection, TEMPLATE)
-    with django_db_blocker.unblock():
-        _point_django_to(TEMPLATE)
-        prepare.migrate()
-        # A database with a connection cannot be a template.
-        _point_django_to(SHARED)
-    return TEMPLATE
+    _point_django_to(TEMPLATE)
+    prepare.migrate()
+    # A database with a connection cannot be a template.
+    _point_django_to(SHARED)
 
 
 _numbers = itertools.count(1)

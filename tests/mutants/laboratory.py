@@ -76,7 +76,7 @@ class Laboratory:
         known, before = path.stat(), path.read_text()
         self.tried += 1
         path.write_text(text)
-        # Bytecode is told apart by size and second: both may be the same by chance.
+        # Python knows stale bytecode by size and second: both may be the same by chance.
         os.utime(path, (known.st_atime, known.st_mtime + self.tried))
         try:
             yield

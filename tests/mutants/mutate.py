@@ -69,32 +69,20 @@ def try_module(
 @contextmanager
 def started_servers() -> Iterator[Path]:
     """Start the servers of a test run, with a migrated database to copy; give their folder."""
-    from portal.embedded.postgres import create_database
+    # Not imported above: the plugin makes a folder, and migrations need Django's set-up.
+    import django
+
     from tests import plugin
 
     services = plugin.SERVICES
     try:
         services.start()
-        with services.postgres.connect() as connection:
-            create_database(connection, plugin.TEMPLATE)
-        _migrate(plugin.TEMPLATE)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "portal.site.settings"
+        django.setup()
+        plugin.make_template(services)
         yield services.folder
     finally:
         services.stop()
-
-
-def _migrate(database: str) -> None:
-    import django
-
-    os.environ["DJANGO_SETTINGS_MODULE"] = "portal.site.settings"
-    django.setup()
-    from portal.site import prepare
-    from tests import plugin
-
-    plugin._point_django_to(database)
-    prepare.migrate()
-    # A database with a connection cannot be a template.
-    plugin._point_django_to(plugin.SHARED)
 
 
 def mutate(names: Sequence[str], *, size: int, seed: str) -> list[Score]:
