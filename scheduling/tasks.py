@@ -28,7 +28,7 @@ from scheduling.services.simulations import (
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
 from tenants.rate import drop_full_buckets
-from tenants.scopes import engine_scope, site_scope
+from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
@@ -98,8 +98,7 @@ def housekeeping(**_: Any) -> None:
         *(drop_replies, drop_attempts, drop_full_buckets),
     ):
         try:
-            with site_scope():
-                step()
+            step()
         except Exception as error:
             log.exception("housekeeping.failed", step=step.__name__)
             failures.append(error)

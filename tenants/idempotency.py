@@ -17,6 +17,7 @@ from django.db.utils import OperationalError
 from psycopg.errors import LockNotAvailable
 
 from tenants.models import IdempotentReply, Tenant, User
+from tenants.scopes import site_scope
 
 KEY_MAX = 255
 KEEP = timedelta(days=7)
@@ -97,5 +98,6 @@ def begin_reply(request: KeyedRequest, made: list[str]) -> list[str] | None:
 
 def drop_replies() -> int:
     """Forget keys older than `KEEP`; return how many. For the hourly housekeeping."""
-    count, _ = IdempotentReply.objects.filter(created_at__lt=Now() - KEEP).delete()
+    with site_scope():
+        count, _ = IdempotentReply.objects.filter(created_at__lt=Now() - KEEP).delete()
     return count

@@ -13,6 +13,7 @@ from scheduling.engine import housekeeping as engine
 from scheduling.models import Intent, Round
 from scheduling.tasks import housekeeping
 from tenants.models import LoginAttempt
+from tenants.scopes import site_scope
 from tests.factories import cluster
 
 
@@ -45,8 +46,8 @@ def test_old_intents_go_by_the_task_itself(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("committed_db")
 def test_a_step_that_fails_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def scrub_rounds() -> None:
-        """Leave a transaction behind that the database has given up."""
-        with connection.cursor() as cursor:
+        """Fail inside of the database, in a transaction as the real one has."""
+        with site_scope(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
 
     monkeypatch.setattr(tasks, "scrub_rounds", scrub_rounds)
