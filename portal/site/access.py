@@ -128,7 +128,8 @@ def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFac
 def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     """Return the pool that the frame speaks of: the page's, else the tenant's first, else any.
 
-    None for whoever may not see one: strangers in production, people in no tenant.
+    None before there is one, and for whoever may not see any: strangers in production, people in
+    no tenant.
     """
     note = about(request)
     if note.pool is not None:

@@ -36,11 +36,11 @@ def insert_rows(table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     read_as = ", ".join(
         f"{name} {'text' if kinds[name] == 'jsonb' else kinds[name]}" for name in columns
     )
-    document = _json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
+    rows_json = _json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
     run(
         f"INSERT INTO {table} ({', '.join(columns)})"  # noqa: S608 - names are models' own
         f" SELECT {chosen} FROM json_to_recordset(%s::json) AS r ({read_as})",
-        [document],
+        [rows_json],
     )
 
 
