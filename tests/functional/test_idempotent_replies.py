@@ -103,7 +103,7 @@ class TestAKey:
 
 
 class Twin(threading.Thread):
-    """Another request with the key, which keeps its transaction open until it is told."""
+    """Another request with the key, which keeps its transaction open until `done` is set."""
 
     def __init__(self, request: KeyedRequest, *, commits: bool) -> None:
         super().__init__()

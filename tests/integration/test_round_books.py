@@ -63,11 +63,11 @@ def check_that_counts_are_those_of_events() -> None:
     events: dict[int | None, Counter[str]] = defaultdict(Counter)
     for row in LeaseEvent.objects.filter(kind__in=counted).values_list("round", "kind"):
         events[row[0]][counted[row[1]]] += 1
-    told = {
+    summaries = {
         row.number: Counter({name: row.summary[name] for name in counted.values()})
         for row in Round.objects.all()
     }
-    assert told == {number: events[number] for number in told}
+    assert summaries == {number: events[number] for number in summaries}
     assert all(sum(events.values(), Counter())[name] for name in counted.values())
 
 
