@@ -47,6 +47,8 @@ def front(request: HttpRequest) -> HttpResponse:
 def _home(request: HttpRequest, who: Access) -> str:
     if who.home is not None:
         return reverse("dashboard", args=[who.home.slug])
+    if who.is_unassigned:
+        return reverse("account")
     pool = pool_of_page(request)
     if pool is not None:
         return reverse("pool", args=[pool.name])

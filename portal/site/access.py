@@ -138,7 +138,7 @@ def pool_of_page(request: HttpRequest) -> PoolFacts | None:
     if viewer.user_id is None and settings.PRODUCTION:
         return None
     tenant_id = note.tenant.pk if note.tenant else viewer.home.tenant_id if viewer.home else None
-    if tenant_id is None and viewer.user_id is not None and not viewer.site_role:
+    if viewer.is_unassigned:
         return None
     with site_scope():
         pools = pools_of(tenant_id) if tenant_id is not None else []

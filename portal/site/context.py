@@ -40,7 +40,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 def nav(request: HttpRequest) -> list[NavItem]:
     """The menu: a tenant's pages where there is a tenant, then the pool's."""
     who, note = access.access(request), access.about(request)
-    if who.user_id is None:
+    if who.user_id is None or who.is_unassigned:
         return []
     slug = note.tenant.slug if note.tenant else who.home.slug if who.home else ""
     items = []
@@ -65,6 +65,8 @@ def viewer(request: HttpRequest) -> Viewer | None:
     membership = who.home
     if note.tenant is not None:
         membership = who.membership_of(note.tenant.pk) or membership
+    if who.is_unassigned:
+        return Viewer(who.name, "in no tenant", "")
     if membership is None:
         return Viewer(who.name, User.SiteRole(who.site_role).label, "")
     return Viewer(who.name, Membership.Role(membership.role).label, membership.name)

@@ -32,6 +32,11 @@ class Access:
         return self.memberships[0] if self.memberships else None
 
     @property
+    def is_unassigned(self) -> bool:
+        """Whether somebody who is signed in has neither a tenant nor a role for the site."""
+        return self.user_id is not None and not self.memberships and not self.site_role
+
+    @property
     def tenant_ids(self) -> list[int]:
         """Ids of the tenants that this person belongs to, by slug."""
         return [membership.tenant_id for membership in self.memberships]

@@ -41,6 +41,19 @@ class TestTheFrontDoor:
         assert place.owner.get("/").headers["Location"] == "/t/north/"
         assert place.operator.get("/").headers["Location"] == "/pools/pool-1/"
 
+    def test_tells_somebody_in_no_tenant_whom_to_ask_and_of_no_pool(self, client: Client) -> None:
+        place = town()
+        client.force_login(User.objects.create(username="solo"))
+        assert client.get("/").headers["Location"] == "/account/"
+        page = client.get("/account/").content.decode()
+        assert "(in no tenant)" in page
+        assert "Ask an operator to add you" in " ".join(page.split())
+        assert "pool-1" not in page
+        assert "pool-1" in place.owner.get("/account/").content.decode()
+        # Nothing that is linked is a dead end.
+        for address in set(re.findall(r'<a[^>]*href="(/[^"]*)"', page)):
+            assert client.get(address, follow=True).status_code == 200, address
+
 
 @pytest.mark.django_db
 class TestADoorOfTheDemo:
@@ -104,14 +117,6 @@ class TestTheRoundLine:
         assert place.nobody.get(line).status_code == 200
         settings.PRODUCTION = True
         assert place.nobody.get(line).status_code == 404
-
-    def test_tells_somebody_in_no_tenant_of_no_pool(self, client: Client) -> None:
-        place = town()
-        client.force_login(User.objects.create(username="solo"))
-        answer = client.get("/account/")
-        assert answer.status_code == 200
-        assert b"pool-1" not in answer.content
-        assert b"pool-1" in place.owner.get("/account/").content
 
     def test_is_sent_once(self, client: Client) -> None:
         seed_demo()
