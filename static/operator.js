@@ -97,7 +97,7 @@
     form.addEventListener("input", function () {
       var base = Number(form.elements.base.value), theta = Number(form.elements.theta.value);
       form.querySelectorAll("[data-use]").forEach(function (cell) {
-        var price = base * (Math.pow(theta, Number(cell.dataset.use) / 2) - 1);
+        var price = base * (Math.pow(theta, Number(cell.dataset.use)) - 1);
         cell.textContent = theta > 1 && base >= 0 ? price.toFixed(4) : "\u2013";
       });
     });

@@ -21,7 +21,8 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.selectors.quotas import list_quotas
-from scheduling.services.quota_impact import Impact, Standing, quota_impact
+from scheduling.services.quota_impact import Impact, quota_impact
+from scheduling.services.round_impact import Standing
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there

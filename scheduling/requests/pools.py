@@ -109,12 +109,18 @@ class PriceRequest(Request, frozen=True, kw_only=True):
     ]
     base: Annotated[
         Decimal,
-        Meta(description="Credits per GPU-hour at full use, over theta - 1."),
+        Meta(
+            description="The scale of the price: a borrowed GPU-hour costs base x (theta - 1)"
+            " credits while all GPUs are in use."
+        ),
         Input(label="Base", read=_read_base),
     ]
     theta: Annotated[
         Decimal,
-        Meta(description="How steeply the price rises with use."),
+        Meta(
+            description="How steeply the price rises as the pool fills; the larger, the cheaper"
+            " an idle pool is beside a full one."
+        ),
         Input(label="Theta", read=_read_theta),
     ]
 
@@ -144,7 +150,11 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
     round_s: Annotated[
         Annotated[int, Meta(ge=1, le=3600)] | UnsetType,
         Meta(description="How often a decision is made, in seconds of the wall."),
-        Input(label="Round every", unit="s of the wall", hint="How often a decision is made."),
+        Input(
+            label="Round every",
+            unit="s of the wall",
+            hint="How often it is decided who runs where.",
+        ),
     ] = UNSET
     lease_s: Annotated[
         Annotated[int, Meta(ge=1, le=30 * DAY_S)] | UnsetType,
@@ -152,7 +162,8 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
         Input(
             label="Lease length",
             unit="s of the pool",
-            hint="New terms; those that run keep theirs.",
+            hint="How long a job may hold its GPUs before others may have them. Running leases"
+            " keep theirs.",
         ),
     ] = UNSET
     grace_s: Annotated[
@@ -163,7 +174,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
         Input(
             label="Grace",
             unit="s of the pool",
-            hint="For a checkpoint, before a process is killed.",
+            hint="Time for a job to checkpoint after its lease ends, before its process is killed.",
         ),
     ] = UNSET
     outage_grace_s: Annotated[

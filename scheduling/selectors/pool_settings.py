@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
-from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.models import GpuType, Pool, PoolClock, PoolState, PriceSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ def price_settings(pool_id: int) -> dict[str, PriceSetting]:
     A type whose price nobody has set has the default. Two queries.
     """
     return _prices(pool_id, PriceSetting.objects.all())
+
+
+def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
+    """Return (GPUs in use, GPUs in all) by type, as the pool's last round posted its prices."""
+    posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
+    return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted or []}
 
 
 def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSetting]:

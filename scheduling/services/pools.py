@@ -53,7 +53,7 @@ def change_pool(
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
         errors = FieldErrors()
-        _check_lengths(lengths, errors)
+        check_lengths(lengths, errors)
         if visibility not in Pool.Visibility.values:
             errors.add("visibility", "Choose what tenants see.")
         chosen = complete_options(policy, options, errors)
@@ -88,7 +88,7 @@ def complete_options(
     return {}
 
 
-def _check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> None:
+def check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> None:
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from evenshare_core.domain.cluster import capacity_by_type
-from evenshare_core.domain.decision import Decision, Share
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
@@ -19,47 +17,18 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
+from scheduling.services.round_impact import (
+    NONE_QUEUED,
+    ImpactRow,
+    QueuedJobs,
+    queued_jobs,
+    share_rows,
+)
 from tenants.periods import Period, QuotaTerms, period_at
 from tenants.scopes import site_scope
 from tenants.services.quotas import Key, QuotaEdit, QuotaPlan, plan_quotas, quota_periods
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One tenant's figures of a round: GPUs, and rho after it (None: nothing was deserved)."""
-
-    quota: int = 0
-    deserved: int = 0
-    got: int = 0
-    borrowed: int = 0
-    rho: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImpactRow:
-    """One tenant and GPU type before and after the change."""
-
-    tenant: int
-    gpu_type: str
-    before: Standing
-    after: Standing
-
-    @property
-    def differs(self) -> bool:
-        """Whether the change does anything to it."""
-        return self.before != self.after
-
-
-class QueuedJobs(NamedTuple):
-    """How many jobs wait before the change and after it."""
-
-    before: int
-    after: int
-
-
-_NONE_QUEUED = QueuedJobs(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +42,7 @@ class Impact:
     number: int
     at: datetime
     rows: tuple[ImpactRow, ...] = ()
-    waiting: QueuedJobs = _NONE_QUEUED
+    waiting: QueuedJobs = NONE_QUEUED
     error: str = ""
 
 
@@ -103,8 +72,7 @@ def quota_impact(
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
-    waiting = QueuedJobs(_waiting(before), _waiting(after))
-    return Impact(plan, number, at, _rows(before, after), waiting)
+    return Impact(plan, number, at, share_rows(before, after), queued_jobs(before, after))
 
 
 def with_quotas(
@@ -174,21 +142,3 @@ def _nominal(periods: Mapping[Key, Sequence[Period]], at: datetime) -> dict[Key,
 def _terms_from(periods: Sequence[Period], since: datetime) -> QuotaTerms | None:
     period = period_at(periods, since)
     return period.terms if period else None
-
-
-def _waiting(decision: Decision) -> int:
-    return sum(len(skip.jobs) for skip in decision.skips)
-
-
-def _rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
-    old = {(row.tenant, row.gpu_type): _standing(row) for row in before.shares}
-    new = {(row.tenant, row.gpu_type): _standing(row) for row in after.shares}
-    return tuple(
-        ImpactRow(key[0], key[1], old.get(key, Standing()), new.get(key, Standing()))
-        for key in sorted(set(old) | set(new), key=lambda key: (key[1], key[0]))
-    )
-
-
-def _standing(share: Share) -> Standing:
-    got = share.own + share.borrowed
-    return Standing(share.quota, share.deserved, got, share.borrowed, share.rho_after)

@@ -58,7 +58,7 @@ class TestAsking:
             ({"policy": "magic"}, "Choose one of the policies."),
             ({"hours": "7"}, "Choose 6, 24 or 72 hours."),
             ({"hours": ""}, "Choose 6, 24 or 72 hours."),
-            ({"policy": "ltgf", "option-lease_bonus": "much"}, "Expected `float`"),
+            ({"policy": "ltgf", "option-lease_bonus": "much"}, "Write a number from 0 to"),
         ],
     )
     def test_says_what_is_wrong_and_keeps_what_was_typed(

@@ -7,6 +7,7 @@ from typing import Any
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
+from portal.charts.figures import duration
 from portal.site.forms import Field, text, whole
 from scheduling.models import Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest
@@ -60,7 +61,7 @@ def policy_choices() -> tuple[tuple[str, str], ...]:
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """One field per option of a policy, with its words and bounds.
+    """One field per option of a policy, with its help, bounds and default.
 
     Raises:
         UnknownPolicyError: there is no such policy.
@@ -81,25 +82,40 @@ def option_fields(
 def _field(option: Option, present: object, posted: Mapping[str, str], error: str) -> Field:
     key = OPTION + option.name
     shape, bounds, shown = "number", "", str(present)
+    default = str(option.default)
     choices: tuple[tuple[str, str], ...] = ()
     if option.kind == "switch":
         # Two choices rather than a box: a box that is not ticked is not sent at all.
-        shape, shown = "select", "yes" if present else "no"
-        choices = (("yes", "yes"), ("no", "no"))
+        shape, shown = "select", _yes_no(present)
+        default = _yes_no(option.default)
+        choices = tuple((one, one) for one in ("yes", "no"))
     elif option.kind == "choice":
         shape, choices = "select", tuple((one, one) for one in option.choices)
-    elif option.least is not None and option.most is not None:
-        bounds = f" Write {option.least:,} to {option.most:,}."
+    else:
+        default = f"{option.default:,}" + _length_text(option)
+        if option.least is not None and option.most is not None:
+            bounds = f" Write {option.least:,} to {option.most:,}."
     return Field(
         key,
         option.label,
         posted.get(key, shown),
         shape,
-        option.description + bounds,
+        f"{option.description}{bounds} Default: {default}.",
         option.unit,
         error=error,
         choices=choices,
     )
+
+
+def _yes_no(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _length_text(option: Option) -> str:
+    """A default number of seconds as people say it, in brackets; empty for other numbers."""
+    if option.unit != "s" or not option.default:
+        return ""
+    return f" ({duration(option.default)})"
 
 
 def options_typed(policy: str, posted: Mapping[str, str]) -> dict[str, Any]:

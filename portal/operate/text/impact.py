@@ -1,13 +1,18 @@
-"""What a drafted change of quotas would do to the next round, as a sentence and a table."""
+"""What drafted quotas or settings would do to the next round, as a sentence and a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
 
+from evenshare_core.money.fixed_point import to_credits
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
-from scheduling.services.quota_impact import Impact, ImpactRow
+from scheduling.services.quota_impact import Impact
+from scheduling.services.round_impact import ImpactRow
+from scheduling.services.settings_impact import SettingsImpact
 
 NAMED = 3
 MOVED_RHO = 0.005
@@ -37,6 +42,56 @@ class Preview:
     digest: str
     cells: int
     unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountMove:
+    """One figure of the round, before and after."""
+
+    label: str
+    before: int
+    after: int
+
+
+class PriceLine(NamedTuple):
+    """The price of a GPU type after the round, credits per GPU-hour, before and after."""
+
+    gpu_type: str
+    before: Decimal
+    after: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsPreview:
+    """The estimate of other settings as the page shows it."""
+
+    impact: SettingsImpact
+    sentence: str
+    counts: tuple[CountMove, ...]
+    prices: tuple[PriceLine, ...]
+    rows: tuple[ImpactLine, ...]
+    unchanged: int
+
+
+def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) -> SettingsPreview:
+    """Tell the impact: rows that differ, largest move first."""
+    rows = [ImpactLine(badges[row.tenant], row, False) for row in impact.rows]
+    shown = sorted(
+        (row for row in rows if _matters(row.row)),
+        key=lambda line: (-abs(line.moves), line.badge.name, line.row.gpu_type),
+    )
+    counts = (
+        CountMove("Leases granted", impact.before.granted, impact.after.granted),
+        CountMove("Leases renewed", impact.before.renewed, impact.after.renewed),
+        CountMove("Leases ended", impact.before.ended, impact.after.ended),
+        CountMove("Jobs queued after it", impact.waiting.before, impact.waiting.after),
+    )
+    prices = tuple(
+        PriceLine(one.gpu_type, to_credits(one.before_micro), to_credits(one.after_micro))
+        for one in impact.prices
+    )
+    sentence = _settings_sentence(impact, shown)
+    return SettingsPreview(impact, sentence, counts, prices, tuple(shown), len(rows) - len(shown))
 
 
 def preview(
@@ -76,10 +131,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
         return "Nothing is changed yet."
     moved = [row for row in rows if row.moves]
     if moved:
-        parts = [_moved(row) for row in moved[:NAMED]]
-        if len(moved) > NAMED:
-            parts.append(f"{plural(len(moved) - NAMED, 'other tenant')} move as well")
-        return _joined(parts)
+        return _joined(_moves(moved))
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
@@ -89,6 +141,29 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
         ]
         return _joined([*parts, "no GPU moves yet"])
     return "Nobody gets more or fewer GPUs in the next round."
+
+
+def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> str:
+    if impact.error:
+        return "The next round cannot be estimated."
+    moved = [row for row in rows if row.moves]
+    if moved:
+        return _joined(_moves(moved))
+    if impact.granted_only_after:
+        started = plural(impact.granted_only_after, "other job")
+        return f"Every tenant holds as many GPUs as without the change, but {started} would start."
+    if impact.before != impact.after:
+        return "Every tenant holds as many GPUs as without the change, in other leases."
+    return "The next round would decide the same."
+
+
+def _moves(moved: Sequence[ImpactLine]) -> list[str]:
+    """The largest moves by name, and how many more there are."""
+    parts = [_moved(row) for row in moved[:NAMED]]
+    if len(moved) > NAMED:
+        others = plural(len(moved) - NAMED, "other tenant moves", "other tenants move")
+        parts.append(f"{others} as well")
+    return parts
 
 
 def _moved(row: ImpactLine) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from django.contrib import messages
@@ -14,7 +14,7 @@ from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
-from portal.charts.figures import duration
+from portal.charts.figures import duration, plural
 from portal.operate.forms.settings import (
     lengths_typed,
     option_fields,
@@ -22,6 +22,7 @@ from portal.operate.forms.settings import (
     policy_choices,
     setting_fields,
 )
+from portal.operate.text.impact import SettingsPreview, settings_preview
 from portal.operate.views.console import (
     actor_of,
     console,
@@ -31,51 +32,79 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
+from portal.site.tenant_badges import tenant_badge
+from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
 from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
-from scheduling.selectors.pool_settings import price_settings
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pool_settings import posted_use, price_settings
 from scheduling.services import pools as change
+from scheduling.services.settings_impact import settings_impact
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import all_tenants
 
-# Use of the pool at which the preview tells the price, in per cent.
+# Use of the pool at which a setting's price is shown, in per cent.
 USES = (0, 50, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRequest:
+    """One request to the page: the pool, what was asked for, what came of it."""
+
+    facts: PoolFacts
+    pool: Pool
+    now: PoolNow
+    do: str
+    errors: Mapping[str, str]
+    preview: SettingsPreview | None = None
 
 
 @console
 def settings(request: HttpRequest, name: str) -> HttpResponse:
     """Everything that an operator may set for a pool as a whole."""
     facts, pool = pool_of_console(request, name)
-    errors: dict[str, str] = {}
-    do = text(request.POST, "do")
+    asked = SettingsRequest(facts, pool, pool_now(facts), text(request.POST, "do"), {})
     if request.method == "POST":
         try:
-            messages.success(request, ACTS.get(do, no_such_button)(request, pool))
+            if asked.do == "preview":
+                return _show(request, replace(asked, preview=_preview(request, asked)))
+            messages.success(request, ACTS.get(asked.do, no_such_button)(request, pool))
         except InvalidInputError as error:
-            errors = error.by_field
+            asked = replace(asked, errors=error.by_field)
         else:
             return redirect("operate-pool", name)
-    typed = request.POST if do == "settings" else {}
+    return _show(request, asked)
+
+
+def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
+    pool, now, errors = asked.pool, asked.now, asked.errors
+    of_form = asked.do in ("settings", "preview")
+    typed = request.POST if of_form else {}
     policy = text(typed, "policy") or text(request.GET, "policy") or pool.policy
     policy = policy if policy in POLICIES else pool.policy
     stored = pool.options if policy == pool.policy else {}
-    now = pool_now(facts)
-    step_s = pool.round_s * now.scale
+    wrong = errors if of_form else {}
+    lengths = setting_fields(pool, typed, wrong)
+    options = option_fields(policy, stored, typed, wrong)
+    present = _present_use(pool)
     context = {
-        "pool": facts,
+        "pool": asked.facts,
         "row": pool,
         "now": now,
         "policy": policy,
-        "promise": POLICIES[policy].promise if policy in POLICIES else "",
+        "rule": POLICIES.get(policy),
         "policies": policy_choices(),
-        "setting_fields": setting_fields(pool, typed, errors if do == "settings" else {}),
-        "option_fields": option_fields(policy, stored, typed, errors if do == "settings" else {}),
-        "prices": _prices(request, pool, errors if do == "price" else {}),
-        "uses": USES,
+        "setting_fields": lengths,
+        "option_fields": options,
+        "invalid_fields": [field for field in (*lengths, *options) if field.error],
+        "reason": text(typed, "reason"),
+        "preview": asked.preview,
+        "prices": _prices(request, pool, present, errors if asked.do == "price" else {}),
         "scale_field": Field(
             "scale",
             "Scale",
-            text(request.POST, "scale") if do == "scale" else str(now.scale),
+            text(request.POST, "scale") if asked.do == "scale" else str(now.scale),
             "number",
             "Seconds of pool time per second of the wall. Leases, prices and waits are pool time.",
             error=errors.get("scale", ""),
@@ -84,9 +113,34 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
         "lease_text": duration(pool.lease_s),
         "lease_wall_text": duration(pool.lease_s / now.scale),
         "round_text": duration(pool.round_s),
-        "round_pool_text": duration(step_s),
+        "round_pool_text": duration(pool.round_s * now.scale),
     }
-    return page(request, "pool.html", context, key="settings", status=422 if errors else 200)
+    # htmx shows an answer of success alone.
+    failed = errors and "HX-Request" not in request.headers
+    return page(request, "pool.html", context, key="settings", status=422 if failed else 200)
+
+
+def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:
+    policy = text(request.POST, "policy")
+    impact = settings_impact(
+        pool_id=asked.pool.pk,
+        now=asked.now,
+        policy=policy,
+        options=options_typed(policy, request.POST) if policy in POLICIES else {},
+        lengths=lengths_typed(request.POST),
+    )
+    with site_scope():
+        badges = {one.pk: tenant_badge(one) for one in all_tenants()}
+    return settings_preview(impact, badges)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceAtUse:
+    """A price, credits per GPU-hour, at a use of `fraction`; None where the setting is wrong."""
+
+    text: str
+    fraction: str
+    price: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +150,21 @@ class PriceSettingRow:
     gpu_type: str
     base: Field
     theta: Field
-    at_use: tuple[Decimal | None, ...]
-    error: str = ""
+    at_use: tuple[PriceAtUse, ...]
 
 
-def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[PriceSettingRow]:
+def _present_use(pool: Pool) -> dict[str, tuple[int, int]]:
+    """GPUs in use and GPUs in all, by type, as the last round posted its prices."""
+    with site_scope():
+        return posted_use(pool.pk)
+
+
+def _prices(
+    request: HttpRequest,
+    pool: Pool,
+    present: Mapping[str, tuple[int, int]],
+    errors: Mapping[str, str],
+) -> list[PriceSettingRow]:
     with site_scope():
         rows = price_settings(pool.pk)
     settings_rows = []
@@ -109,14 +173,25 @@ def _prices(request: HttpRequest, pool: Pool, errors: dict[str, str]) -> list[Pr
         base = text(typed, "base") or f"{row.base:f}"
         theta = text(typed, "theta") or f"{row.theta:f}"
         shown = {"base": base, "theta": theta}
-        inputs = request_inputs(PriceRequest, ("base", "theta"), shown, errors if typed else {})
-        prices = tuple(_price(amount(base), amount(theta), use) for use in USES)
+        inputs = request_inputs(
+            PriceRequest, ("base", "theta"), shown, dict(errors) if typed else {}
+        )
+        uses = [(f"at {use} % use", use, 100) for use in USES]
+        used, gpus = present.get(name, (0, 0))
+        if gpus:
+            uses.append((f"now, {used:,} of {plural(gpus, 'GPU')} used", used, gpus))
+        prices = tuple(
+            PriceAtUse(
+                label, f"{some / whole_:.6f}", _price(amount(base), amount(theta), some, whole_)
+            )
+            for label, some, whole_ in uses
+        )
         settings_rows.append(PriceSettingRow(name, inputs[0], inputs[1], prices))
     return settings_rows
 
 
-def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | None:
-    """The posted price at a use in per cent; None where there is none."""
+def _price(base: Decimal | None, theta: Decimal | None, used: int, gpus: int) -> Decimal | None:
+    """The posted price while so many of the GPUs are used; None where the setting is wrong."""
     # What was typed may be refused: the bounds come first, for nothing can round 1e30.
     if base is None or theta is None or not (0 <= base <= BASE_MAX and 1 < theta <= THETA_MAX):
         return None
@@ -125,7 +200,7 @@ def _price(base: Decimal | None, theta: Decimal | None, use: int) -> Decimal | N
     theta_milli = int(theta * ONE_MILLI)
     if theta_milli <= ONE_MILLI:
         return None
-    return to_credits(posted_price_micro(to_micro(base), theta_milli, use, 100))
+    return to_credits(posted_price_micro(to_micro(base), theta_milli, used, gpus))
 
 
 # ---- the buttons ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -38,14 +39,20 @@ class TestOptions:
         ("raw", "message"),
         [
             ({"leese": 1}, "leese: unknown option; known are"),
-            ({"reserve_after_leases": -1}, "reserve_after_leases: Expected `int` >= 0"),
-            ({"tenant_share": "all"}, "tenant_share: Invalid enum value 'all'"),
-            ({"work_conserving": "yes"}, "work_conserving: Expected `bool`, got `str`"),
-            ({"fairness_window_s": 1.5}, "fairness_window_s: Expected `int`"),
+            (
+                {"reserve_after_leases": -1},
+                "reserve_after_leases: Write a whole number from 0 to 1,000.",
+            ),
+            ({"tenant_share": "all"}, "tenant_share: Write one of demand, quota."),
+            ({"work_conserving": "yes"}, "work_conserving: Write true or false."),
+            (
+                {"fairness_window_s": 1.5},
+                "fairness_window_s: Write a whole number from 0 to 316,224,000.",
+            ),
         ],
     )
     def test_errors_name_the_field(self, raw: dict[str, Any], message: str) -> None:
-        with pytest.raises(OptionError, match=message.replace("`", ".")):
+        with pytest.raises(OptionError, match=re.escape(message)):
             registry.options("ltgf", raw)
 
     def test_a_window_in_seconds_is_micro_seconds_inside(self) -> None:

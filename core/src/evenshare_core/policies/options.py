@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
 
+# The key of a unit in a field's `extra_json_schema`; published with the API's description.
+UNIT = "x-unit"
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 
@@ -48,8 +50,10 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise OptionError(f"{path.rstrip('`') or 'options'}: {problem}") from error
+        _, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`")
+        advice = {option.name: option.advice for option in describe_options(kind)}
+        raise OptionError(f"{name or 'options'}: {advice.get(name, str(error))}") from error
 
 
 # ---- described ----
@@ -60,7 +64,8 @@ class Option:
     """One option of a policy as it is shown to people.
 
     `kind` is what may be written; `choices` are those of a "choice". `least` and `most` bound a
-    number, None where nothing does. `unit` is "s" for seconds, else empty.
+    number, None where nothing does. `unit` is what the field's metadata say (`UNIT`), "s" where
+    its name ends in `_s`, else empty.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Option:
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
+    unit: str = ""
 
     @property
     def label(self) -> str:
@@ -77,9 +83,17 @@ class Option:
         return self.name.removesuffix("_s").replace("_", " ").capitalize()
 
     @property
-    def unit(self) -> str:
-        """The unit that its name ends in."""
-        return "s" if self.name.endswith("_s") else ""
+    def advice(self) -> str:
+        """What may be written, as a sentence."""
+        match self.kind:
+            case "switch":
+                return "Write true or false."
+            case "choice":
+                return f"Write one of {', '.join(self.choices)}."
+        noun = "a whole number" if self.kind == "integer" else "a number"
+        if self.least is None or self.most is None:
+            return f"Write {noun}."
+        return f"Write {noun} from {self.least:,} to {self.most:,}."
 
 
 def describe_options(kind: type[Options]) -> tuple[Option, ...]:
@@ -96,13 +110,15 @@ def describe_options(kind: type[Options]) -> tuple[Option, ...]:
 
 def _option(kind: type[Options], field: msgspec.inspect.Field) -> Option:
     name, type_, description = field.encode_name, field.type, ""
+    unit = "s" if name.endswith("_s") else ""
     if isinstance(type_, Metadata):
-        description = (type_.extra_json_schema or {}).get("description", "")
+        schema = type_.extra_json_schema or {}
+        description, unit = schema.get("description", ""), schema.get(UNIT, unit)
         type_ = type_.type
     if not description or field.required:
         raise TypeError(f"{kind.__name__}.{name} needs a description and a default")
     shape, choices, least, most = _shape(f"{kind.__name__}.{name}", type_)
-    return Option(name, description, field.default, shape, choices, least, most)
+    return Option(name, description, field.default, shape, choices, least, most, unit)
 
 
 def _shape(

@@ -46,7 +46,8 @@ class Policy(ABC):
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
     shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
-    `order_text` says who goes first. `note_texts` explains the notes of its picks (`Key.note`).
+    `order_text` says who goes first, `quota_text` what a tenant may expect of its quota.
+    `note_texts` explains the notes of its picks (`Key.note`).
     """
 
     name: str
@@ -54,6 +55,11 @@ class Policy(ABC):
     title: str
     promise: str
     order_text: str
+    quota_text: str = (
+        "A quota says which GPUs are a tenant's own: what it holds above its quota is borrowed, at"
+        " the posted price. It moves no job ahead: while others hold the GPUs, a tenant may hold"
+        " less than its quota."
+    )
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
     options_type: type[Options] = Options

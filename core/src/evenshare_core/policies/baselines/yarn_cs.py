@@ -52,6 +52,10 @@ class YarnCs(Policy):
     title = "Capacity scheduler"
     promise = "Each tenant has its quota to itself; nobody borrows."
     order_text = "Whoever was submitted first goes first, within the quota of its tenant."
+    quota_text = (
+        "A quota is a fixed part: nobody else takes these GPUs, idle or not, and a tenant holds no"
+        " more than them. A gang may still have to wait until nodes fit."
+    )
     options_type = YarnCsOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.policies.options import Options
+from evenshare_core.policies.options import UNIT, Options
 from evenshare_core.units import COUNT_MAX, SECOND_US
 
+OF_RHO = {UNIT: "fair shares received"}
 Bonus = Annotated[float, Meta(ge=0, le=COUNT_MAX)]
 
 
@@ -42,8 +43,9 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         Meta(
             ge=0,
             le=1000,
-            description="After how many lease lengths nodes are held back for a large job that"
-            " did not fit when it was first in line; 0: never.",
+            description="How long a large job that does not fit waits at the head of the line"
+            " before nodes are held back for it; 0: they never are.",
+            extra_json_schema={UNIT: "lease lengths"},
         ),
     ] = 2
     fairness_window_s: Annotated[
@@ -51,7 +53,8 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         Meta(
             ge=0,
             le=10 * 366 * 86_400,
-            description="How much of the tenants' history counts; 0: all of it.",
+            description="How far back GPU-time received and deserved is counted when tenants are"
+            " compared; 0: from the pool's beginning.",
         ),
     ] = 0
     spread: Annotated[
@@ -59,20 +62,27 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         Meta(description="A job that fits on one node may also be split over several."),
     ] = False
     new_job_bonus: Annotated[
-        Bonus, Meta(description="Moves a job that never ran ahead inside its tenant.")
+        Bonus,
+        Meta(
+            description="Moves a job that never ran ahead inside its tenant: at 1 it goes before"
+            " a job that has received one whole fair share more.",
+            extra_json_schema=OF_RHO,
+        ),
     ] = 0.0
     lease_bonus: Annotated[
         Bonus,
         Meta(
             description="Moves a job ahead inside its tenant for each lease that it has had:"
-            " fewer restarts of long jobs."
+            " fewer restarts of long jobs.",
+            extra_json_schema=OF_RHO,
         ),
     ] = 0.0
     deadline_bonus: Annotated[
         Bonus,
         Meta(
             description="Moves a job ahead inside its tenant as its deadline comes near; in full"
-            " at the deadline."
+            " at the deadline.",
+            extra_json_schema=OF_RHO,
         ),
     ] = 0.0
     deadline_horizon_s: Annotated[

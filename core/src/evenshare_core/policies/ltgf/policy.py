@@ -73,6 +73,10 @@ class Ltgf(Policy):
     title = "Long-term GPU-time fairness"
     promise = "Over time, each tenant receives the GPU-time that it deserves."
     order_text = "The tenant with the least rho is served first, then its job with the least."
+    quota_text = (
+        "A quota is a long-term target: over a day a tenant receives it, as far as it asks for it;"
+        " in a single round it may hold less, or borrow more."
+    )
     note_texts = RESERVED_TEXTS
     traits = Traits(preempts=True, keys_drift=True, picks_by_rho=True)
     options_type = LtgfOptions

@@ -42,7 +42,7 @@ from evenshare_core.formulations.shares import (
 )
 from evenshare_core.placement.rounding import ShareRequest, round_shares
 from evenshare_core.placement.stability import keep_placements
-from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.options import UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
@@ -86,8 +86,9 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             ge=0,
             le=1000,
-            description="After how many lease lengths nodes are held back for a job that its job"
-            " type's share has room for and the nodes do not; 0: never.",
+            description="How long a job waits that its tenant's share has GPUs for, but no nodes"
+            " fit, before nodes are held back for it; 0: they never are.",
+            extra_json_schema={UNIT: "lease lengths"},
         ),
     ] = 2
     spread: Annotated[
@@ -103,6 +104,11 @@ class SharingPolicy(Policy):
     order_text = (
         "Each job type up to its whole GPUs, larger gangs first; then what is left,"
         " to the one that is owed most."
+    )
+    quota_text = (
+        "A quota is a weight: a tenant's quotas of all GPU types together say how large its part of"
+        " the pool is. Of one type it may receive more or less than its quota of that type, and in"
+        " a single round more or less than its part."
     )
     note_texts = MappingProxyType(
         {

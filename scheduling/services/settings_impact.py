@@ -1,0 +1,162 @@
+"""What other settings would do to a pool's next round: the round decided twice, nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.policies import registry
+from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.services.pools import check_lengths, complete_options
+from scheduling.services.round_impact import (
+    NONE_QUEUED,
+    ImpactRow,
+    QueuedJobs,
+    queued_jobs,
+    share_rows,
+)
+from tenants.input.errors import FieldErrors
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+
+class PriceMove(NamedTuple):
+    """The price of a GPU type after the round, micro-credits per GPU-hour: present, changed."""
+
+    gpu_type: str
+    before_micro: int
+    after_micro: int
+
+
+class LeaseMoves(NamedTuple):
+    """Leases of the next round under one set of settings."""
+
+    granted: int
+    renewed: int
+    ended: int
+
+
+NO_MOVES = LeaseMoves(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsImpact:
+    """An estimate of the next round, of this `number` at `at`.
+
+    `granted_only_before`, `granted_only_after`: jobs that start under one of the two alone.
+    `error` says why there is no estimate.
+    """
+
+    number: int
+    at: datetime
+    rows: tuple[ImpactRow, ...] = ()
+    waiting: QueuedJobs = NONE_QUEUED
+    before: LeaseMoves = NO_MOVES
+    after: LeaseMoves = NO_MOVES
+    prices: tuple[PriceMove, ...] = ()
+    granted_only_before: int = 0
+    granted_only_after: int = 0
+    error: str = ""
+
+
+def settings_impact(
+    *,
+    pool_id: int,
+    now: PoolNow,
+    policy: str,
+    options: Mapping[str, Any],
+    lengths: Mapping[str, int | None],
+) -> SettingsImpact:
+    """Return what the next round would be under another policy, its options and lengths.
+
+    Decides the pool's next round twice, on one snapshot. Its nodes are those of the present lease
+    length: a longer lease may also have to keep away from a maintenance window.
+
+    Raises:
+        tenants.input.errors.InvalidInputError: by field, as in `change_pool`.
+        RuntimeError: it is called inside a transaction.
+    """
+    errors = FieldErrors()
+    check_lengths(lengths, errors)
+    complete = complete_options(policy, options, errors)
+    errors.raise_any()
+    with site_scope():
+        number = next_number(pool_id)
+        at = next_instant(pool_id, now)
+    snapshot = read_snapshot(pool_id, number=number, at=at)
+    changed = with_settings(
+        snapshot,
+        policy=policy,
+        options=complete,
+        round_s=(lengths["round_s"] or 0) * now.scale,
+        lease_s=lengths["lease_s"] or 0,
+    )
+    return _impact(pool_id, snapshot, changed)
+
+
+def with_settings(
+    snapshot: Snapshot, *, policy: str, options: Mapping[str, Any], round_s: int, lease_s: int
+) -> Snapshot:
+    """Return the snapshot as the engine would read it under other settings. Pure.
+
+    `round_s`, `lease_s` are pool seconds. Another policy, as another version, begins without
+    memory.
+    """
+    version = registry.policy(policy).version
+    same = (policy, version) == (snapshot.policy, snapshot.policy_version)
+    return msgspec.structs.replace(
+        snapshot,
+        policy=policy,
+        policy_version=version,
+        options=dict(options),
+        round_us=round_s * SECOND_US,
+        lease_us=lease_s * SECOND_US,
+        memory=snapshot.memory if same else {},
+    )
+
+
+def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpact:
+    number, at = snapshot.number, from_us(snapshot.at_us)
+    try:
+        before, after = decide_round(snapshot), decide_round(changed)
+    except Exception as error:
+        log.warning("preview.failed", pool=pool_id, exc_info=True)
+        return SettingsImpact(number, at, error=f"{type(error).__name__}: {error}"[:300])
+    old, new = ({grant.job for grant in decision.grants} for decision in (before, after))
+    return SettingsImpact(
+        number,
+        at,
+        rows=share_rows(before, after),
+        waiting=queued_jobs(before, after),
+        before=_moves(before),
+        after=_moves(after),
+        prices=_price_moves(before.prices, after.prices),
+        granted_only_before=len(old - new),
+        granted_only_after=len(new - old),
+    )
+
+
+def _moves(decision: Decision) -> LeaseMoves:
+    return LeaseMoves(len(decision.grants), len(decision.renewals), len(decision.ends))
+
+
+def _price_moves(
+    before: tuple[PoolPrice, ...], after: tuple[PoolPrice, ...]
+) -> tuple[PriceMove, ...]:
+    posted = {row.gpu_type: row.price_micro for row in before}
+    return tuple(
+        PriceMove(row.gpu_type, posted.get(row.gpu_type, row.price_micro), row.price_micro)
+        for row in after
+    )

@@ -1,0 +1,125 @@
+"""The preview of a pool's settings: what the next round does under them, and nothing written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from evenshare_core.policies.registry import POLICIES
+from scheduling.engine.snapshots import next_number, read_snapshot
+from scheduling.models import Pool, Round
+from scheduling.services.pools import change_pool
+from scheduling.services.settings_impact import SettingsImpact, settings_impact, with_settings
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.models import AuditRecord, User
+from tests.factories import Cluster, cluster
+
+LENGTHS = {"round_s": 10, "lease_s": 20, "grace_s": 30, "outage_grace_s": 3600}
+
+
+def crowded() -> Cluster:
+    """Two tenants whose jobs, one of them a gang, compete for 8 GPUs whose leases end now."""
+    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20)
+    for _ in range(6):
+        lab.submit("a", 1, 100_000)
+    lab.round()
+    lab.submit("a", 4, 50_000)
+    for _ in range(5):
+        lab.submit("b", 1, 100_000)
+    lab.at += timedelta(seconds=10)
+    lab.round()
+    lab.at += timedelta(seconds=2)
+    return lab
+
+
+def estimate(lab: Cluster, policy: str, **changed: Any) -> SettingsImpact:
+    options = changed.pop("options", {})
+    lengths = {**LENGTHS, **changed}
+    return settings_impact(
+        pool_id=lab.pool.pk, now=lab.now(), policy=policy, options=options, lengths=lengths
+    )
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestThePreview:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_says_what_the_next_round_then_does(self, policy: str) -> None:
+        lab = crowded()
+        impact = estimate(lab, policy, lease_s=40)
+        assert impact.error == ""
+        change_pool(
+            actor=Actor(User.objects.create(username="otto", site_role="operator")),
+            pool_id=lab.pool.pk,
+            policy=policy,
+            options={},
+            lengths={**LENGTHS, "lease_s": 40},
+            visibility="own",
+        )
+        result = lab.round(after_s=8)
+        assert result.round is not None
+        assert (result.round.number, result.round.at) == (impact.number, impact.at)
+        shares = {(row["tenant"], row["gpu_type"]): row for row in result.round.shares}
+        assert {(row.tenant, row.gpu_type) for row in impact.rows} == set(shares)
+        for row in impact.rows:
+            share = shares[row.tenant, row.gpu_type]
+            assert row.after.got == share["own"] + share["borrowed"]
+            assert row.after.borrowed == share["borrowed"]
+            assert row.after.rho == share["rho_after"]
+        applied = result.round.summary
+        assert impact.after == (applied["granted"], applied["renewed"], applied["ended"])
+        assert impact.waiting.after == applied["waiting"]
+
+    def test_tells_of_another_order(self) -> None:
+        """First in, first out goes on with a's jobs; by GPU-time received, b has its turn."""
+        lab = crowded()
+        impact = estimate(lab, "fifo")
+        a, b = (lab.tenants[name].pk for name in "ab")
+        holds = {row.tenant: (row.before.got, row.after.got) for row in impact.rows}
+        assert holds[b][0] > holds[b][1]
+        assert holds[a][0] < holds[a][1]
+        assert impact.before != impact.after
+
+    def test_of_the_present_settings_changes_nothing(self) -> None:
+        lab = crowded()
+        snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
+        pool = Pool.objects.get(pk=lab.pool.pk)
+        same = with_settings(
+            snapshot,
+            policy=pool.policy,
+            options=pool.options,
+            round_s=pool.round_s,
+            lease_s=pool.lease_s,
+        )
+        assert same == snapshot
+        impact = estimate(lab, pool.policy)
+        assert not any(row.differs for row in impact.rows)
+        assert impact.before == impact.after
+        assert all(one.before_micro == one.after_micro for one in impact.prices)
+
+    def test_of_another_policy_has_no_memory_of_the_present_one(self) -> None:
+        lab = crowded()
+        snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
+        known = msgspec.structs.replace(snapshot, memory={"kept": 1})
+        lengths = {"round_s": 10, "lease_s": 20}
+        assert with_settings(known, policy="fifo", options={}, **lengths).memory == {}
+        assert with_settings(known, policy=known.policy, options={}, **lengths).memory == {
+            "kept": 1
+        }
+
+    def test_writes_nothing(self) -> None:
+        lab = crowded()
+        pools, rounds = list(Pool.objects.values()), Round.objects.count()
+        estimate(lab, "fifo", lease_s=600)
+        assert list(Pool.objects.values()) == pools
+        assert Round.objects.count() == rounds
+        assert not AuditRecord.objects.exists()
+
+    def test_names_every_field_that_is_wrong(self) -> None:
+        lab = crowded()
+        with pytest.raises(InvalidInputError) as raised:
+            estimate(lab, "ltgf", lease_s=0, options={"lease_bonus": "lots"})
+        assert set(raised.value.by_field) == {"lease_s", "options.lease_bonus"}
