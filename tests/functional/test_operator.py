@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import get_resolver
-from django.utils.html import escape
 
-from evenshare_core.money.fixed_point import to_credits
-from evenshare_core.policies.options import describe_options
-from evenshare_core.policies.registry import POLICIES
 from portal.operate.urls import urlpatterns
 from scheduling.models import (
     Job,
     MaintenanceWindow,
     Node,
     PoolClock,
-    PoolState,
     RoundFailure,
     Simulation,
 )
@@ -258,70 +253,6 @@ class TestThePages:
         answer = there.operator.post(path, {**data, "starts_at": "soon", "nodes": ["n7"]})
         assert "Choose nodes of this pool." in answer.content.decode()
         assert "Enter date and time" in answer.content.decode()
-
-    def test_of_settings_show_every_option_with_its_bounds(self, there: Town) -> None:
-        shown = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/settings/")
-        for option in describe_options(POLICIES[there.cluster.pool.policy].options_type):
-            assert escape(option.description) in shown
-        assert "Write 0 to 1,000. Default: 2." in shown
-        assert "Default: 86,400 (1 d)." in shown
-        assert "lease lengths" in shown
-        assert POLICIES[there.cluster.pool.policy].quota_text in shown
-        assert not re.search(r"eq\. \(|line \d+|\(\d+\.\d", shown)
-        assert "0.4142" in shown  # theta 2 at half use
-
-    def test_of_settings_save_and_name_what_is_wrong(self, there: Town) -> None:
-        pool = there.cluster.pool
-        path = f"/operate/pools/{pool.name}/settings/"
-        data = {
-            "do": "settings",
-            "policy": "ltgf",
-            "round_s": "20",
-            "lease_s": "600",
-            "grace_s": "30",
-            "outage_grace_s": "3600",
-            "visibility": "own",
-            "option-spread": "yes",
-            "option-lease_bonus": "0.5",
-            "name": "stolen",
-            "book": "other",
-        }
-        assert there.operator.post(path, data).status_code == 302
-        pool.refresh_from_db()
-        assert (pool.round_s, pool.visibility, pool.options["lease_bonus"]) == (20, "own", 0.5)
-        assert (pool.name, pool.book) != ("stolen", "other")
-        answer = there.operator.post(path, {**data, "option-lease_bonus": "lots", "round_s": "x"})
-        shown = answer.content.decode()
-        assert answer.status_code == 422
-        assert "Write a number from 0 to" in shown
-        assert "Write 1 to 3,600 seconds." in shown
-
-    def test_of_settings_preview_the_next_round_and_change_nothing(self, there: Town) -> None:
-        pool = there.cluster.pool
-        path = f"/operate/pools/{pool.name}/settings/"
-        data = {"do": "preview", "policy": "fifo", "visibility": "own", "reason": "why not"}
-        lengths = {"round_s": "10", "lease_s": "1200", "grace_s": "30", "outage_grace_s": "60"}
-        answer = there.operator.post(path, {**data, **lengths})
-        shown = answer.content.decode()
-        assert answer.status_code == 200
-        assert "If these settings held in round 3" in shown
-        assert "Leases granted" in shown
-        assert 'value="1200"' in shown  # what was typed stays in the form
-        assert 'value="why not"' in shown
-        pool.refresh_from_db()
-        assert (pool.policy, pool.lease_s) == ("ltgf", there.cluster.pool.lease_s)
-        wrong = there.operator.post(path, {**data, **lengths, "lease_s": "0"}, HTTP_HX_REQUEST="y")
-        assert wrong.status_code == 200  # htmx shows no other
-        assert "No preview" in wrong.content.decode()
-        assert "Lease length: Write 1 to" in wrong.content.decode()
-
-    def test_of_settings_tell_the_price_at_the_present_use(self, there: Town) -> None:
-        pool = there.cluster.pool
-        posted = PoolState.objects.get(pool=pool).prices[0]
-        shown = page(there.operator, f"/operate/pools/{pool.name}/settings/")
-        assert f"now, {posted['used']} of {posted['capacity']} GPUs used" in shown
-        cells = re.findall(r'data-use="[\d.]+">([\d.,]+)<', shown)
-        assert cells[-1] == f"{to_credits(posted['price_micro']):.4f}"
 
     def test_of_health_tell_a_failure(self, there: Town) -> None:
         pool = there.cluster.pool
