@@ -13,14 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.models import Book, UsageLine
-from billing.selectors import prices_now
+from billing.selectors import PostedPricePoint, has_prices, posted_prices, prices_now
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
-from scheduling.api.schemas import PAGE_QUERY, POOL, TENANT, Credits
+from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
 from scheduling.models import Job
+from scheduling.selectors.lines import PoolFacts
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.problems import bad_field
-from tenants.api.times import time_text
+from tenants.api.problems import bad_field, not_there
+from tenants.api.times import read_time, time_text
 from tenants.models import Tenant
 from tenants.scopes import site_scope, tenant_scope
 
@@ -100,22 +101,45 @@ class PriceList(SchedulingView):
         with site_scope():
             currencies = {facts.book: Charges().currency(facts.book) for facts in pools}
             rows = [
-                {
-                    "pool": facts.name,
-                    "gpu_type": point.gpu_type,
-                    "price": credits_text(point.price),
-                    "currency": currencies[facts.book],
-                    "used": point.used,
-                    "capacity": point.capacity,
-                    "base": credits_text(point.base),
-                    "theta": str(point.theta),
-                    "valid_from_round": point.valid_from_round,
-                    "posted_at": time_text(point.posted_at),
-                }
+                _price(point, facts, currencies[facts.book])
                 for facts in pools
                 for point in prices_now(facts.id)
             ]
         return Response({"results": rows, "next": None})
+
+
+class PriceHistory(SchedulingView):
+    """What was posted for a GPU type, round by round."""
+
+    query: ClassVar[tuple[str, ...]] = ("since", "until", "cursor", "limit")
+
+    @extend_schema(
+        operation_id="price_history",
+        responses={200: PricePage},
+        parameters=[SINCE, UNTIL, *PAGE_QUERY],
+    )
+    def get(self, request: Request, name: str, gpu_type: str) -> Response:
+        """List the prices posted for a GPU type, newest first, with base, theta and use of each."""
+        facts, limit = self.pool(name), read_limit(request)
+        route = f"prices.{facts.id}.{gpu_type}"
+        key = read_cursor(request, route)
+        since, until = read_time(request, "since"), read_time(request, "until")
+        with site_scope():
+            if not has_prices(facts.id, gpu_type):
+                raise not_there()
+            currency = Charges().currency(facts.book)
+            points = posted_prices(
+                *(facts.id, gpu_type),
+                since=since,
+                until=until,
+                before_round=key[0] if key else None,
+                limit=limit + 1,
+            )
+        shown = points[:limit]
+        more = len(points) > limit
+        following = make_cursor(route, shown[-1].valid_from_round) if more else None
+        rows = [_price(point, facts, currency) for point in shown]
+        return Response({"results": rows, "next": following})
 
 
 class UsageList(SchedulingView):
@@ -147,6 +171,21 @@ class UsageList(SchedulingView):
         if len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
         return self.tenant(self.access.memberships[0].slug)
+
+
+def _price(point: PostedPricePoint, facts: PoolFacts, currency: str) -> dict[str, Any]:
+    return {
+        "pool": facts.name,
+        "gpu_type": point.gpu_type,
+        "price": credits_text(point.price),
+        "currency": currency,
+        "used": point.used,
+        "capacity": point.capacity,
+        "base": credits_text(point.base),
+        "theta": str(point.theta),
+        "valid_from_round": point.valid_from_round,
+        "posted_at": time_text(point.posted_at),
+    }
 
 
 def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:

@@ -12,7 +12,22 @@ from billing.selectors.accounts import (
     ledger_page,
     ledger_row,
 )
-from billing.selectors.prices import PostedPricePoint, price_history, prices_now
+from billing.selectors.prices import (
+    PostedPricePoint,
+    has_prices,
+    posted_prices,
+    price_history,
+    prices_now,
+)
+from billing.selectors.statements import (
+    CounterpartyTotal,
+    PeriodTotal,
+    Statement,
+    StatementLine,
+    StatementPeriod,
+    account_statement,
+    statement_lines,
+)
 from billing.selectors.usage import (
     LenderIncome,
     LenderShare,
@@ -25,20 +40,29 @@ from billing.selectors.usage import (
 
 __all__ = [
     "AccountSummary",
+    "CounterpartyTotal",
     "LedgerEntry",
     "LedgerPage",
     "LedgerRow",
     "LenderIncome",
     "LenderShare",
+    "PeriodTotal",
     "PostedPricePoint",
+    "Statement",
+    "StatementLine",
+    "StatementPeriod",
     "TermCharge",
     "UsageLineItem",
+    "account_statement",
     "account_summary",
     "find_transfer",
+    "has_prices",
     "job_charges",
     "ledger_page",
     "ledger_row",
+    "posted_prices",
     "price_history",
     "prices_now",
+    "statement_lines",
     "transfer_incomes",
 ]

@@ -65,6 +65,35 @@ def price_history(
     return [_point(price) for price in prices.order_by("posted_at")]
 
 
+def posted_prices(
+    pool_id: int,
+    gpu_type: str,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before_round: int | None = None,
+    limit: int = 50,
+) -> list[PostedPricePoint]:
+    """Return prices posted in [since, until), newest first, at most `limit`. One query.
+
+    `before_round`: those that are valid from earlier rounds on.
+    """
+    prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type)
+    if since is not None:
+        prices = prices.filter(posted_at__gte=since)
+    if until is not None:
+        prices = prices.filter(posted_at__lt=until)
+    if before_round is not None:
+        prices = prices.filter(valid_from_round__lt=before_round)
+    newest = prices.select_related("gpu_type").order_by("-valid_from_round")
+    return [_point(price) for price in newest[:limit]]
+
+
+def has_prices(pool_id: int, gpu_type: str) -> bool:
+    """Whether a price of the type was ever posted in the pool. One query."""
+    return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
+
+
 def _point(price: PostedPrice) -> PostedPricePoint:
     return PostedPricePoint(
         gpu_type=price.gpu_type.name,

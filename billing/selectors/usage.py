@@ -61,7 +61,9 @@ class TermCharge:
 class UsageLineItem:
     """One lender's part of one line: the lender's income of an hour is the sum of these.
 
-    `round` granted or renewed the term; None where it is not known.
+    charge = gpus x price x held; the share = charge x the lender's idle quota / `idle_gpu_h`,
+    which is all lenders' idle quota over the term. `round` granted or renewed the term; None
+    where it is not known.
     """
 
     job_id: int
@@ -71,11 +73,18 @@ class UsageLineItem:
     lease_number: int
     round: int | None
     term: int
+    starts_at: datetime
     ends_at: datetime
     gpus: int
     price: Decimal
     charge: Decimal
+    idle_gpu_h: Decimal
     share: LenderShare
+
+    @property
+    def held(self) -> timedelta:
+        """How long the term held its GPUs, in pool time."""
+        return self.ends_at - self.starts_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +142,7 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     by_lender: dict[tuple[int | None, str], list[UsageLineItem]] = defaultdict(list)
     for key, shares in _shares(lines).items():
         line = lines[key]
+        idle = sum((share.weight_gpu_h for share in shares), ZERO)
         for share in shares:
             by_lender[share.tenant_id, share.tenant].append(
                 UsageLineItem(
@@ -143,10 +153,12 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     lease_number=line.lease.number,
                     round=line.round,
                     term=line.term,
+                    starts_at=line.starts_at,
                     ends_at=line.ends_at,
                     gpus=line.gpus,
                     price=line.price,
                     charge=line.amount,
+                    idle_gpu_h=idle,
                     share=share,
                 )
             )

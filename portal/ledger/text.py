@@ -17,12 +17,14 @@ from billing.selectors import (
     LenderIncome,
 )
 from billing.selectors.usage import UsageLineItem
+from evenshare_core.units import HOUR_US
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import Instant, LineItem, Note, Stat, credit_note
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
+MICROSECOND = timedelta(microseconds=1)
 
 
 LINES = 500
@@ -185,6 +187,8 @@ def _entries_note(sides: Sequence[Side]) -> Note:
 class Line:
     """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it.
 
+    charge = gpus x price x held_h; share = charge x idle_gpu_h / all_idle_gpu_h.
+
     `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
     """
 
@@ -194,11 +198,13 @@ class Line:
     round: int | None
     gpus: int
     price: Decimal
+    held_h: Decimal
     charge: Decimal
     job: str = ""
     uid: uuid.UUID | None = None
     share: Decimal | None = None
     idle_gpu_h: Decimal | None = None
+    all_idle_gpu_h: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,13 @@ def lines_behind(
         for item in sorted(every, key=lambda item: (item.ends_at, item.lease_id)):
             paid[item.lease_id, item.term] = _line(item, times, job=item.job, uid=item.job_uid)
     earned = [
-        _line(item, times, share=item.share.amount, idle_gpu_h=item.share.weight_gpu_h)
+        _line(
+            item,
+            times,
+            share=item.share.amount,
+            idle_gpu_h=item.share.weight_gpu_h,
+            all_idle_gpu_h=item.idle_gpu_h,
+        )
         for income in incomes
         if income.tenant_id == tenant
         for item in income.line_items
@@ -245,6 +257,7 @@ def _line(item: UsageLineItem, times: Clocks, **more: Any) -> Line:
         round=item.round,
         gpus=item.gpus,
         price=item.price,
+        held_h=Decimal(item.held // MICROSECOND) / HOUR_US,
         charge=item.charge,
         **more,
     )

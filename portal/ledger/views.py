@@ -7,28 +7,42 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import (
     LedgerRow,
+    StatementPeriod,
+    account_statement,
     account_summary,
     find_transfer,
     ledger_page,
     ledger_row,
+    statement_lines,
     transfer_incomes,
 )
 from billing.selectors.balances import balances
 from portal.charts.bars import hash_groups
 from portal.charts.figures import apportion
+from portal.ledger.statement import (
+    LINES_MOST,
+    VisibleNames,
+    counterparty_rows,
+    headline,
+    period_rows,
+    read_statement,
+    shortcuts,
+    statement_csv,
+)
 from portal.ledger.text import ZERO, account_stats, ledger_rows, lines_behind, visible_entries
 from portal.site.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.site.clocks import clocks, pool_now
-from scheduling.selectors.lines import pool_id_named
+from scheduling.selectors.lines import book_pool_ids, pool_id_named
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.permissions import SITE_ACTIONS, Action
 from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors.quotas import pools_of
 
 PERIOD = timedelta(hours=24)
 
@@ -119,6 +133,78 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "nav_key": "ledger",
     }
     return render(request, "ledger/transfer.html", context)
+
+
+@signed_in
+@require_safe
+def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """A tenant's account between two days: by period and by counterparty."""
+    tenant = tenant_or_404(request, slug)
+    facts = pool_of_page(request)
+    if facts is None:
+        return render(request, "ledger/statement.html", {"tenant": tenant, "nav_key": "ledger"})
+    now = pool_now(facts).pool_at
+    asked = read_statement(request.GET, now)
+    with tenant_scope(tenant.pk):
+        shown = account_statement(
+            tenant.pk, facts.book, since=asked.since, until=asked.until, period=asked.period
+        )
+        names = _names(request, tenant.pk, facts.book)
+    context = {
+        "tenant": tenant,
+        "pool": facts,
+        "asked": asked,
+        "by": list(StatementPeriod),
+        "shortcuts": shortcuts(now, asked),
+        "headline": headline(tenant.name, shown.earned, shown.paid, asked),
+        "statement": shown,
+        "net": shown.earned - shown.paid,
+        "periods": period_rows(shown.periods, shown.opening, asked.period),
+        "counterparties": counterparty_rows(shown.counterparties, names),
+        "transfers": sum(row.transfers for row in shown.periods),
+        "nav_key": "ledger",
+    }
+    status = 422 if asked.errors else 200
+    return render(request, "ledger/statement.html", context, status=status)
+
+
+@signed_in
+@require_safe
+def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The transfers of a statement as CSV, with the balance after each."""
+    tenant = tenant_or_404(request, slug)
+    facts = pool_of_page(request)
+    if facts is None:
+        raise Http404
+    asked = read_statement(request.GET, pool_now(facts).pool_at)
+    too_many = False
+    if not asked.errors:
+        with tenant_scope(tenant.pk):
+            shown = account_statement(tenant.pk, facts.book, since=asked.since, until=asked.until)
+            lines = statement_lines(
+                *(tenant.pk, facts.book),
+                since=asked.since,
+                until=asked.until,
+                limit=LINES_MOST + 1,
+            )
+            names = _names(request, tenant.pk, facts.book)
+        too_many = len(lines) > LINES_MOST
+    if asked.errors or too_many:
+        problem = f"More than {LINES_MOST:,} transfers: choose fewer days." if too_many else ""
+        text = "\n".join([*(f"{k}: {v}" for k, v in asked.errors.items()), problem]).strip()
+        return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=422)
+    file = statement_csv(lines, shown.opening, names, tenant.pk)
+    response = HttpResponse(file, content_type="text/csv; charset=utf-8")
+    name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _names(request: HttpRequest, tenant_id: int, book: str) -> VisibleNames:
+    """How the viewer may read the tenants of a book's pools."""
+    pools = book_pool_ids(book, pools_of(tenant_id))
+    who = access(request)
+    return VisibleNames(tenant_id, [read_visibility(pool_id, who) for pool_id in pools])
 
 
 def _before(request: HttpRequest) -> int | None:

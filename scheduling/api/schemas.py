@@ -40,6 +40,8 @@ CURSOR = _parameter("cursor", "The `next` of the page before.")
 LIMIT = _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
 TENANT = _parameter("tenant", "The slug of one of your tenants.")
 POOL = _parameter("pool", "The name of a pool.")
+SINCE = _parameter("since", "The first instant, RFC 3339, of the pool's clock.")
+UNTIL = _parameter("until", "The instant after the last one.")
 STATE = OpenApiParameter(
     "state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=list(Job.State.values)
 )

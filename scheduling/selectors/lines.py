@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -98,6 +99,12 @@ def all_pool_names() -> list[str]:
 def all_books() -> list[str]:
     """Return the books that the pools charge to. One query."""
     return list(Pool.objects.values_list("book", flat=True).distinct())
+
+
+def book_pool_ids(book: str, pool_ids: Iterable[int]) -> list[int]:
+    """Return those of the pools that charge to a book, oldest first. One query."""
+    rows = Pool.objects.filter(book=book, pk__in=list(pool_ids)).order_by("id")
+    return list(rows.values_list("id", flat=True))
 
 
 def first_pool_id() -> int | None:

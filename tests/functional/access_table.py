@@ -108,6 +108,8 @@ def post(row: Row, body: Any = None, **path: str) -> Route:
 
 
 # Words in braces stand for what a stage has, of the tenant that is asked for.
+# Days around all that a stage knows.
+STRETCH = "from=2001-01-01&to=2032-12-31&by=month"
 SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
 PATHS = {
     "slug": "{slug}",
@@ -167,6 +169,10 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/": get(TENANT_PAGE).showing(
         "Account.balance", "Entry.amount", "Transfer.id"
     ),
+    "t/<slug:slug>/ledger/statement/": get(TENANT_PAGE, STRETCH).showing("Entry.amount"),
+    "t/<slug:slug>/ledger/statement.csv": get(TENANT_PAGE, STRETCH).showing(
+        "Entry.amount", "Transfer.id"
+    ),
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
@@ -223,6 +229,7 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
+    "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
     "api/v1/rounds": get(API_POOL, "pool={pool}").showing(),
     "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL).showing(
         "Job.name", "Job.uid", "Profile.name"

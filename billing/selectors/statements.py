@@ -1,0 +1,252 @@
+"""An account over a stretch of pool time: by period, by counterparty, transfer by transfer.
+
+All three sum to the same: what the account's entries of that time sum to. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from billing.models import Account
+from billing.selectors.accounts import ZERO, gpu_hours
+from tenants.scopes import site_reading
+
+
+class StatementPeriod(StrEnum):
+    """What a statement's lines sum over; UTC days of pool time, weeks begin on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+class PeriodTotal(NamedTuple):
+    """One period with any transfer: what it earned and paid, credits, in how many transfers."""
+
+    begins_at: datetime
+    transfers: int
+    earned: Decimal
+    paid: Decimal
+
+    @property
+    def net(self) -> Decimal:
+        """Earned less paid."""
+        return self.earned - self.paid
+
+
+class CounterpartyTotal(NamedTuple):
+    """What an account earned from another one and paid to it, credits.
+
+    `tenant_id` None: the operator, for quota that nobody has. `code` is the transfers'.
+    """
+
+    code: str
+    tenant_id: int | None
+    slug: str
+    transfers: int
+    earned: Decimal
+    paid: Decimal
+
+    @property
+    def net(self) -> Decimal:
+        """Earned less paid."""
+        return self.earned - self.paid
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An account in [since, until) of pool time; `opening` is its balance at `since`."""
+
+    opening: Decimal
+    periods: tuple[PeriodTotal, ...]
+    counterparties: tuple[CounterpartyTotal, ...]
+
+    @property
+    def earned(self) -> Decimal:
+        """All that came in."""
+        return sum((row.earned for row in self.periods), ZERO)
+
+    @property
+    def paid(self) -> Decimal:
+        """All that went out."""
+        return sum((row.paid for row in self.periods), ZERO)
+
+    @property
+    def closing(self) -> Decimal:
+        """The balance at `until`."""
+        return self.opening + self.earned - self.paid
+
+
+class StatementLine(NamedTuple):
+    """One transfer as an account sees it, credits and GPU-hours; None where it did neither."""
+
+    effective_at: datetime
+    transfer: uuid.UUID
+    code: str
+    pool: str
+    hour: datetime | None
+    borrower_id: int | None
+    earned: Decimal
+    paid: Decimal
+    borrowed_gpu_h: Decimal | None
+    lent_gpu_h: Decimal | None
+
+
+NO_STATEMENT = Statement(ZERO, (), ())
+
+_OPENING = """
+    SELECT coalesce(sum(entry.amount), 0.000000)
+    FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+    WHERE entry.account_id = %(account)s AND transfer.effective_at < %(since)s
+"""
+_PERIODS = """
+    SELECT date_trunc(%(period)s, transfer.effective_at, 'UTC') AS begins_at,
+           count(DISTINCT transfer.id),
+           coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000),
+           coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000)
+    FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+    WHERE entry.account_id = %(account)s
+      AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
+    GROUP BY 1 ORDER BY 1
+"""
+# Usage is paid by one borrower to its lenders. What an account earned came from the borrower; what
+# the borrower paid went to each lender, itself perhaps among them. Other transfers are not split.
+_COUNTERPARTIES = """
+    WITH mine AS (
+        SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower,
+               coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000) AS earned,
+               coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000) AS paid
+        FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+        WHERE entry.account_id = %(account)s
+          AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
+        GROUP BY transfer.id
+    ), parts AS (
+        SELECT id, code, borrower AS tenant, earned, 0.000000 AS paid
+        FROM mine WHERE code = 'usage' AND earned > 0
+        UNION ALL
+        SELECT mine.id, mine.code, account.tenant_id, 0.000000, entry.amount
+        FROM mine
+        JOIN billing_entry entry ON entry.transfer_id = mine.id AND entry.amount > 0
+        JOIN billing_account account ON account.id = entry.account_id
+        WHERE mine.code = 'usage' AND mine.borrower IS NOT DISTINCT FROM %(tenant)s
+        UNION ALL
+        SELECT id, code, NULL, earned, paid FROM mine WHERE code <> 'usage'
+    )
+    SELECT parts.code, parts.tenant, coalesce(tenant.slug, ''), count(DISTINCT parts.id),
+           sum(parts.earned), sum(parts.paid)
+    FROM parts LEFT JOIN tenants_tenant tenant ON tenant.id = parts.tenant
+    GROUP BY parts.code, parts.tenant, tenant.slug
+    ORDER BY parts.code = 'usage' DESC, sum(parts.earned) + sum(parts.paid) DESC, tenant.slug
+"""
+
+_LINES = """
+    WITH mine AS (
+        SELECT transfer.id, transfer.effective_at, transfer.code, transfer.pool_id, transfer.hour,
+               transfer.tenant_id, transfer.data,
+               coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000) AS earned,
+               coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000) AS paid
+        FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+        WHERE entry.account_id = %(account)s
+          AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
+        GROUP BY transfer.id
+        ORDER BY transfer.effective_at, transfer.id
+        LIMIT %(limit)s
+    ), lent AS (
+        SELECT line.pool_id, line.tenant_id, share.hour, sum(share.lent_gpu_us) AS gpu_us
+        FROM billing_usageshare share JOIN billing_usageline line ON line.id = share.line_id
+        WHERE share.account_id = %(account)s
+          AND share.hour >= (SELECT min(hour) FROM mine)
+          AND share.hour <= (SELECT max(hour) FROM mine)
+        GROUP BY line.pool_id, line.tenant_id, share.hour
+    )
+    SELECT mine.effective_at, mine.id, mine.code, coalesce(pool.name, ''), mine.hour,
+           mine.tenant_id, mine.earned, mine.paid,
+           CASE WHEN mine.hour IS NOT NULL AND mine.tenant_id IS NOT DISTINCT FROM %(tenant)s
+                THEN coalesce((mine.data->>'borrowed_gpu_us')::numeric, 0) END,
+           lent.gpu_us
+    FROM mine
+    LEFT JOIN scheduling_pool pool ON pool.id = mine.pool_id
+    LEFT JOIN lent ON (lent.pool_id, lent.tenant_id, lent.hour)
+        = (mine.pool_id, mine.tenant_id, mine.hour)
+    ORDER BY mine.effective_at, mine.id
+"""
+
+
+def account_statement(
+    tenant_id: int | None,
+    book: str,
+    *,
+    since: datetime,
+    until: datetime,
+    period: StatementPeriod = StatementPeriod.DAY,
+) -> Statement:
+    """Return a tenant's account (None: the operator's) in [since, until). Four queries.
+
+    Whom the counterparties may be shown to is the page's affair.
+    """
+    account = _account(tenant_id, book)
+    if account is None:
+        return NO_STATEMENT
+    given: Given = {
+        "account": account.pk,
+        "tenant": tenant_id,
+        "since": since,
+        "until": until,
+        "period": period.value,
+    }
+    # What an account paid stands beside what others got of it.
+    with site_reading():
+        ((opening,),) = _rows(_OPENING, given)
+        periods = tuple(PeriodTotal(*row) for row in _rows(_PERIODS, given))
+        others = tuple(CounterpartyTotal(*row) for row in _rows(_COUNTERPARTIES, given))
+    return Statement(opening, periods, others)
+
+
+def statement_lines(
+    tenant_id: int | None, book: str, *, since: datetime, until: datetime, limit: int
+) -> list[StatementLine]:
+    """Return an account's transfers effective in [since, until), oldest first, at most `limit`.
+
+    Two queries.
+    """
+    account = _account(tenant_id, book)
+    if account is None:
+        return []
+    given: Given = {
+        "account": account.pk,
+        "tenant": tenant_id,
+        "since": since,
+        "until": until,
+        "limit": limit,
+    }
+    with site_reading():
+        rows = _rows(_LINES, given)
+    return [
+        StatementLine(*row[:8], *(None if us is None else gpu_hours(us) for us in row[8:]))
+        for row in rows
+    ]
+
+
+def _account(tenant_id: int | None, book: str) -> Account | None:
+    accounts = Account.objects.filter(book__slug=book)
+    if tenant_id is None:
+        return accounts.filter(kind=Account.Kind.OPERATOR).first()
+    return accounts.filter(tenant_id=tenant_id).first()
+
+
+Given = Mapping[str, int | str | datetime | None]
+
+
+def _rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, given)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows

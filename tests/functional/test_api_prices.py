@@ -1,0 +1,67 @@
+"""What was posted for a GPU type over REST: every round of it, with base, theta and use."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from billing.metering import meter_pool
+from billing.models import PostedPrice
+from evenshare_core.money.pricing import posted_price_micro
+from tests.functional.api_stage import ApiStage, api_stage
+
+
+@pytest.fixture
+def live(committed_db: str) -> ApiStage:
+    assert committed_db
+    stage = api_stage()
+    for _ in range(3):
+        stage.cluster.submit("aa", 1, 100_000)
+        stage.cluster.round(after_s=60)
+    meter_pool(stage.cluster.pool.pk)
+    return stage
+
+
+class TestTheHistory:
+    def test_pages_through_all_that_was_posted_newest_first(self, live: ApiStage) -> None:
+        path, seen = f"prices/{live.pool}/v100?limit=1", []
+        answer = live.get(path).json()
+        while True:
+            seen += answer["results"]
+            if answer["next"] is None:
+                break
+            answer = live.get(f"{path}&cursor={answer['next']}").json()
+        rounds = PostedPrice.objects.order_by("-valid_from_round")
+        assert [row["valid_from_round"] for row in seen] == [row.valid_from_round for row in rounds]
+        assert len(seen) >= 3
+
+    def test_has_what_the_price_is_made_of(self, live: ApiStage) -> None:
+        for row in live.get(f"prices/{live.pool}/v100").json()["results"]:
+            theta_milli = int(Decimal(row["theta"]) * 1000)
+            base_micro = int(Decimal(row["base"]) * 1_000_000)
+            price = posted_price_micro(base_micro, theta_milli, row["used"], row["capacity"])
+            assert int(Decimal(row["price"]) * 1_000_000) == price
+
+    def test_is_of_a_stretch_of_time(self, live: ApiStage) -> None:
+        whole = live.get(f"prices/{live.pool}/v100").json()["results"]
+        since, until = whole[-1]["posted_at"], whole[0]["posted_at"]
+        part = live.get(f"prices/{live.pool}/v100?since={since}&until={until}").json()["results"]
+        assert [row["posted_at"] for row in part] == [
+            row["posted_at"] for row in whole if since <= row["posted_at"] < until
+        ]
+        assert 0 < len(part) < len(whole)
+
+    @pytest.mark.parametrize("query", ["since=monday", "until=2030-01-01", "since="])
+    def test_names_the_instant_that_is_wrong(self, live: ApiStage, query: str) -> None:
+        answer = live.get(f"prices/{live.pool}/v100?{query}")
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["field"] == query.split("=", maxsplit=1)[0]
+
+    def test_is_not_there_of_another_type_or_pool(self, live: ApiStage) -> None:
+        assert live.get(f"prices/{live.pool}/k80").status_code == 404
+        assert live.get("prices/nowhere/v100").status_code == 404
+
+    def test_takes_no_cursor_of_another_list(self, live: ApiStage) -> None:
+        cursor = live.get(f"prices/{live.pool}/v100?limit=1").json()["next"]
+        assert live.get(f"rounds?pool={live.pool}&cursor={cursor}").status_code == 400

@@ -1,0 +1,146 @@
+"""A tenant's statement over HTTP: the days asked for, names as far as they may be seen, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from decimal import Decimal
+
+import pytest
+
+from billing.models import Entry, Transfer, UsageShare
+from billing.selectors import find_transfer, transfer_incomes
+from evenshare_core.units import HOUR_US
+from tenants.scopes import site_scope
+from tests.functional.pool_stage import Stage, headline, settled_stage
+
+ALL = "from=2001-01-01&to=2032-12-31&by=month"
+PAGE, FILE = "/t/alpha/ledger/statement/", "/t/alpha/ledger/statement.csv"
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return settled_stage()
+
+
+def rows(there: Stage, who: str, path: str) -> list[dict[str, str]]:
+    answer = there.get(who, path)
+    assert answer.status_code == 200, answer.content
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(answer.content.decode())))
+
+
+class TestTheStatement:
+    def test_sums_to_the_account_whoever_looks(self, there: Stage) -> None:
+        for who, slug in (("owner", "alpha"), ("neighbour", "beta"), ("operator", "alpha")):
+            page = there.get(who, f"/t/{slug}/ledger/statement/?{ALL}").context
+            amounts = Entry.objects.filter(account__tenant__slug=slug).values_list("amount")
+            total = sum((amount for (amount,) in amounts), Decimal(0))
+            assert page["net"] == page["statement"].closing == total != 0
+            assert sum((row.net for row in page["counterparties"]), Decimal(0)) == total
+            assert page["periods"][-1].balance == total
+
+    def test_says_what_came_in_and_went_out(self, there: Stage) -> None:
+        shown = headline(there.page("owner", f"{PAGE}?{ALL}"))
+        did = r"alpha earned 0\.\d\d and paid [\d.,]+ credits"
+        assert re.fullmatch(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
+        assert "neither earned nor paid" in there.page("owner", f"{PAGE}?to=2001-01-02")
+
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_names_others_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+        there.see(visibility)
+        named = there.page("neighbour", f"/t/beta/ledger/statement/?{ALL}").split("<main")[1]
+        lines = rows(there, "neighbour", f"/t/beta/ledger/statement.csv?{ALL}")
+        paid = {line["counterparty"] for line in lines if line["what"] == "lent"}
+        if visibility == "full":
+            assert "alpha" in named
+            assert paid == {"alpha", "gamma"}
+        elif visibility == "pseudonyms":
+            assert "tenant 1" in named
+            assert "alpha" not in named
+            assert paid == {"tenant 1", "tenant 3"}
+        else:
+            assert "other tenants" in named
+            assert "alpha" not in named
+            assert paid == {"another tenant"}
+
+    @pytest.mark.parametrize(
+        ("query", "message"),
+        [
+            ("from=yesterday", "Write a day such as 2026-11-20."),
+            ("to=9999-12-31", "Write a day such as 2026-11-20."),
+            ("from=2030-02-30", "Write a day such as 2026-11-20."),
+            ("from=2030-02-02&to=2030-02-01", "This is before the first day."),
+            ("from=2001-01-01&to=2030-01-01", "Choose at most 400 days. Or sum by month."),
+            ("to=0001-01-02&by=fortnight", "Choose day, week, month."),
+        ],
+    )
+    def test_says_what_is_wrong_with_the_days(self, there: Stage, query: str, message: str) -> None:
+        for path in (PAGE, FILE):
+            answer = there.get("owner", f"{path}?{query}")
+            assert answer.status_code == 422
+            assert message in answer.content.decode()
+
+    def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
+        assert there.reads("owner", f"{PAGE}?{ALL}") <= 18
+
+    def test_is_reached_from_the_ledger(self, there: Stage) -> None:
+        assert PAGE in there.page("owner", "/t/alpha/ledger/")
+
+
+class TestTheFile:
+    def test_has_every_transfer_exact_with_the_balance_after_it(self, there: Stage) -> None:
+        lines = rows(there, "owner", f"{FILE}?{ALL}")
+        touching = Transfer.objects.filter(entries__account__tenant__slug="alpha").distinct()
+        assert len(lines) == touching.count() > 1
+        balance = Decimal(0)
+        for line in lines:
+            balance += Decimal(line["earned_credits"]) - Decimal(line["paid_credits"])
+            assert Decimal(line["balance_credits"]) == balance
+            assert re.fullmatch(r"-?\d+\.\d{6}", line["net_credits"])
+        assert lines[0]["effective_at"] < lines[-1]["effective_at"]
+
+    def test_is_named_after_tenant_and_days(self, there: Stage) -> None:
+        answer = there.get("owner", f"{FILE}?from=2030-01-01&to=2030-01-02")
+        name = "ledger-alpha-2030-01-01-2030-01-02.csv"
+        assert answer["Content-Disposition"] == f'attachment; filename="{name}"'
+
+
+class TestALendersLine:
+    def test_has_all_factors_of_its_share(self, there: Stage) -> None:
+        """Multiplied out by hand, each share is what was paid, to the micro-credit."""
+        transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
+        assert transfer is not None
+        page = there.page("neighbour", f"/t/beta/ledger/{transfer.pk}/")
+        table = page.split('id="t-earned"')[1].split("</tbody>")[0]
+        cells = [
+            dict(re.findall(r'data-label="([^"]+)">\s*([\d.,]+)\s*<', line))
+            for line in table.split("<tr>")[2:]
+        ]
+        assert cells
+        for cell in cells:
+            gpus, price, held, charge, own, every, share = (
+                Decimal(cell[name].replace(",", ""))
+                for name in (
+                    *("GPUs borrowed", "Price", "Held, hours", "Charge"),
+                    *("Own idle quota, GPU-h", "All idle quota, GPU-h", "Share, credits"),
+                )
+            )
+            assert abs(gpus * price * held - charge) <= Decimal("0.000002") * gpus
+            assert abs(charge * own / every - share) <= Decimal("0.000002")
+
+    def test_counts_the_idle_quota_of_all(self, there: Stage) -> None:
+        transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
+        assert transfer is not None
+        with site_scope():
+            stored = find_transfer(transfer.pk)
+            assert stored is not None
+            incomes = transfer_incomes(stored)
+        for item in (item for income in incomes for item in income.line_items):
+            shares = UsageShare.objects.filter(
+                line__lease_id=item.lease_id, line__term=item.term, line__amount__gt=0
+            )
+            weights = sum(share.weight for share in shares)
+            assert abs(item.idle_gpu_h - Decimal(weights) / HOUR_US) < Decimal("0.00001")
