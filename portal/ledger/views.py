@@ -25,17 +25,22 @@ from billing.selectors import (
 from billing.selectors.balances import balances
 from portal.charts.bars import hash_groups
 from portal.charts.figures import apportion
-from portal.ledger.statement import (
+from portal.ledger.forms import read_statement, shortcuts
+from portal.ledger.text.ledger import (
+    ZERO,
+    account_stats,
+    ledger_rows,
+    lines_behind,
+    visible_entries,
+)
+from portal.ledger.text.statement import (
     LINES_MOST,
     VisibleNames,
     counterparty_rows,
     headline,
     period_rows,
-    read_statement,
-    shortcuts,
     statement_csv,
 )
-from portal.ledger.text import ZERO, account_stats, ledger_rows, lines_behind, visible_entries
 from portal.site.access import access, pool_of_page, signed_in, tenant_or_404
 from portal.site.clocks import clocks, pool_now
 from scheduling.selectors.lines import book_pool_ids, pool_id_named
@@ -156,7 +161,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "asked": asked,
         "by": list(StatementPeriod),
         "shortcuts": shortcuts(now, asked),
-        "headline": headline(tenant.name, shown.earned, shown.paid, asked),
+        "headline": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
         "statement": shown,
         "net": shown.earned - shown.paid,
         "periods": period_rows(shown.periods, shown.opening, asked.period),

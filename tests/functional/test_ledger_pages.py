@@ -10,7 +10,7 @@ import pytest
 
 from billing.models import Transfer
 from billing.selectors import ledger_row
-from portal.ledger.text import visible_entries
+from portal.ledger.text.ledger import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of
