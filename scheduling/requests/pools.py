@@ -113,7 +113,11 @@ class PriceRequest(Request, frozen=True, kw_only=True):
             description="The scale of the price: a borrowed GPU-hour costs base x (theta - 1)"
             " credits while all GPUs are in use."
         ),
-        Input(label="Base", read=_read_base),
+        Input(
+            label="Base",
+            hint="The scale of the price: with theta 2, what a borrowed GPU-hour costs at full use.",
+            read=_read_base,
+        ),
     ]
     theta: Annotated[
         Decimal,
@@ -121,7 +125,11 @@ class PriceRequest(Request, frozen=True, kw_only=True):
             description="How steeply the price rises as the pool fills; the larger, the cheaper"
             " an idle pool is beside a full one."
         ),
-        Input(label="Theta", read=_read_theta),
+        Input(
+            label="Theta",
+            hint="How steeply the price rises as the pool fills; more than 1.",
+            read=_read_theta,
+        ),
     ]
 
 

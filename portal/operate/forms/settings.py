@@ -92,7 +92,8 @@ def _field(option: Option, present: object, posted: Mapping[str, str], error: st
     elif option.kind == "choice":
         shape, choices = "select", tuple((one, one) for one in option.choices)
     else:
-        default = f"{option.default:,}" + _length_text(option)
+        figure = f"{option.default:g}" if option.kind == "number" else f"{option.default:,}"
+        default = figure + _length_text(option)
         if option.least is not None and option.most is not None:
             bounds = f" Write {option.least:,} to {option.most:,}."
     return Field(
