@@ -115,7 +115,7 @@ class PriceRequest(Request, frozen=True, kw_only=True):
         ),
         Input(
             label="Base",
-            hint="The scale of the price: with theta 2, what a borrowed GPU-hour costs at full use.",
+            hint="The scale: with theta 2, what a borrowed GPU-hour costs at full use.",
             read=_read_base,
         ),
     ]
