@@ -58,6 +58,11 @@ def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = 
     return Clocks(pool_now(facts), tuple(sorted(anchors)))
 
 
+def clocks_by_pool(pools: Iterable[PoolFacts]) -> dict[str, Clocks]:
+    """Return the clocks of a page over several pools: an instant belongs to one pool's clock."""
+    return {facts.name: clocks(facts) for facts in pools}
+
+
 def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> RoundLine:
     """Return the line under the masthead; its seconds are of the wall, as docs/look.md says."""
     now = pool_now(facts)

@@ -85,6 +85,11 @@ def may_change(request: HttpRequest) -> bool:
     return may_on_site(access(request).site_role, Action.OPERATE)
 
 
+def may_see_jobs(request: HttpRequest) -> bool:
+    """Whether jobs and other pages of every tenant are there for the viewer."""
+    return may_on_site(access(request).site_role, Action.SEE_TENANT)
+
+
 def actor_of(request: HttpRequest) -> Actor:
     """Who changes something, for its audit record."""
     user = request.user
@@ -133,6 +138,7 @@ def page(
             **context,
             "nav_key": "operator",
             "may_change": may_change(request),
+            "may_see_jobs": may_see_jobs(request),
             "console_nav": entries,
             "console_key": f"pool-{pool.name}" if isinstance(pool, PoolFacts) else key,
             "pool_nav": beneath,
