@@ -58,7 +58,8 @@ def _failing(row: operate.PoolFailure) -> Alert:
         f"failing-{row.pool}",
         "bad",
         "Rounds fail",
-        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC.",
+        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC,"
+        " wall clock.",
         f"{row.error} Leases stay as they are; running jobs go on at their last price.",
         reverse("operate-health", args=[row.pool]),
     )
