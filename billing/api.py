@@ -23,6 +23,7 @@ from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import read_time, time_text
 from tenants.models import Tenant
+from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
 
 
@@ -165,12 +166,12 @@ class UsageList(SchedulingView):
         return Response({"results": rows, "next": more})
 
     def _tenant(self) -> Tenant:
-        tenant = self.filtered_tenant()
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
         if tenant is not None:
             return tenant
         if len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug)
+        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
 
 
 def _price(point: PostedPricePoint, facts: PoolFacts, currency: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ Role, SiteRole = Membership.Role, User.SiteRole
 class Action(StrEnum):
     """What a page asks before it shows or does something."""
 
-    SEE_TENANT = "see_tenant"  # its dashboard, its jobs and what they cost
+    SEE_TENANT = "see_tenant"  # its dashboard and its jobs, by name
+    SEE_MONEY = "see_money"  # its ledger and its usage: what was charged, and for how much time
     SEE_POOL = "see_pool"  # nodes, rounds and prices, as far as the pool's visibility goes
     SUBMIT = "submit"  # jobs, on the tenant's quota and credit
     CANCEL = "cancel"  # the tenant's jobs
@@ -22,20 +23,20 @@ class Action(StrEnum):
     OPERATE = "operate"  # change tenants, quotas, pools and nodes
 
 
+_READ = frozenset({Action.SEE_TENANT, Action.SEE_MONEY, Action.SEE_POOL})
 # A role in a tenant counts for that tenant, and for the pools in which it has quota.
 TENANT_ACTIONS: dict[str, frozenset[Action]] = {
-    Role.VIEWER: frozenset({Action.SEE_TENANT, Action.SEE_POOL}),
-    Role.MEMBER: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SUBMIT, Action.CANCEL}),
-    Role.MANAGER: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SUBMIT, Action.CANCEL}),
+    Role.VIEWER: _READ,
+    Role.MEMBER: _READ | {Action.SUBMIT, Action.CANCEL},
+    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL},
 }
 # A role for the site counts everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {
     SiteRole.NONE: frozenset(),
-    SiteRole.OPERATOR: frozenset(
-        {Action.SEE_TENANT, Action.SEE_POOL, Action.CANCEL, Action.SEE_SITE, Action.OPERATE}
-    ),
-    SiteRole.FINANCE: frozenset({Action.SEE_POOL, Action.SEE_SITE}),
-    SiteRole.AUDITOR: frozenset({Action.SEE_TENANT, Action.SEE_POOL, Action.SEE_SITE}),
+    SiteRole.OPERATOR: _READ | {Action.CANCEL, Action.SEE_SITE, Action.OPERATE},
+    # Who closes the books sees every account, and no job by its name.
+    SiteRole.FINANCE: frozenset({Action.SEE_MONEY, Action.SEE_POOL, Action.SEE_SITE}),
+    SiteRole.AUDITOR: _READ | {Action.SEE_SITE},
 }
 
 

@@ -88,16 +88,21 @@ class Cluster:
 
 
 def cluster(
-    quotas: Mapping[str, int], *, nodes: int = 2, gpus: int = 4, **pool_fields: Any
+    quotas: Mapping[str, int],
+    *,
+    nodes: int = 2,
+    gpus: int = 4,
+    begin: datetime = BEGIN,
+    **pool_fields: Any,
 ) -> Cluster:
-    """Make a pool of equal nodes and one tenant per quota (GPUs)."""
+    """Make a pool of equal nodes and one tenant per quota (GPUs); its time begins at `begin`."""
     Book.objects.get_or_create(
         slug="main", defaults={"currency": "credit", "clock_domain": Book.ClockDomain.REAL}
     )
     gpu_type, _ = GpuType.objects.get_or_create(name="v100")
     fields = {"round_s": 10, "lease_s": 900, **pool_fields}
     pool = Pool.objects.create(name=f"pool-{Pool.objects.count() + 1}", **fields)
-    open_pool(pool, BEGIN, scale=1)
+    open_pool(pool, begin, scale=1)
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type)
     Node.objects.bulk_create(
         [Node(pool=pool, name=f"n{i:04d}", gpu_type=gpu_type, gpus=gpus) for i in range(nodes)]
@@ -109,6 +114,6 @@ def cluster(
         )
         if quota:
             Quota.objects.create(
-                tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=quota, valid_from=BEGIN
+                tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=quota, valid_from=begin
             )
-    return Cluster(pool, gpu_type, tenants)
+    return Cluster(pool, gpu_type, tenants, begin)

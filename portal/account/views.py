@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import authenticate, login, update_session_auth_hash
+from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import PermissionDenied
@@ -16,18 +16,18 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.account.passwords import check_present, verified_person
 from portal.demo.people import DEMO_PEOPLE
 from portal.site.access import access, demo_only, signed_in
 from portal.site.forms import Field
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
-from tenants.input.errors import InvalidInputError, invalid
+from tenants.input.errors import InvalidInputError
 from tenants.lockout import WINDOW, is_locked
 from tenants.models import Membership, User
 from tenants.scopes import site_scope
 from tenants.selectors.people import find_active_person, token_count
 from tenants.services.accounts import (
-    PASSWORD_MAX,
     NewPassword,
     change_password,
     check_new_password,
@@ -136,16 +136,8 @@ def _changed(request: HttpRequest, user: User) -> User:
         request.POST.get("new_password_again", ""),
         drop_tokens="drop_tokens" in request.POST,
     )
-    if not 1 <= len(old) <= PASSWORD_MAX:
-        raise invalid("old_password", "Write your present password.")
+    check_present(old)
     check_new_password(user, wanted)
-    # As at the login: guesses count, and too many of them lock it for a while.
-    verified = authenticate(request, username=user.get_username(), password=old)
-    if not isinstance(verified, User) or verified.pk != user.pk:
-        if is_locked(user.get_username(), request):
-            minutes = int(WINDOW.total_seconds()) // 60
-            message = f"Too many wrong passwords: try again in {minutes} minutes."
-            raise invalid("old_password", message)
-        raise invalid("old_password", "This is not your present password.")
+    verified = verified_person(request, user, old)
     actor = Actor(verified, request_id_of(request))
     return change_password(actor=actor, verified=verified, request=wanted)

@@ -99,18 +99,27 @@ class CertificatePanel:
 class Instant:
     """An instant on a pool's clock, seen at `now` (pool time), with the wall time it had.
 
-    `wall` is None where it is not known (an instant of before the pool's clock was anchored).
+    `wall` is None where it is not known (an instant of before the pool's clock was anchored);
+    `wall_now` is the wall's clock at `now`.
     """
 
     pool: datetime
     now: datetime
     wall: datetime | None = None
     scale: int = 1
+    wall_now: datetime | None = None
 
     @property
     def ago_s(self) -> float:
         """Pool seconds since the instant; negative when it is still to come."""
         return (self.now - self.pool).total_seconds()
+
+    @property
+    def wall_ago_s(self) -> float | None:
+        """Seconds of the wall since the instant; None where they are not known."""
+        if self.wall is None or self.wall_now is None:
+            return None
+        return (self.wall_now - self.wall).total_seconds()
 
     @property
     def relative(self) -> str:

@@ -20,12 +20,26 @@ class NavItem:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """A pool of the switch. `is_other_page`: it leads to the pool's own page, not to this one."""
+
+    name: str
+    href: str
+    is_here: bool = False
+    is_other_page: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks: a name, the tenant (empty for an operator), the role."""
+    """Who looks: a name, the tenant (empty for an operator), the role; where else they belong.
+
+    `tenants`: names and addresses of all tenants of a person in several.
+    """
 
     name: str
     role: str
     tenant: str = ""
+    tenants: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

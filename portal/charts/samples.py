@@ -22,7 +22,7 @@ from portal.charts.notes import (
     count_note,
     credit_note,
 )
-from portal.charts.page import LIVE, NavItem, RoundLine, Viewer
+from portal.charts.page import LIVE, NavItem, PoolChoice, RoundLine, Viewer
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.tenants import TenantBadge, tenant_badges
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
@@ -99,6 +99,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "nav_key": "overview",
         "viewer": Viewer("Sample Person", "manager", NAMES[0]),
         "round_line": sample_round_line(),
+        "pool_choices": [PoolChoice("philly", "#", is_here=True), PoolChoice("local", "#")],
         "recompute_command": "python manage.py replay_round 4211",
         "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
         "badges": list(badges.values()),

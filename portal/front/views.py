@@ -16,6 +16,7 @@ from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
 from portal.site.context import replay_command
 from scheduling.selectors.lines import pool_so_far
+from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, home_of
 
@@ -50,6 +51,6 @@ def _home(request: HttpRequest, who: Access) -> str:
     if who.is_unassigned:
         return reverse("account")
     pool = pool_of_page(request)
-    if pool is not None:
+    if pool is not None and may_on_site(who.site_role, Action.SEE_TENANT):
         return reverse("pool", args=[pool.name])
-    return reverse("ledger")
+    return reverse("ledger")  # who sees no tenant has come for the money

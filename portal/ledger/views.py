@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -22,7 +23,7 @@ from billing.selectors import (
     statement_lines,
     transfer_incomes,
 )
-from billing.selectors.balances import balances
+from billing.selectors.balances import Balance, balances
 from portal.charts.bars import hash_groups
 from portal.charts.figures import apportion
 from portal.ledger.forms import read_statement, shortcuts
@@ -41,11 +42,26 @@ from portal.ledger.text.statement import (
     period_rows,
     statement_csv,
 )
-from portal.site.access import access, pool_of_page, signed_in, tenant_or_404
-from portal.site.clocks import clocks, pool_now
-from scheduling.selectors.lines import book_pool_ids, pool_id_named
+from portal.site.access import (
+    about,
+    access,
+    book_pool,
+    pool_of_page,
+    signed_in,
+    tenant_or_404,
+    tenant_pool,
+)
+from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
+from scheduling.selectors.lines import (
+    PoolFacts,
+    all_books,
+    pool_id_named,
+    pools_named,
+    pools_of_book,
+)
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.permissions import SITE_ACTIONS, Action
+from tenants.models import Tenant
+from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
@@ -55,42 +71,52 @@ PERIOD = timedelta(hours=24)
 @signed_in
 @require_safe
 def accounts(request: HttpRequest) -> HttpResponseBase:
-    """The viewer's own ledger; for those who see all tenants, all accounts of the book."""
+    """The viewer's own ledger; for those who see all money, all accounts of every book."""
     who = access(request)
-    if who.home is not None:
+    if not may_on_site(who.site_role, Action.SEE_MONEY):
+        if who.home is None:
+            raise Http404
         return redirect("ledger", slug=who.home.slug)
-    if Action.SEE_TENANT not in SITE_ACTIONS.get(who.site_role, frozenset()):
-        raise Http404
-    facts = pool_of_page(request)
     with site_scope():
-        rows = balances(facts.book) if facts else []
-    shown = apportion([row.balance for row in rows])
+        books = [_book(balances(book), book) for book in sorted(all_books())]
     context = {
-        "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
-        "total": sum((row.balance for row in rows), ZERO),
-        "book": facts.book if facts else "",
+        "books": books,
+        "count": sum(len(book["rows"]) for book in books),
+        "off": [book["name"] for book in books if book["total"]],
         "nav_key": "ledger",
         "live": True,
     }
     return render(request, "ledger/accounts.html", context)
 
 
+def _book(rows: list[Balance], book: str) -> dict[str, Any]:
+    """A book's accounts, rounded so that they sum to the total as printed."""
+    shown = apportion([row.balance for row in rows])
+    return {
+        "name": book,
+        "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
+        "total": sum((row.balance for row in rows), ZERO),
+    }
+
+
 @signed_in
 @require_safe
 def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     """One tenant's account in the book of its pool."""
-    tenant = tenant_or_404(request, slug)
-    facts = pool_of_page(request)
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = _asked_pool(request, tenant)
+    links = {"tenant": tenant, "nav_key": "ledger", "may_open": _may_open(request, tenant)}
     if facts is None:
-        return render(request, "ledger/ledger.html", {"tenant": tenant, "nav_key": "ledger"})
+        return render(request, "ledger/ledger.html", links)
     since = pool_now(facts).pool_at - PERIOD
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
         visibilities = _visibilities(request, page.rows)
-    rows = ledger_rows(page.rows, visibilities, tenant.pk, clocks(facts))
+    times = _row_clocks(facts, page.rows)
+    rows = ledger_rows(page.rows, visibilities, tenant.pk, times)
     context = {
-        "tenant": tenant,
+        **links,
         "pool": facts,
         "summary": summary,
         "balance": abs(summary.balance),
@@ -101,8 +127,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
         "older": page.next_before,
         "paged": _before(request) is not None,
-        "nav_key": "ledger",
-        "live": not request.GET,
+        "live": "before" not in request.GET,
     }
     return render(request, "ledger/ledger.html", context)
 
@@ -114,10 +139,10 @@ SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid", "net")
 @require_safe
 def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpResponseBase:
     """One transfer: all its sides, and the usage lines behind the tenant's own."""
-    tenant = tenant_or_404(request, slug)
-    facts = pool_of_page(request)
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     with tenant_scope(tenant.pk):
         row = ledger_row(transfer, tenant_id=tenant.pk)
+        facts = _pool_of_row(request, row)
         stored = find_transfer(transfer) if row else None
         if row is None or stored is None or facts is None:
             raise Http404
@@ -136,6 +161,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "total": sum((entry.amount for entry in row.entries), ZERO),
         "behind": lines_behind(stored, incomes, tenant.pk, times),
         "nav_key": "ledger",
+        "may_open": _may_open(request, tenant),
     }
     return render(request, "ledger/transfer.html", context)
 
@@ -144,8 +170,8 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
 @require_safe
 def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
     """A tenant's account between two days: by period and by counterparty."""
-    tenant = tenant_or_404(request, slug)
-    facts = pool_of_page(request)
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = _asked_pool(request, tenant)
     if facts is None:
         return render(request, "ledger/statement.html", {"tenant": tenant, "nav_key": "ledger"})
     now = pool_now(facts).pool_at
@@ -177,8 +203,8 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
 @require_safe
 def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
     """The transfers of a statement as CSV, with the balance after each."""
-    tenant = tenant_or_404(request, slug)
-    facts = pool_of_page(request)
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = _asked_pool(request, tenant)
     if facts is None:
         raise Http404
     asked = read_statement(request.GET, pool_now(facts).pool_at)
@@ -207,9 +233,36 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 def _names(request: HttpRequest, tenant_id: int, book: str) -> VisibleNames:
     """How the viewer may read the tenants of a book's pools."""
-    pools = book_pool_ids(book, pools_of(tenant_id))
-    who = access(request)
+    own, who = pools_of(tenant_id), access(request)
+    pools = [pool.id for pool in pools_of_book(book) if pool.id in own]
     return VisibleNames(tenant_id, [read_visibility(pool_id, who) for pool_id in pools])
+
+
+def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:
+    """The pool whose book and clock are asked for, by `book` or `pool`: the tenant's first one."""
+    book = request.GET.get("book", "")
+    if book:
+        return book_pool(request, tenant, book)
+    return tenant_pool(request, tenant, request.GET.get("pool", ""))
+
+
+def _may_open(request: HttpRequest, tenant: Tenant) -> bool:
+    """Whether the tenant's other pages and its jobs are there for the viewer too."""
+    return may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk)
+
+
+def _row_clocks(facts: PoolFacts, rows: Iterable[LedgerRow]) -> dict[str, Clocks]:
+    """The clock of each pool that the rows name; a row without a pool is on the page's own."""
+    names = {row.pool for row in rows if row.pool} - {facts.name}
+    others = pools_named(names) if names else []
+    return {"": clocks(facts), **clocks_by_pool([facts, *others])}
+
+
+def _pool_of_row(request: HttpRequest, row: LedgerRow | None) -> PoolFacts | None:
+    """The pool in which a transfer's usage was: its hours are hours of that pool's clock."""
+    if row is not None and row.pool:
+        about(request).pool = next(iter(pools_named([row.pool])), None)
+    return pool_of_page(request)
 
 
 def _before(request: HttpRequest) -> int | None:

@@ -14,9 +14,17 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponseBase
 
-from scheduling.selectors.lines import PoolFacts, first_pool_id, pool_facts, pool_id_named
+from scheduling.selectors.lines import (
+    PoolFacts,
+    all_pool_names,
+    first_pool_id,
+    pool_facts,
+    pool_id_named,
+    pool_names_of_tenant,
+    pools_of_book,
+)
 from tenants.models import Tenant, User
-from tenants.permissions import Action, may_in_pool, may_in_tenant
+from tenants.permissions import Action, may_in_pool, may_in_tenant, may_on_site
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tenants.selectors.quotas import pool_tenants, pools_of
@@ -77,15 +85,15 @@ def demo_only(view: View) -> View:
     return guarded
 
 
-def tenant_or_404(request: HttpRequest, slug: str) -> Tenant:
-    """Return a tenant that the viewer may see.
+def tenant_or_404(request: HttpRequest, slug: str, action: Action = Action.SEE_TENANT) -> Tenant:
+    """Return a tenant of which the viewer may see what `action` says.
 
     Raises:
         Http404: it does not exist, or not for them.
     """
     with site_scope():
         tenant = find_tenant(slug)
-    if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):
+    if tenant is None or not may_in_tenant(access(request), action, tenant.pk):
         raise Http404
     about(request).tenant = tenant
     return tenant
@@ -121,6 +129,35 @@ def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFac
         if name and wanted not in pools:
             raise Http404
         facts = pool_facts(wanted) if wanted is not None else None
+    about(request).pool = facts
+    return facts
+
+
+def visible_pool_names(request: HttpRequest) -> list[str]:
+    """Return the names of the pools that the viewer may see, oldest first. One query.
+
+    Visitors of the demo see the pages of none: they sign in first.
+    """
+    who = access(request)
+    if who.user_id is None or who.is_unassigned:
+        return []
+    with site_scope():
+        if may_on_site(who.site_role, Action.SEE_POOL):
+            return all_pool_names()
+        return pool_names_of_tenant(*who.tenant_ids)
+
+
+def book_pool(request: HttpRequest, tenant: Tenant, book: str) -> PoolFacts:
+    """Return a pool that charges to a book: the tenant's first of them, else the first.
+
+    Raises:
+        Http404: no pool charges to this book.
+    """
+    with site_scope():
+        pools, own = pools_of_book(book), pools_of(tenant.pk)
+    if not pools:
+        raise Http404
+    facts = next((pool for pool in pools if pool.id in own), pools[0])
     about(request).pool = facts
     return facts
 

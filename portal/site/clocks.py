@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from portal.charts.notes import Instant
 from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
@@ -14,6 +14,8 @@ from scheduling.selectors.lines import PoolFacts
 
 # So many round intervals without a look at the grid, and the line says that rounds are late.
 LATE_INTERVALS = 2
+# So near to the wall's, a pool's clock reads the same.
+SAME = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,13 @@ class Clocks:
         """Return an instant of pool time with the wall time it had, or is expected to have."""
         if at is None:
             return None
-        return Instant(pool=at, now=self.now.pool_at, wall=self._wall(at), scale=self.now.scale)
+        return Instant(
+            pool=at,
+            now=self.now.pool_at,
+            wall=self._wall(at),
+            scale=self.now.scale,
+            wall_now=self.now.wall,
+        )
 
     def _wall(self, at: datetime) -> datetime | None:
         if at >= self.now.pool_at:
@@ -46,6 +54,11 @@ def pool_now(facts: PoolFacts) -> PoolNow:
     return PoolNow(facts.wall, at, clock.scale, clock.paused)
 
 
+def shows_the_wall(now: PoolNow) -> bool:
+    """Whether a pool's clock is the wall's own, so that a page need not tell them apart."""
+    return now.scale == 1 and not now.paused and abs(now.wall - now.pool_at) < SAME
+
+
 def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = ()) -> Clocks:
     """Return the clocks of a page from its pool's facts and the rounds that it shows.
 
@@ -56,6 +69,11 @@ def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = 
     if facts.at is not None and facts.wall_at is not None:
         anchors.add((facts.at, facts.wall_at, facts.clock.scale))
     return Clocks(pool_now(facts), tuple(sorted(anchors)))
+
+
+def clocks_by_pool(pools: Iterable[PoolFacts]) -> dict[str, Clocks]:
+    """Return the clocks of a page over several pools: an instant belongs to one pool's clock."""
+    return {facts.name: clocks(facts) for facts in pools}
 
 
 def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> RoundLine:

@@ -15,10 +15,12 @@ from django.utils.functional import SimpleLazyObject
 
 from portal.charts.page import NavItem, RoundLine, Viewer
 from portal.site import access, clocks
+from portal.site.pool_switch import pool_choices
 from portal.site.request_id import request_id_of
 from scheduling.selectors.lines import PoolFacts
 from tenants.models import Membership, User
-from tenants.permissions import Action, may_on_site
+from tenants.permissions import Action, may_in_tenant, may_on_site
+from tenants.selectors.access import Access
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -27,10 +29,13 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "nav": SimpleLazyObject(lambda: nav(request)),
         "viewer": SimpleLazyObject(lambda: viewer(request)),
         "round_line": SimpleLazyObject(lambda: line(request)),
+        "pool_choices": SimpleLazyObject(lambda: pool_choices(request)),
         "recompute_command": SimpleLazyObject(lambda: recompute_command(request)),
         "login_url": reverse("login"),
         "logout_url": reverse("logout"),
         "account_url": reverse("account"),
+        "tokens_url": reverse("tokens"),
+        "api_docs_url": reverse("api-docs"),
         "home_url": reverse("front"),
         "tour_url": "" if settings.PRODUCTION else f"{reverse('front')}?tour",
         "request_id": request_id_of(request),
@@ -44,17 +49,25 @@ def nav(request: HttpRequest) -> list[NavItem]:
         return []
     slug = note.tenant.slug if note.tenant else who.home.slug if who.home else ""
     items = []
-    if slug:
+    if slug and _may_open(who, note, slug):
         items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug])))
         items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug])))
     pool = access.pool_of_page(request)
     if pool is not None:
         items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
         items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
-    items.append(NavItem("ledger", "Ledger", reverse("ledger")))
+    if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
+        items.append(NavItem("ledger", "Ledger", reverse("ledger")))
     if may_on_site(who.site_role, Action.SEE_SITE):
         items.append(NavItem("operator", "Operator", reverse("operate")))
     return items
+
+
+def _may_open(who: Access, note: access.About, slug: str) -> bool:
+    """Whether the pages of the tenant that the menu speaks of are there for the viewer."""
+    if note.tenant is not None:
+        return may_in_tenant(who, Action.SEE_TENANT, note.tenant.pk)
+    return who.membership_named(slug) is not None
 
 
 def viewer(request: HttpRequest) -> Viewer | None:
@@ -69,7 +82,15 @@ def viewer(request: HttpRequest) -> Viewer | None:
         return Viewer(who.name, "in no tenant", "")
     if membership is None:
         return Viewer(who.name, User.SiteRole(who.site_role).label, "")
-    return Viewer(who.name, Membership.Role(membership.role).label, membership.name)
+    role = Membership.Role(membership.role).label
+    return Viewer(who.name, role, membership.name, _tenants(who))
+
+
+def _tenants(who: Access) -> tuple[tuple[str, str], ...]:
+    """Where a person in several tenants may go; empty for all others."""
+    if len(who.memberships) < 2:
+        return ()
+    return tuple((row.name, reverse("dashboard", args=[row.slug])) for row in who.memberships)
 
 
 def line(request: HttpRequest) -> RoundLine | None:

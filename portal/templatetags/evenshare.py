@@ -256,10 +256,19 @@ def icon(kind: str) -> Markup:
 def when(at: Instant | None, style: str = "ago") -> SafeString:
     """`{% when instant %}`: relative by pool time, both clocks and the scale on hover.
 
-    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago.
+    `style` "clock" writes 14:06 instead, "seconds" 14:06:00, "both" 14:06, 3 s ago; "wall" how long
+    ago it was on the reader's own clock, for a place that says so.
     """
-    if at is None:
+    if at is None or (style == "wall" and at.wall_ago_s is None):
         return format_html('<span class="mut">{}</span>', figures.NONE)
+    if style == "wall" and at.wall_ago_s is not None:
+        return format_html(
+            '<time datetime="{}" title="{}" data-ago="{}">{}</time>',
+            at.iso,
+            at.title,
+            round(at.wall_ago_s),
+            figures.relative(at.wall_ago_s),
+        )
     if style in {"clock", "seconds"}:
         text = at.clock if style == "clock" else at.seconds
         return format_html(

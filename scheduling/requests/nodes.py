@@ -12,6 +12,7 @@ from tenants.input.requests import Input, Request
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
+NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
 NO_SUCH_NODES = "Choose nodes of this pool."
 
 
@@ -58,7 +59,7 @@ class WindowRequest(Request, frozen=True, kw_only=True):
         Meta(description="When it begins, in pool time."),
         Input(
             label="From, pool time",
-            complaint="Enter date and time, such as 2026-11-21 08:00.",
+            complaint=NO_INSTANT,
             advice=INSTANT_HINT,
         ),
     ]
@@ -67,7 +68,7 @@ class WindowRequest(Request, frozen=True, kw_only=True):
         Meta(description="When it ends, in pool time."),
         Input(
             label="Until",
-            complaint="Enter date and time, such as 2026-11-21 12:00.",
+            complaint=NO_INSTANT,
             advice=INSTANT_HINT,
         ),
     ]

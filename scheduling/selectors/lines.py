@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
@@ -28,7 +29,6 @@ LEFT JOIN LATERAL (
     SELECT number, at, wall_at FROM scheduling_round
     WHERE pool_id = p.id ORDER BY number DESC LIMIT 1
 ) r ON true
-WHERE p.id = %s
 """
 
 
@@ -63,11 +63,26 @@ class PoolFacts:
 
 def pool_facts(pool_id: int) -> PoolFacts | None:
     """Return what the round line needs of a pool, or None where there is no such pool."""
+    return next(iter(_facts("WHERE p.id = %s", pool_id)), None)
+
+
+def pools_named(names: Iterable[str]) -> list[PoolFacts]:
+    """Return what pages need of the pools of these names, oldest first. One query."""
+    return _facts("WHERE p.name = ANY(%s) ORDER BY p.id", sorted(set(names)))
+
+
+def pools_of_book(book: str) -> list[PoolFacts]:
+    """Return what pages need of the pools that charge to a book, oldest first. One query."""
+    return _facts("WHERE p.book = %s ORDER BY p.id", book)
+
+
+def _facts(where: str, value: int | str | list[str]) -> list[PoolFacts]:
     with connection.cursor() as cursor:
-        cursor.execute(_FACTS, [pool_id])
-        row = cursor.fetchone()
-    if row is None:
-        return None
+        cursor.execute(_FACTS + where, [value])
+        return [_read_facts(row) for row in cursor.fetchall()]
+
+
+def _read_facts(row: tuple[Any, ...]) -> PoolFacts:
     id_, name, policy, round_s, lease_s, book, *rest = row
     anchor_wall, anchor_pool, scale, paused, pause_reason, *figures = rest
     clock = PoolClock(
@@ -96,15 +111,15 @@ def all_pool_names() -> list[str]:
     return list(Pool.objects.order_by("id").values_list("name", flat=True))
 
 
+def pool_names_of_tenant(*tenant_ids: int) -> list[str]:
+    """Return the names of the pools in which tenants have or had quota, oldest first. One query."""
+    rows = Pool.objects.filter(quotas__tenant_id__in=tenant_ids).order_by("id")
+    return list(rows.distinct().values_list("name", flat=True))
+
+
 def all_books() -> list[str]:
     """Return the books that the pools charge to. One query."""
     return list(Pool.objects.values_list("book", flat=True).distinct())
-
-
-def book_pool_ids(book: str, pool_ids: Iterable[int]) -> list[int]:
-    """Return those of the pools that charge to a book, oldest first. One query."""
-    rows = Pool.objects.filter(book=book, pk__in=list(pool_ids)).order_by("id")
-    return list(rows.values_list("id", flat=True))
 
 
 def first_pool_id() -> int | None:

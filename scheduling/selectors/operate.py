@@ -212,10 +212,12 @@ def spent_budgets() -> list[SpentBudget]:
 
 @dataclass(frozen=True, slots=True)
 class RoundStats:
-    """One past round: what it did and how long it took (milliseconds)."""
+    """One past round: when by both clocks, what it did and how long it took (milliseconds)."""
 
     number: int
     at: datetime
+    wall_at: datetime
+    scale: int
     granted: int
     renewed: int
     ended: int
@@ -232,6 +234,8 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
         RoundStats(
             number=row.number,
             at=row.at,
+            wall_at=row.wall_at,
+            scale=row.scale,
             granted=row.summary.get("granted", 0),
             renewed=row.summary.get("renewed", 0),
             ended=row.summary.get("ended", 0),

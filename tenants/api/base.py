@@ -73,8 +73,12 @@ class ApiView(APIView):
             raise not_there()
         return user
 
-    def tenant(self, slug: object, action: Action = Action.SEE_TENANT) -> Tenant:
+    def tenant(
+        self, slug: object, action: Action = Action.SEE_TENANT, *, seen: Action = Action.SEE_TENANT
+    ) -> Tenant:
         """Return a tenant by slug in which the caller may do `action`.
+
+        It is there for whoever may do `seen`.
 
         Raises:
             Problem: 404 where it is not there for them, 403 where they see it and may not.
@@ -89,7 +93,7 @@ class ApiView(APIView):
                 tenant = find_tenant(slug)
         else:
             tenant = None
-        if tenant is None or not may_in_tenant(self.access, Action.SEE_TENANT, tenant.pk):
+        if tenant is None or not may_in_tenant(self.access, seen, tenant.pk):
             raise not_there()
         self.require(action, tenant.pk)
         return tenant
@@ -103,7 +107,10 @@ class ApiView(APIView):
         if not may_in_tenant(self.access, action, tenant_id):
             raise Problem(403, "role", f"Your role in this tenant does not cover {action.value}.")
 
-    def filtered_tenant(self) -> Tenant | None:
-        """Return the tenant of the query's `tenant`, None where it is not given."""
+    def filtered_tenant(self, seen: Action = Action.SEE_TENANT) -> Tenant | None:
+        """Return the tenant of the query's `tenant`, None where it is not given.
+
+        It is there for whoever may do `seen`.
+        """
         slug = self.request.query_params.get("tenant", "")
-        return self.tenant(slug) if slug else None
+        return self.tenant(slug, seen, seen=seen) if slug else None

@@ -50,6 +50,11 @@ def token_count(user: User) -> int:
     return ApiToken.objects.filter(user=user, expires_at__gt=Now()).count()
 
 
+def tokens_of(user: User) -> list[ApiToken]:
+    """Return a person's API tokens that are not expired, newest first. One query."""
+    return list(ApiToken.objects.filter(user=user, expires_at__gt=Now()).order_by("-id"))
+
+
 def members_of(tenant: Tenant) -> list[Membership]:
     """Return a tenant's people with their roles, by login name. One query."""
     rows = Membership.objects.filter(tenant=tenant).select_related("user")

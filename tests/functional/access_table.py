@@ -146,6 +146,16 @@ TABLE: dict[str, Route] = {
     "jobs/<uuid:uid>/": get(TENANT_PAGE).showing(
         "Job.command", "Job.comment", "Job.environment", "Profile.name", "Log.text"
     ),
+    "account/tokens/": Route(
+        {
+            "GET": Row(200, 200, 200, 200, 200, 200, 302, 302),
+            "POST": Row(422, 422, 422, 422, 422, 422, 302, 302),
+        }
+    ).showing("ApiToken.name", "ApiToken.uid"),
+    "account/tokens/<uuid:uid>/revoke/": Route(
+        {"POST": Row(302, 404, 404, 404, 404, 404, 302, 302)}, {"uid": "{token}"}
+    ),
+    "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing("UsageLine.price"),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
@@ -265,6 +275,21 @@ TABLE: dict[str, Route] = {
     "api/v1/docs": get(PUBLIC).showing(),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
+
+# The other roles for the site get by GET what an operator gets, and where not, this; any change is
+# refused to them.
+FINANCE_GETS = {
+    "t/<slug:slug>/": 404,
+    "t/<slug:slug>/jobs/": 404,
+    "t/<slug:slug>/jobs/new/": 404,
+    "t/<slug:slug>/profiles/": 404,
+    "jobs/<uuid:uid>/": 404,
+    "jobs/<uuid:uid>/log/": 404,
+    "api/v1/jobs/<uuid:uid>": 404,
+    "api/v1/jobs/<uuid:uid>/why": 404,
+    "api/v1/jobs/<uuid:uid>/logs": 404,
+}
+AUDITOR_GETS: dict[str, int] = {}
 
 # The same with a query that names something of a tenant, or of a pool.
 ASKED_FOR: tuple[tuple[str, Route], ...] = (

@@ -21,7 +21,14 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, User
 from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
-from tests.functional.access_table import ACTORS, FOREIGN, TABLE, Route
+from tests.functional.access_table import (
+    ACTORS,
+    AUDITOR_GETS,
+    FINANCE_GETS,
+    FOREIGN,
+    TABLE,
+    Route,
+)
 from tests.functional.addresses import METHODS, ask, bearer, is_api, routes, said, session
 
 # Stands in every name that is the owner's tenant's alone.
@@ -72,7 +79,13 @@ NAMES = {
     "neighbour": "ned",
     "outsider": "olga",
     "operator": "otto",
+    "finance": "fin",
+    "auditor": "aud",
 }
+SITE_ROLES = {name: User.SiteRole(name) for name in ("operator", "finance", "auditor")}
+OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
+# One's own session, password and tokens, which are everybody's to change; and a front door.
+OWN = ("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens")
 
 
 @pytest.fixture
@@ -101,11 +114,11 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "manager": (lab.tenants["canary-lab"], role.MANAGER),
         "neighbour": (lab.tenants["south"], role.MANAGER),
         "outsider": (elsewhere.tenants["island"], role.MANAGER),
-        "operator": None,
+        **dict.fromkeys(SITE_ROLES),
     }
     made = Stage({}, lab)
     for actor, membership in memberships.items():
-        site_role = User.SiteRole.OPERATOR if membership is None else User.SiteRole.NONE
+        site_role = SITE_ROLES.get(actor, User.SiteRole.NONE)
         user = User.objects.create(username=NAMES[actor], site_role=site_role)
         if membership is not None:
             Membership.objects.create(user=user, tenant=membership[0], role=membership[1])
@@ -173,6 +186,23 @@ class TestEveryAddress:
                     wrong.append(f"{asked}: tells of the tenant")
         assert not wrong, "\n".join(wrong)
         assert shown > 20, "the owner does not see the canaries that strangers must not"
+
+    @pytest.mark.parametrize("actor", OTHER_GETS)
+    def test_lets_the_other_roles_for_the_site_look_and_never_change(
+        self, stage: Stage, actor: str
+    ) -> None:
+        wrong = []
+        for address, route in TABLE.items():
+            for method in route.methods:
+                answer = stage.ask(actor, method, address, route)
+                asked = f"{method} /{address}: {answer.status_code}"
+                if method == "GET":
+                    expects = OTHER_GETS[actor].get(address, route.methods["GET"].operator)
+                    if answer.status_code != expects:
+                        wrong.append(f"{asked}, not {expects}")
+                elif not address.startswith(OWN) and answer.status_code not in (400, 403, 404):
+                    wrong.append(f"{asked}, not refused")
+        assert not wrong, "\n".join(wrong)
 
 
 def echoes(told: str, stage: Stage, route: Route) -> bool:

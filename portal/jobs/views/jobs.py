@@ -20,12 +20,12 @@ from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.output import output_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import clocks
+from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
-from scheduling.selectors.lines import PoolFacts, pool_facts
+from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
@@ -49,7 +49,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         pools = read.pool_names(pools_of(tenant.pk))
     kept = {"state": wanted.state, "q": wanted.text, "pool": wanted.pool}
     query = urlencode({key: value for key, value in kept.items() if value})
-    clock = clocks(pool) if pool else None
+    times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
     return render(
         request,
         "jobs/job_list.html",
@@ -65,7 +65,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "page": page,
             "pools": pools,
             "states": {state: _label(state) for state in read.STATES},
-            "rows": [_row(row, clock) for row in page.rows],
+            "rows": [_row(row, times[row.pool]) for row in page.rows],
         },
     )
 
@@ -86,14 +86,14 @@ def _label(state: str) -> str:
     return STATE_BADGES[state].text
 
 
-def _row(row: read.JobListRow, clock: Any) -> dict[str, Any]:
-    instant = clock.instant if clock else lambda _at: None
-    end = row.first_started_at or row.ended_at or (clock.now.pool_at if clock else row.submitted_at)
+def _row(row: read.JobListRow, clock: Clocks) -> dict[str, Any]:
+    """A job on the clock of its own pool."""
+    end = row.first_started_at or row.ended_at or clock.now.pool_at
     return {
         "job": row,
         "badge": STATE_BADGES[row.state],
-        "submitted": instant(row.submitted_at),
-        "ended": instant(row.ended_at),
+        "submitted": clock.instant(row.submitted_at),
+        "ended": clock.instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -138,16 +138,19 @@ def _hours(gpu_h: Decimal) -> str:
 
 
 def ledger_rows(
-    rows: Sequence[LedgerRow], visibilities: dict[str, Visibility], tenant: int, times: Clocks
+    rows: Sequence[LedgerRow],
+    visibilities: Mapping[str, Visibility],
+    tenant: int,
+    times: Mapping[str, Clocks],
 ) -> list[dict[str, Any]]:
-    """Rows whose columns sum to their feet as printed."""
+    """Rows whose columns sum to their feet as printed, each on the clock of its pool."""
     columns = [
         apportion([getattr(row, key) or ZERO for row in rows])
         for key in ("lent_gpu_h", "borrowed_gpu_h", "earned", "paid")
     ]
     return [
         {
-            **_row(row, visibilities, tenant, times),
+            **_row(row, visibilities, tenant, times[row.pool]),
             "lent": None if row.lent_gpu_h is None else lent,
             "borrowed": None if row.borrowed_gpu_h is None else borrowed,
             "earned": earned,
@@ -159,7 +162,7 @@ def ledger_rows(
 
 
 def _row(
-    row: LedgerRow, visibilities: dict[str, Visibility], tenant: int, times: Clocks
+    row: LedgerRow, visibilities: Mapping[str, Visibility], tenant: int, times: Clocks
 ) -> dict[str, Any]:
     sides = visible_entries(row, visibilities.get(row.pool), tenant)
     if row.code != Transfer.Code.USAGE:

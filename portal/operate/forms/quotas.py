@@ -290,7 +290,7 @@ def _edit(
             errors[name] = "Write a whole number."
     until = instant(typed["until"])
     if typed["until"] and until is None:
-        errors["until"] = "Enter date and time, such as 2026-12-14 00:00."
+        errors["until"] = "Enter date and time of the pool's clock, as year-month-day hour:minute."
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
         until = period.until  # exact, whatever the field can show

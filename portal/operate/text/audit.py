@@ -17,6 +17,8 @@ ACTION_TEXTS = {
     "person.deactivated": "deactivated",
     "person.reactivated": "reactivated",
     "person.password_changed": "changed the password",
+    "token.created": "made an API token",
+    "token.revoked": "revoked an API token",
     "access.refused": "was refused",
     "pool.changed": "changed settings",
     "clock.changed": "changed the clock",

@@ -29,14 +29,20 @@ class Alert:
     release: str = ""
 
 
-def queue(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
-    """Return everything that waits for a person, failing rounds first. Seven queries."""
+def queue(
+    pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
+) -> list[Alert]:
+    """Return everything that waits for a person, failing rounds first. Seven queries.
+
+    `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
+    """
+    quarantined = operate.quarantined_jobs() if with_jobs else []
     return [
         *(_failing(row) for row in operate.pool_failures()),
         *(_damaged(row) for row in operate.damaged_rounds()),
         *(alert for facts in pools if (alert := _late(facts)) is not None),
         *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
-        *(_quarantined(row) for row in operate.quarantined_jobs()),
+        *(_quarantined(row) for row in quarantined),
         *(
             _off(row)
             for row in sorted(operate.unavailable_nodes(), key=lambda row: row.state == "drained")
@@ -52,7 +58,8 @@ def _failing(row: operate.PoolFailure) -> Alert:
         f"failing-{row.pool}",
         "bad",
         "Rounds fail",
-        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC.",
+        f"{plural(row.count, 'round')} of {row.pool} failed since {row.first_at:%H:%M} UTC,"
+        " wall clock.",
         f"{row.error} Leases stay as they are; running jobs go on at their last price.",
         reverse("operate-health", args=[row.pool]),
     )

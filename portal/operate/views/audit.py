@@ -20,6 +20,7 @@ KINDS = {
     "quota.": "quotas",
     "tenant.": "tenants",
     "member.": "members",
+    "token.": "API tokens",
     "person.": "people",
     "access.": "refusals",
     "pool.": "pool settings",

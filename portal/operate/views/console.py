@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.charts.page import NavItem
 from portal.site.access import about, access, signed_in
+from portal.site.clocks import pool_now, shows_the_wall
 from portal.site.request_id import request_id_of
 from scheduling.models import Pool
 from scheduling.selectors.lines import (
@@ -85,6 +86,11 @@ def may_change(request: HttpRequest) -> bool:
     return may_on_site(access(request).site_role, Action.OPERATE)
 
 
+def may_see_jobs(request: HttpRequest) -> bool:
+    """Whether jobs and other pages of every tenant are there for the viewer."""
+    return may_on_site(access(request).site_role, Action.SEE_TENANT)
+
+
 def actor_of(request: HttpRequest) -> Actor:
     """Who changes something, for its audit record."""
     user = request.user
@@ -123,8 +129,9 @@ def page(
         NavItem("people", "People", reverse("operate-people")),
         NavItem("audit", "Audit log", reverse("operate-audit")),
     ]
-    beneath = []
+    beneath, clock = [], None
     if isinstance(pool, PoolFacts):
+        clock = pool_now(pool)
         beneath = [NavItem(k, text, reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
     return render(
         request,
@@ -133,9 +140,11 @@ def page(
             **context,
             "nav_key": "operator",
             "may_change": may_change(request),
+            "may_see_jobs": may_see_jobs(request),
             "console_nav": entries,
             "console_key": f"pool-{pool.name}" if isinstance(pool, PoolFacts) else key,
             "pool_nav": beneath,
+            "pool_clock": clock if clock and not shows_the_wall(clock) else None,
             "pool_key": key,
         },
         status=status,

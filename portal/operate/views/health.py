@@ -25,7 +25,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
         quarantined = operate.quarantined_jobs(facts.id)
-    times = clocks(facts)
+    times = clocks(facts, [(row.at, row.wall_at, row.scale) for row in rounds])
     line = line_of(facts)
     context = {
         "pool": facts,

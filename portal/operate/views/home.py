@@ -9,7 +9,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.operate.text.queue import queue
-from portal.operate.views.console import actor_of, console_act, console_read, page
+from portal.operate.views.console import (
+    actor_of,
+    console_act,
+    console_read,
+    may_see_jobs,
+    page,
+)
 from portal.site.clocks import pool_now
 from portal.site.context import line_of
 from scheduling.selectors.job_lists import find_visible_job
@@ -27,7 +33,7 @@ def home(request: HttpRequest) -> HttpResponse:
     with site_scope():
         pools = all_pools()
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
-        alerts = queue(pools, now)
+        alerts = queue(pools, now, with_jobs=may_see_jobs(request))
         tenants = tenant_sizes()
     count = len(alerts)
     context = {

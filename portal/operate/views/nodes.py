@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from django.contrib import messages
@@ -94,10 +95,13 @@ def _add_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
 
 def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFacts) -> list[Field]:
     typed = request.POST if errors else {}
-    begin = pool_now(facts).pool_at.replace(minute=0, second=0, microsecond=0) + 2 * HOUR
+    now = pool_now(facts).pool_at
+    begin = now.replace(minute=0, second=0, microsecond=0) + 2 * HOUR
     defaults = {"starts_at": instant_text(begin), "ends_at": instant_text(begin + 4 * HOUR)}
     names = ("starts_at", "ends_at", "reason")
-    return request_inputs(WindowRequest, names, typed, errors, defaults=defaults)
+    first, *others = request_inputs(WindowRequest, names, typed, errors, defaults=defaults)
+    hint = f"The clock of {facts.name} shows {now:%Y-%m-%d %H:%M} UTC."
+    return [replace(first, hint=hint), *others]
 
 
 # ---- the buttons ----

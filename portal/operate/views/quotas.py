@@ -84,7 +84,7 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
     since = read_since(typed, now.pool_at)
     errors = {}
     if since is None:
-        errors["since"] = "Enter date and time, such as 2026-12-01 00:00."
+        errors["since"] = f"Enter date and time, such as {instant_text(tomorrow(now.pool_at))}."
     elif since < now.pool_at:
         errors["since"] = "This is past: what was is not changed."
     if errors or since is None:

@@ -11,17 +11,17 @@ from tenants.selectors.access import Access, MembershipFacts
 HERE, THERE, NOWHERE = 1, 2, 3
 # By role in a tenant: what it allows there, and in pools where that tenant has quota.
 IN_TENANT = {
-    "viewer": "see_tenant see_pool",
-    "member": "see_tenant see_pool submit cancel",
-    "manager": "see_tenant see_pool submit cancel",
+    "viewer": "see_tenant see_money see_pool",
+    "member": "see_tenant see_money see_pool submit cancel",
+    "manager": "see_tenant see_money see_pool submit cancel",
     "retired": "",
 }
 # By role for the site: what it allows everywhere.
 ON_SITE = {
     "": "",
-    "operator": "see_tenant see_pool cancel see_site operate",
-    "finance": "see_pool see_site",
-    "auditor": "see_tenant see_pool see_site",
+    "operator": "see_tenant see_money see_pool cancel see_site operate",
+    "finance": "see_money see_pool see_site",
+    "auditor": "see_tenant see_money see_pool see_site",
     "retired": "",
 }
 

@@ -1,0 +1,38 @@
+"""The present password, typed once more before what outlives the session."""
+
+from __future__ import annotations
+
+from django.contrib.auth import authenticate
+from django.http import HttpRequest
+
+from tenants.input.errors import invalid
+from tenants.lockout import WINDOW, is_locked
+from tenants.models import User
+from tenants.services.accounts import PASSWORD_MAX
+
+
+def check_present(password: str) -> None:
+    """Refuse what cannot be a password, before anything is hashed.
+
+    Raises:
+        InvalidInputError: on `old_password`.
+    """
+    if not 1 <= len(password) <= PASSWORD_MAX:
+        raise invalid("old_password", "Write your present password.")
+
+
+def verified_person(request: HttpRequest, user: User, password: str) -> User:
+    """Return the person as their password shows them to be.
+
+    As at the login: guesses count, and too many of them lock it for a while.
+
+    Raises:
+        InvalidInputError: on `old_password`.
+    """
+    verified = authenticate(request, username=user.get_username(), password=password)
+    if isinstance(verified, User) and verified.pk == user.pk:
+        return verified
+    if is_locked(user.get_username(), request):
+        minutes = int(WINDOW.total_seconds()) // 60
+        raise invalid("old_password", f"Too many wrong passwords: try again in {minutes} minutes.")
+    raise invalid("old_password", "This is not your present password.")

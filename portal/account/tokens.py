@@ -1,0 +1,139 @@
+"""One's own API tokens: made, listed and revoked on a page. A secret is shown once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.account.passwords import check_present, verified_person
+from portal.site.access import signed_in
+from portal.site.forms import Field
+from portal.site.request_id import request_id_of
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.models import ApiToken, User
+from tenants.scopes import site_scope
+from tenants.selectors.people import tokens_of
+from tenants.services.tokens import NAME_MAX, TokenDraft, make_own_token, revoke_own_token
+from tenants.tokens import DAYS_MAX, Scope, scope_is_open
+
+SCOPE_TEXTS = {
+    Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
+    Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
+    Scope.JOBS_WRITE: "submit and cancel jobs, and drop tokens",
+    Scope.OPERATE: "change pools, quotas, nodes and tenants",
+}
+
+
+@sensitive_post_parameters()
+@signed_in
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def token_list(request: HttpRequest) -> HttpResponseBase:
+    """The viewer's tokens, and a form for another one."""
+    user = _person(request)
+    draft, errors = TokenDraft(), {}
+    made: ApiToken | None = None
+    secret = ""
+    if request.method == "POST":
+        draft = _draft(request)
+        try:
+            made, secret = _made(request, user, draft)
+        except InvalidInputError as error:
+            errors = error.by_field
+        else:
+            draft = TokenDraft()
+    with site_scope():
+        tokens = tokens_of(user)
+    context = {
+        "tokens": tokens,
+        "made": made,
+        "secret": secret,
+        "root": request.build_absolute_uri("/").rstrip("/"),
+        "is_refused": bool(errors),
+        "fields": _fields(draft, errors),
+        "password": Field(
+            "old_password",
+            "Present password",
+            kind="current-password",
+            hint="A token may outlive this session, so it takes the password.",
+            error=errors.get("old_password", ""),
+        ),
+        "scopes": [
+            (scope.value, text, scope.value in draft.scopes)
+            for scope, text in SCOPE_TEXTS.items()
+            if scope_is_open(user, scope)
+        ],
+        "scopes_error": errors.get("scopes", ""),
+    }
+    return render(request, "account/tokens.html", context, status=422 if errors else 200)
+
+
+@signed_in
+@never_cache
+@require_POST
+def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
+    """Drop one of the viewer's tokens: the next request with it is refused."""
+    if not revoke_own_token(actor=Actor(_person(request), request_id_of(request)), uid=uid):
+        raise Http404
+    messages.success(request, "Revoked the token: no request with it is answered any more.")
+    return redirect("tokens")
+
+
+def _person(request: HttpRequest) -> User:
+    if not isinstance(request.user, User):
+        raise PermissionDenied
+    return request.user
+
+
+def _draft(request: HttpRequest) -> TokenDraft:
+    post = request.POST
+    return TokenDraft(
+        post.get("name", "").strip(),
+        post.get("days", "").strip(),
+        tuple(post.getlist("scopes")[: len(Scope) + 1]),
+    )
+
+
+def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken, str]:
+    """Make the token that the form asks for.
+
+    Raises:
+        InvalidInputError: by the fields of the form.
+    """
+    password = request.POST.get("old_password", "")
+    check_present(password)
+    verified = verified_person(request, user, password)
+    actor = Actor(verified, request_id_of(request))
+    return make_own_token(actor=actor, draft=draft, now=timezone.now())
+
+
+def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:
+    return [
+        Field(
+            "name",
+            "Name",
+            value=draft.name[:NAME_MAX],
+            hint="Where you use it, such as laptop or CI.",
+            error=errors.get("name", ""),
+            required=True,
+        ),
+        Field(
+            "days",
+            "Valid for",
+            value=draft.days[:3],
+            kind="number",
+            unit="days",
+            hint=f"At most {DAYS_MAX}.",
+            error=errors.get("days", ""),
+            required=True,
+        ),
+    ]

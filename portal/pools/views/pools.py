@@ -1,0 +1,33 @@
+"""Every pool that one may see, side by side, each on its own clock."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from billing.selectors import prices_now
+from portal.site.access import signed_in, visible_pool_names
+from portal.site.clocks import clocks
+from portal.site.context import line_of
+from scheduling.selectors.lines import pools_named
+from tenants.scopes import site_scope
+
+
+@signed_in
+@require_safe
+def pools(request: HttpRequest) -> HttpResponseBase:
+    """GPUs, policy, last round and prices of each pool."""
+    names = visible_pool_names(request)
+    with site_scope():
+        seen = pools_named(names) if names else []
+        rows = [
+            {
+                "facts": facts,
+                "line": line_of(facts),
+                "clock": clocks(facts).now,
+                "prices": prices_now(facts.id),
+            }
+            for facts in seen
+        ]
+    return render(request, "pools/pools.html", {"rows": rows, "nav_key": "pool", "live": True})

@@ -1,0 +1,70 @@
+"""From a page about one pool to the same page about another, for the menu beside the round line.
+
+The menu is a part of the page and not of the line, which every open page asks for again and again.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from portal.charts.page import PoolChoice
+from portal.site.access import about, pool_of_page, visible_pool_names
+from scheduling.selectors.lines import pool_names_of_tenant
+from tenants.scopes import site_scope
+
+# What a page of one pool leads to in another one, where a round or a simulation has no twin.
+LISTS = {
+    "round": "round-list",
+    "counterfactual": "round-list",
+    "operate-simulation": "operate-simulations",
+}
+# Pages of a tenant that take a pool as `?pool=`, and the list that stands for one of its things.
+TENANT_PAGES = {
+    "dashboard": "dashboard",
+    "job-list": "job-list",
+    "job": "job-list",
+    "job-log": "job-list",
+    "job-new": "job-new",
+    "profiles": "profiles",
+    "ledger": "ledger",
+    "transfer": "ledger",
+}
+
+
+def pool_choices(request: HttpRequest) -> list[PoolChoice]:
+    """Return the pools that the viewer may see, oldest first; empty where there is no choice."""
+    names = visible_pool_names(request)
+    present = pool_of_page(request)
+    if present is None or not [name for name in names if name != present.name]:
+        return []
+    own = _pools_of_tenant(request)
+    return [_choice(request, name, own, is_here=name == present.name) for name in names]
+
+
+def _pools_of_tenant(request: HttpRequest) -> list[str]:
+    """The pools for which the page's tenant has this page too."""
+    tenant = about(request).tenant
+    if tenant is None or _route(request) not in TENANT_PAGES:
+        return []
+    with site_scope():
+        return pool_names_of_tenant(tenant.pk)
+
+
+def _route(request: HttpRequest) -> str:
+    match = request.resolver_match
+    return match.url_name or "" if match else ""
+
+
+def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -> PoolChoice:
+    route, tenant = _route(request), about(request).tenant
+    given = set(request.resolver_match.kwargs) if request.resolver_match else set()
+    if tenant is not None and name in own:
+        href = f"{reverse(TENANT_PAGES[route], args=[tenant.slug])}?{urlencode({'pool': name})}"
+    elif "name" in given and (given == {"name"} or route in LISTS):
+        href = reverse(LISTS.get(route, route), args=[name])
+    else:
+        return PoolChoice(name, reverse("pool", args=[name]), is_here=is_here, is_other_page=True)
+    return PoolChoice(name, href, is_here=is_here)
