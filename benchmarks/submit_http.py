@@ -167,12 +167,12 @@ def _stage() -> tuple[str, str]:
 
 def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
     """The web server as the supervisor starts it."""
-    from portal.embedded.supervisor import WEB_POOL
+    from portal.embedded.web_size import CONNECTIONS
 
     return subprocess.Popen(
         [sys.executable, "-m", "portal.site.web", str(listener.fileno())],
         pass_fds=[listener.fileno()],
-        env={**os.environ, "DATABASE_POOL_SIZE": str(WEB_POOL)},
+        env={**os.environ, "DATABASE_POOL_SIZE": str(CONNECTIONS)},
     )
 
 

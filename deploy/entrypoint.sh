@@ -2,7 +2,7 @@
 # One process of the portal, in a container or a unit of systemd: entrypoint.sh ROLE.
 #
 #   prepare        migrations, as the owner; run to its end before the others start
-#   web            the web server on BIND (127.0.0.1) and PORT (8000), WEB_CONCURRENCY processes
+#   web            the web server on BIND (127.0.0.1) and PORT (8000), WEB_PROCESSES of them
 #   worker QUEUE   rounds or default
 #   beat           the one tick; exactly one of it
 #   backup, restore, manage ...   see deploy/ and `manage.py help`
@@ -22,11 +22,13 @@ case $role in
   web)
     # Here, once: a process of the server that refused would be started again for ever.
     python -m portal.site.prepare --check
-    export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-12}"
+    # WEB_PROCESSES, or what the machine is for; and the connections of each.
+    size=$(python -m portal.embedded.web_size)
+    export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-${size#* }}"
     # A process that is only slow to start, on a busy machine, must not be killed for it for ever.
     exec python -m uvicorn portal.site.asgi:application \
       --host "${BIND:-127.0.0.1}" --port "${PORT:-8000}" \
-      --workers "${WEB_CONCURRENCY:-2}" --lifespan off --proxy-headers --no-access-log \
+      --workers "${size% *}" --lifespan off --proxy-headers --no-access-log \
       --no-server-header --timeout-graceful-shutdown 8 --timeout-worker-healthcheck 60 \
       --log-config deploy/uvicorn-log.json
     ;;

@@ -18,10 +18,10 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connections
 
-from portal.site.gate import Gate
+from portal.site.gate import App, Gate
 from tests.tools import PATIENCE_S, eventually
 
-POOL_SIZE = 6
+POOL_SIZE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class WebServer:
 
 
 @contextmanager
-def web_server() -> Iterator[WebServer]:
-    """Serve the database of the test, with `POOL_SIZE` connections."""
+def web_server(django: App | None = None) -> Iterator[WebServer]:
+    """Serve the database of the test, with `POOL_SIZE` connections; `django` stands behind it."""
     default = connections.settings["default"]
     before = {"CONN_MAX_AGE": default["CONN_MAX_AGE"], "OPTIONS": default["OPTIONS"]}
     connections.close_all()
@@ -67,7 +67,7 @@ def web_server() -> Iterator[WebServer]:
     # In place: the wrappers of all threads have this dictionary.
     default.update(CONN_MAX_AGE=0, OPTIONS={**before["OPTIONS"], "pool": pool})
     settings.DATABASE_POOL_SIZE = POOL_SIZE
-    gate = Gate(get_asgi_application())
+    gate = Gate(django or get_asgi_application())
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = uvicorn.Config(
         gate,

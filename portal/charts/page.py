@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 from portal.charts.notes import Instant
 
@@ -47,6 +48,7 @@ class RoundLine:
     """The line under the masthead. Seconds are of the wall, as the reader's clock ticks.
 
     `number` is None before the first round. `next_s` may be negative: the round is due.
+    `checked` names the last instant that was looked at, with a round or not.
     """
 
     pool: str
@@ -66,11 +68,21 @@ class RoundLine:
     scale: int = 1
     late_s: float = 0
     unit: str = "GPU"
+    checked: str = ""
 
     @property
     def etag(self) -> str:
-        """Changes when, and only when, the line says something else."""
-        return f'"{self.pool}-{self.number}-{self.state}-{self.gpus}"'
+        """Changes when, and only when, the line says something else than it comes to by itself.
+
+        Ages and the countdown run on in the browser: they begin anew with an instant that was
+        looked at. Weak, for what is sent may be compressed or not.
+        """
+        said = (
+            *(self.pool, self.state, self.number, self.checked, self.interval_s, self.scale),
+            *(self.nodes, self.gpus, self.unit, self.policy, self.policy_url),
+            *(self.url, self.round_url, self.pool_url),
+        )
+        return f'W/"{sha256(repr(said).encode()).hexdigest()[:20]}"'
 
     @property
     def ticks(self) -> int:

@@ -3,7 +3,7 @@
     supervisor --- watchdog (ends the tree when the supervisor is gone)
       stage 1: postgres, valkey          (unless DATABASE_URL, REDIS_URL are set)
       once:    portal.site.prepare            (grants, migrations, demo)
-      stage 0: web, worker-rounds, worker-default, beat
+      stage 0: web-1, web-2, ..., worker-rounds, worker-default, beat
     shims of local jobs: started by workers, held by a lifeline (docs/executors.md)
 
 A child that dies is started again, later each time. Nothing here imports Django.
@@ -26,12 +26,13 @@ from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
 from portal.embedded.pulse import PulseWatch
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
+from portal.embedded.web_size import WebSize, web_size
 
 HOST = "127.0.0.1"
 LOGINS_MARK = "logins: "
-WEB_POOL = 12
 START_PATIENCE_S = 60.0
 FIRST_PAGE_PATIENCE_S = 30.0
+FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
 # A program by its path: the process tree imports nothing of the scheduling.
 SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
@@ -41,13 +42,13 @@ def main() -> int:
     """Run until a signal; the exit status tells whether it could start."""
     begun = time.monotonic()
     try:
-        port = chosen_port()
+        port, size = chosen_port(), web_size(os.environ)
         place = folders.prepare(folders.locate().data)
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
         folders.hold_lifeline(place)
         with Watchdog([held]) as watchdog:
-            status = asyncio.run(Tree(place, listener, watchdog).run(begun))
+            status = asyncio.run(Tree(place, listener, watchdog, size).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
     except StartError as error:
         say(str(error))
@@ -58,10 +59,17 @@ def main() -> int:
 class Tree:
     """The processes in the order of their start; `stop` goes the other way."""
 
-    def __init__(self, place: folders.Folders, listener: socket.socket, watchdog: Watchdog):
+    def __init__(
+        self,
+        place: folders.Folders,
+        listener: socket.socket,
+        watchdog: Watchdog,
+        web: WebSize,
+    ):
         self._place = place
         self._listener = listener
         self._watchdog = watchdog
+        self._web = web
         self._verbose = os.environ.get("VERBOSE", "") not in ("", "0")
         self._children: dict[str, Child] = {}
         self._ending = asyncio.Event()
@@ -98,9 +106,9 @@ class Tree:
         logins = await self._prepare_database()
         for spec in self._applications():
             self._keep(spec)
-            if spec.name == "web":
+            if spec.name == FIRST_WEB:
                 # Alone at first: the first page should not wait for the workers.
-                await self._until(self._page_served, "web", FIRST_PAGE_PATIENCE_S)
+                await self._until(self._page_served, spec.name, FIRST_PAGE_PATIENCE_S)
         say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
         for line in logins:
             say(f"  {line.replace('{url}', self._url.rstrip('/'))}")
@@ -147,17 +155,10 @@ class Tree:
         return [text for before, mark, text in lines if mark and not before]
 
     def _applications(self) -> list[Spec]:
-        number = self._listener.fileno()
         celery = [sys.executable, "-m", "celery", "-A", "portal.site.celery"]
         worker = ["worker", "--concurrency=1", "--without-gossip", "--without-mingle"]
         return [
-            Spec(
-                "web",
-                [sys.executable, "-m", "portal.site.web", str(number)],
-                environment={"DATABASE_POOL_SIZE": str(WEB_POOL)},
-                popen={"pass_fds": (number,)},
-                stop_s=12.0,
-            ),
+            self._web_spec(FIRST_WEB),
             *(
                 Spec(
                     f"worker-{queue}",
@@ -169,7 +170,20 @@ class Tree:
                 for queue in ("rounds", "default")
             ),
             Spec("beat", [*celery, "beat", "--schedule", str(self._place.run / "beat")]),
+            *(self._web_spec(f"web-{number}") for number in range(2, self._web.processes + 1)),
         ]
+
+    def _web_spec(self, name: str) -> Spec:
+        """One of the web processes: all accept from one socket, and none needs the others."""
+        number = self._listener.fileno()
+        return Spec(
+            name,
+            # The name is for those who look for it among the processes.
+            [sys.executable, "-m", "portal.site.web", str(number), name],
+            environment={"DATABASE_POOL_SIZE": str(self._web.connections)},
+            popen={"pass_fds": (number,)},
+            stop_s=12.0,
+        )
 
     async def _watch_pulses(self) -> None:
         watch = PulseWatch(self._place.run, time.monotonic())
@@ -190,7 +204,7 @@ class Tree:
             await asyncio.sleep(0.05)
 
     def _page_served(self) -> bool:
-        """Whether the web process answers at all; what it answers is its own affair."""
+        """Whether a web process answers at all; what it answers is its own affair."""
         try:
             with socket.create_connection(self._listener.getsockname(), 2.0) as connection:
                 connection.settimeout(10.0)
@@ -201,7 +215,7 @@ class Tree:
 
     async def _stop(self) -> None:
         """Web and beat first: nothing new comes in. Then workers, jobs and the services."""
-        await self._stop_children("prepare", "web", "beat")
+        await self._stop_children("prepare", "web-", "beat")
         await self._stop_children("worker-")
         await self._end_jobs()
         await self._stop_children("valkey", "postgres")
@@ -255,7 +269,7 @@ def chosen_port(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def listen(port: int) -> socket.socket:
-    """The listening socket, held here so that it outlives a crash of the web process."""
+    """The listening socket, held here so that it outlives a crash of web processes."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -264,7 +278,7 @@ def listen(port: int) -> socket.socket:
         listener.close()
         hint = f"choose another: PORT={min(port + 1, 65535)} make run"
         raise StartError(f"port {port} cannot be used ({error.strerror}); {hint}") from error
-    listener.listen(128)
+    listener.listen(512)
     return listener
 
 

@@ -109,12 +109,16 @@ def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
         pool_id = pool_id_named(name)
         facts = pool_facts(pool_id) if pool_id is not None else None
         tenants = pool_tenants(facts.id) if facts is not None else frozenset()
-    viewer = access(request)
-    public = viewer.user_id is None and not settings.PRODUCTION
-    if facts is None or not (public or may_in_pool(viewer, Action.SEE_POOL, tenants)):
+    if facts is None or not may_see_pool(access(request), tenants):
         raise Http404
     about(request).pool = facts
     return facts
+
+
+def may_see_pool(viewer: Access, tenants: frozenset[int]) -> bool:
+    """Whether a pool with these tenants is there for a viewer: in the demo, for a visitor too."""
+    public = viewer.user_id is None and not settings.PRODUCTION
+    return public or may_in_pool(viewer, Action.SEE_POOL, tenants)
 
 
 def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFacts | None:

@@ -24,7 +24,7 @@ from django.core.checks import Error, Tags, register
 from django.db import DatabaseError, OperationalError, connections
 
 from portal.embedded.folders import DEMO_KEY_MARK
-from portal.site.lanes import PROBES
+from portal.site.lanes import RESERVED
 from scheduling.engine.executors import executor_traits
 
 KEY_LENGTH = 32
@@ -126,11 +126,11 @@ def _web_problems(having: Any) -> Iterator[str]:
         )
     for origin in having.CSRF_TRUSTED_ORIGINS:
         yield from _origin_problems(origin)
-    least = having.PASSWORD_HASHES_AT_ONCE + PROBES + 1
+    least = having.PASSWORD_HASHES_AT_ONCE + RESERVED + 1
     if 0 < having.DATABASE_POOL_SIZE < least:
         yield (
-            f"DATABASE_POOL_SIZE is {having.DATABASE_POOL_SIZE}: log-ins and probes alone have "
-            f"{least - 1} connections; use {least} or more"
+            f"DATABASE_POOL_SIZE is {having.DATABASE_POOL_SIZE}: log-ins, probes and open pages"
+            f" alone have {least - 1} connections; use {least} or more"
         )
     for name in HARDENED:
         if not getattr(having, name):

@@ -107,4 +107,5 @@ def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> 
         pool_url=pool_url,
         scale=now.scale,
         late_s=max(0, silent_s - step_s),
+        checked="" if facts.checked_at is None else facts.checked_at.isoformat(),
     )

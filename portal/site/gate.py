@@ -22,6 +22,7 @@ from portal.site.lanes import (
     RequestRefusedError,
     limits_by_lane,
 )
+from portal.site.polls import Polls
 from tenants.addresses import client_prefix
 
 Message = MutableMapping[str, Any]
@@ -46,7 +47,9 @@ class Gate:
         self._lanes = {name: Lane(one) for name, one in (limits or limits_by_lane()).items()}
         self._refusing = asyncio.Semaphore(REFUSALS_AT_ONCE)
         self._late: set[asyncio.Task[None]] = set()
+        # Made with the first request: they ask for addresses, which Django has by then.
         self._chooser: LaneChooser | None = None
+        self._polls: Polls
 
     def lane(self, name: str) -> Lane:
         """The lane of a name."""
@@ -58,7 +61,12 @@ class Gate:
             await self._app(scope, receive, send)
             return
         if self._chooser is None:
-            self._chooser = LaneChooser()
+            self._chooser, self._polls = LaneChooser(), Polls()
+        poll = self._polls.poll(scope)
+        if poll is not None:
+            if await self._polls.answered(poll, send):
+                return
+            send = self._polls.learning(poll, send)
         lane = self._lanes[self._chooser.lane(scope)]
         if lane.limits.answer_s is None:
             await self._serve(lane, scope, receive, send)

@@ -54,7 +54,7 @@ def readiness() -> list[Check]:
     """Look at everything; never raises for what is broken."""
     try:
         with site_scope():
-            _be_quick()
+            be_quick()
             applied = _applied()
             missing = sorted(known_migrations() - applied)
             pools = [] if missing else pool_vitals()
@@ -75,7 +75,7 @@ def is_ready(checks: Iterable[Check]) -> bool:
     return all(check.state is not State.FAILING for check in checks)
 
 
-def _be_quick() -> None:
+def be_quick() -> None:
     """Let no query of the running transaction take longer than a probe waits."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(QUERY_MS)])

@@ -16,10 +16,10 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-# Kept free of pages: one connection each for /readyz and /metrics.
-PROBES = 2
+# Kept free of pages: one connection each for /readyz, /metrics and the board of open pages.
+RESERVED = 3
 # Without a pool (a server for tests) pages are served as with one of this size.
-POOL_SIZE = 12
+POOL_SIZE = 13
 RETRY_AFTER_S = 5
 
 
@@ -125,7 +125,7 @@ class Lane:
 def limits_by_lane() -> dict[str, LaneLimits]:
     """The lanes of this process."""
     hashes = settings.PASSWORD_HASHES_AT_ONCE
-    pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - PROBES)
+    pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - RESERVED)
     return {
         "pages": LaneLimits(pages, queue=256, wait_s=30.0, each=128),
         # Shed before all others: who guesses passwords is kept waiting, not who works.

@@ -99,7 +99,15 @@ def route_of(request: HttpRequest) -> str:
 def request_count(request: HttpRequest, status: int, seconds: float) -> None:
     """Count a request that was answered."""
     method = request.method if request.method in METHODS else "OTHER"
-    route = route_of(request)
+    _count(route_of(request), str(method), status, seconds)
+
+
+def poll_count(route: str, status: int, seconds: float) -> None:
+    """Count a poll that was answered before Django."""
+    _count(route, "GET", status, seconds)
+
+
+def _count(route: str, method: str, status: int, seconds: float) -> None:
     REQUESTS.labels(route, method, str(status)).inc()
     SECONDS.labels(route, method).observe(seconds)
 

@@ -21,23 +21,17 @@ log = structlog.get_logger(__name__)
 EVERY_S = 30.0
 
 
-class WatchedPools:
-    """After a page about a pool was shown, note that the pool is watched.
+class Looks:
+    """Notes that a pool is watched: at once where it sleeps, else once in `EVERY_S`."""
 
-    After, not before: the page that wakes a paused pool still says that it was paused.
-    """
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
+    def __init__(self) -> None:
         self._noted: dict[int, float] = {}
         self._lock = Lock()
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self._get_response(request)
-        pool = about(request).pool
-        if pool is not None and (_sleeps(pool) or self._is_due(pool.id)):
+    def note(self, pool: PoolFacts) -> None:
+        """Note that somebody looked at a pool."""
+        if _sleeps(pool) or self._is_due(pool.id):
             self._note(pool.id)
-        return response
 
     def _is_due(self, pool_id: int) -> bool:
         now = time.monotonic()
@@ -55,6 +49,24 @@ class WatchedPools:
         except Error:
             # The page is made already; the next one notes it.
             log.warning("pool.view_not_noted", pool=pool_id, exc_info=True)
+
+
+class WatchedPools:
+    """After a page about a pool was shown, note that the pool is watched.
+
+    After, not before: the page that wakes a paused pool still says that it was paused.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+        self._looks = Looks()
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self._get_response(request)
+        pool = about(request).pool
+        if pool is not None:
+            self._looks.note(pool)
+        return response
 
 
 def _sleeps(pool: PoolFacts) -> bool:

@@ -21,13 +21,17 @@ class RequestId:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        given = request.headers.get(HEADER, "")
-        request_id = given if _SANE.fullmatch(given) else uuid.uuid4().hex
+        request_id = sane_request_id(request.headers.get(HEADER, ""))
         request.__dict__["_evenshare_request_id"] = request_id
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             response = self._get_response(request)
         response[HEADER] = request_id
         return response
+
+
+def sane_request_id(given: str) -> str:
+    """Return the id that a proxy gave where it is sane, or a new one."""
+    return given if _SANE.fullmatch(given) else uuid.uuid4().hex
 
 
 def request_id_of(request: HttpRequest) -> str:

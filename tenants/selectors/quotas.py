@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenants.models import Quota
 
 
@@ -9,6 +11,15 @@ def pool_tenants(pool_id: int) -> frozenset[int]:
     """Ids of the tenants that have or had quota in a pool."""
     rows = Quota.objects.filter(pool_id=pool_id).values_list("tenant_id", flat=True)
     return frozenset(rows.distinct())
+
+
+def tenants_of_pools(pool_ids: Collection[int]) -> dict[int, frozenset[int]]:
+    """Ids of the tenants that have or had quota, by pool, as `pool_tenants`. One query."""
+    rows = Quota.objects.filter(pool_id__in=pool_ids).values_list("pool_id", "tenant_id")
+    tenants: dict[int, set[int]] = {pool_id: set() for pool_id in pool_ids}
+    for pool_id, tenant_id in rows.distinct():
+        tenants[pool_id].add(tenant_id)
+    return {pool_id: frozenset(ids) for pool_id, ids in tenants.items()}
 
 
 def pools_of(tenant_id: int) -> list[int]:

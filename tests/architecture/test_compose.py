@@ -27,8 +27,8 @@ SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PORTAL = {name for name, one in SERVICES.items() if one["image"].startswith("evenshare:")}
 ONCE = {"prepare", "backup", "restore"}
 # Read by the web server itself, not by the portal; told in docs/operations.md.
-UVICORN = {"WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS"}
-OPTIONAL = {"LOG_LEVEL", "WEB_CONCURRENCY", "COMMIT"}
+UVICORN = {"FORWARDED_ALLOW_IPS"}
+OPTIONAL = {"LOG_LEVEL", "WEB_PROCESSES", "COMMIT"}
 USED = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?([^}]*)\}")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 STAGES = [stage.splitlines() for stage in re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]]

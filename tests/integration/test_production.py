@@ -116,7 +116,7 @@ def production(
         "REDIS_URL": services.valkey.url.replace("db=0", "db=3"),
         "EVENSHARE_RUN_DIR": str(folder / "pulses"),
         "PORT": str(port),
-        "WEB_CONCURRENCY": "2",
+        "WEB_PROCESSES": "2",
     }
     found = Production(folder, port, environment, {})
     # The command is the Dockerfile's own, and a shell's.

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[RunningTree]:
-    tree = RunningTree(folder, free_port())
+    tree = RunningTree(folder, free_port(), WEB_PROCESSES="2")
     tree.wait_until_ready()
     yield tree
     tree.end()
@@ -58,7 +58,8 @@ class TestARunningTree:
     @pytest.mark.parametrize(
         "words",
         [
-            "portal.site.web",
+            "web-1",
+            "web-2",
             "--queues default",
             "--queues rounds",
             "portal.site.celery beat",
@@ -68,8 +69,16 @@ class TestARunningTree:
         killed = running.kill(words)
         eventually(lambda: running.find(words) not in (0, killed))
 
-    def test_answers_through_a_crash_of_the_web_process(self, running: RunningTree) -> None:
-        running.kill("portal.site.web")
+    def test_answers_through_a_crash_of_a_web_process(self, running: RunningTree) -> None:
+        other = running.find("web-2")
+        killed = running.kill("web-1")
+        assert running.front_page() in (200, 302)
+        eventually(lambda: running.find("web-1") not in (0, killed))
+        assert running.find("web-2") == other, "the others go on"
+
+    def test_answers_through_a_crash_of_all_web_processes(self, running: RunningTree) -> None:
+        for name in ("web-1", "web-2"):
+            running.kill(name)
         assert running.front_page() in (200, 302)
 
     def test_heals_after_the_broker_was_killed(self, running: RunningTree) -> None:

@@ -180,8 +180,11 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
         ),
     ),
     "a pool that is too small for pages": (
-        {"DATABASE_POOL_SIZE": "4"},
-        ("DATABASE_POOL_SIZE is 4: log-ins and probes alone have 4 connections; use 5 or more"),
+        {"DATABASE_POOL_SIZE": "5"},
+        (
+            "DATABASE_POOL_SIZE is 5: log-ins, probes and open pages alone have 5 connections;"
+            " use 6 or more"
+        ),
     ),
     "a number that is none": (
         {"DATABASE_POOL_SIZE": "many"},

@@ -1,0 +1,83 @@
+"""Who is behind sessions, many at once: what a browser's cookie is worth now. Nothing here writes.
+
+The rules are those of `django.contrib.auth.get_user`: the session has not ended, its backend is one
+of ours, its person is active, and their password is the one that it was opened with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.core import signing
+from django.db.models.functions import Now
+from django.utils.crypto import constant_time_compare
+
+from tenants.models import Membership, User
+from tenants.selectors.access import Access, MembershipFacts
+
+
+class _SignIn(NamedTuple):
+    """What a session says of itself."""
+
+    user_id: int
+    auth_hash: str
+
+
+def accesses_of_sessions(keys: Collection[str]) -> dict[str, Access]:
+    """Return who is signed in by each of these sessions; others are left out. Three queries."""
+    rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=Now())
+    sign_ins = {row.session_key: sign_in for row in rows if (sign_in := _sign_in(row)) is not None}
+    people = User.objects.in_bulk({sign_in.user_id for sign_in in sign_ins.values()})
+    accesses = accesses_of([person for person in people.values() if person.is_active])
+    return {
+        key: accesses[sign_in.user_id]
+        for key, sign_in in sign_ins.items()
+        if sign_in.user_id in accesses
+        and constant_time_compare(
+            sign_in.auth_hash, people[sign_in.user_id].get_session_auth_hash()
+        )
+    }
+
+
+def accesses_of(people: Collection[User]) -> dict[int, Access]:
+    """Return what each of these people is, as `tenants.selectors.access.access_of`. One query."""
+    rows = Membership.objects.filter(user__in=[person.pk for person in people])
+    facts = rows.order_by("tenant__slug").values_list(
+        "user_id", "tenant_id", "tenant__slug", "tenant__name", "role"
+    )
+    memberships: defaultdict[int, list[MembershipFacts]] = defaultdict(list)
+    for user_id, *fields in facts:
+        memberships[user_id].append(MembershipFacts(*fields))  # type: ignore[arg-type]  # of a row
+    return {
+        person.pk: Access(
+            user_id=person.pk,
+            name=person.get_full_name() or person.get_username(),
+            site_role=person.site_role,
+            memberships=tuple(memberships[person.pk]),
+        )
+        for person in people
+    }
+
+
+def _sign_in(row: Session) -> _SignIn | None:
+    """Read a session's data; None where it is nobody's, or not of a sign-in of ours.
+
+    By hand, for Django logs a warning for each that was signed with another key.
+    """
+    store = SessionStore()
+    try:
+        data = signing.loads(row.session_data, salt=store.key_salt, serializer=store.serializer)
+    except signing.BadSignature:
+        return None
+    user_id, auth_hash = data.get(SESSION_KEY), data.get(HASH_SESSION_KEY)
+    if data.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+        return None
+    if not str(user_id).isdecimal() or not isinstance(auth_hash, str):
+        return None
+    return _SignIn(int(user_id), auth_hash)

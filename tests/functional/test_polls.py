@@ -1,0 +1,315 @@
+"""Polls of open pages: as Django would answer them, without asking it; and for nobody else."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.asgi import get_asgi_application
+from django.db import OperationalError
+from django.test import Client
+from pytest_django import Settings
+
+from portal.charts.page import LATE, LIVE, PAUSED
+from portal.site import board
+from portal.site.board import FRESH_S, VISITOR, PollBoard, Reading
+from portal.site.context import line_of
+from scheduling.engine.clock import wall_now
+from scheduling.models import Pool, PoolClock, PoolFence
+from scheduling.selectors.lines import PoolFacts, pool_facts
+from tenants.models import Membership, Quota, User
+from tenants.scopes import site_scope
+from tenants.selectors.access import Access
+from tests.functional.visitors import Town, town
+from tests.tools import eventually
+from tests.web_server import Answer, WebServer, web_server
+
+LINE = "/pools/pool-1/line/"
+ELSEWHERE = "/pools/pool-2/line/"
+# Not asked of the board, for a poll has no query.
+BY_DJANGO = "?plain"
+
+
+class Counted:
+    """Django's application, and what came to it."""
+
+    def __init__(self) -> None:
+        self._app = get_asgi_application()
+        self.asked: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.append(scope["path"])
+        await self._app(scope, receive, send)
+
+
+@pytest.fixture
+def django() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def place(committed_db: str) -> Town:
+    assert committed_db
+    place = town()
+    # So that no line changes by itself, however slow the machine.
+    PoolClock.objects.update(paused=True, pause_reason="maintenance")
+    return place
+
+
+@pytest.fixture
+def web(place: Town, django: Counted) -> Iterator[WebServer]:  # noqa: ARG001 - pytest's fixture
+    with web_server(django) as server:
+        yield server
+
+
+def cookie(client: Client) -> str:
+    return f"evenshare_session={client.cookies['evenshare_session'].value}"
+
+
+def poll(web: WebServer, client: Client, path: str = LINE, **headers: str) -> Answer:
+    return web.ask("GET", path, b"", Cookie=cookie(client), Content_Length="", **headers)
+
+
+def shown(body: str) -> str:
+    """A line without the seconds that are those of its moment."""
+    body = re.sub(r' data-(ago|due|etag)="[^"]*"', "", body)
+    return re.sub(r"\d+ (s|min)( \d+ s)? ago|now<|next\s+round[^<]*|<svg.*?</svg>", "", body)
+
+
+class TestAPoll:
+    def test_asks_django_once_and_then_nobody(
+        self, web: WebServer, place: Town, django: Counted
+    ) -> None:
+        first = poll(web, place.owner)
+        again = [poll(web, client) for client in (place.owner, place.mate, place.operator)]
+        assert django.asked == [LINE]
+        for answer in again:
+            assert answer.status == 200
+            assert shown(answer.body) == shown(first.body)
+            own = {"x-request-id", "date", "content-length"}
+            assert {name: value for name, value in answer.headers.items() if name not in own} == {
+                name: value for name, value in first.headers.items() if name not in own
+            }
+            assert answer.headers["x-request-id"] != first.headers["x-request-id"]
+            assert int(answer.headers["content-length"]) == len(answer.body.encode())
+
+    def test_that_would_say_the_same_is_304_from_both(self, web: WebServer, place: Town) -> None:
+        for accepted in ("", "gzip"):
+            for path in (LINE + BY_DJANGO, LINE):
+                etag = poll(web, place.owner, path, Accept_Encoding=accepted).headers["etag"]
+                for asked in (LINE + BY_DJANGO, LINE):
+                    known = poll(web, place.owner, asked, If_None_Match=etag)
+                    assert (known.status, known.body) == (304, "")
+                    assert known.headers["etag"].removeprefix("W/") == etag.removeprefix("W/")
+                    assert known.headers["cache-control"] == "no-cache"
+
+    def test_after_a_round_says_the_new_one(self, web: WebServer, place: Town) -> None:
+        first = poll(web, place.owner)
+        place.play()
+        eventually(lambda: 'data-round="1"' in poll(web, place.owner).body)
+        etag = first.headers["etag"]
+        assert poll(web, place.owner, If_None_Match=etag).status == 200
+
+    def test_is_counted_like_every_other_request(self, web: WebServer, place: Town) -> None:
+        poll(web, place.owner)
+        poll(web, place.owner)
+        text = web.ask("GET", "/metrics").body
+        row = re.search(
+            r'evenshare_http_requests_total\{method="GET",'
+            r'route="/pools/<slug:name>/line/",status="200"\} (\d+)',
+            text,
+        )
+        assert row is not None
+        assert int(row[1]) >= 2
+
+    def test_keeps_its_pool_awake(self, web: WebServer, place: Town) -> None:
+        poll(web, place.owner)
+        PoolClock.objects.update(paused=True, pause_reason="unwatched", anchor_wall=wall_now())
+        eventually(lambda: poll(web, place.owner).status == 200 and not _paused())
+
+    def test_goes_to_django_when_it_is_something_else(
+        self, web: WebServer, place: Town, django: Counted
+    ) -> None:
+        poll(web, place.owner)
+        session = cookie(place.owner)
+        for method, path, headers in (
+            ("GET", LINE + BY_DJANGO, {"Cookie": session}),
+            ("HEAD", LINE, {"Cookie": session}),
+            ("GET", LINE, {"Cookie": session, "Content_Length": "0"}),
+            ("GET", LINE, {"Cookie": session, "Host": "127.0.0.1"}),
+            ("GET", LINE, {"Cookie": session, "X_Forwarded_Proto": "https"}),
+            ("GET", LINE, {"Cookie": "evenshare_session=short"}),
+            ("GET", LINE, {"Cookie": f"evenshare_session={'x' * 32}"}),
+            ("GET", ELSEWHERE, {"Cookie": session}),
+        ):
+            before = len(django.asked)
+            web.ask(method, path, b"", **{"Content_Length": "", **headers})
+            assert len(django.asked) == before + 1, (method, path, headers)
+
+    def test_is_answered_by_django_while_the_database_is_away(
+        self, web: WebServer, place: Town, django: Counted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        poll(web, place.owner)
+
+        def away(*_: object) -> Reading:
+            raise OperationalError
+
+        monkeypatch.setattr(board, "read", away)
+        eventually(lambda: poll(web, place.owner).status and len(django.asked) > 1)
+        assert poll(web, place.owner).status == 200
+
+
+def _paused() -> bool:
+    return PoolClock.objects.get(pool__name="pool-1").paused
+
+
+class TestWhoMaySee:
+    """In production, where a visitor sees no pool."""
+
+    @pytest.mark.parametrize("end", ["log-out", "deactivated", "password", "role", "quota"])
+    def test_is_asked_again_soon(
+        self, web: WebServer, place: Town, settings: Settings, end: str
+    ) -> None:
+        settings.PRODUCTION = True
+        assert poll(web, place.mate).status == poll(web, place.mate).status == 200
+        bea = User.objects.filter(username="bea")
+        if end == "log-out":
+            session = cookie(place.mate)
+            place.mate.logout()
+            eventually(lambda: web.ask("GET", LINE, Cookie=session).status == 404)
+            return
+        if end == "deactivated":
+            bea.update(is_active=False)
+        elif end == "password":
+            bea.update(password="another")
+        elif end == "role":
+            Membership.objects.filter(user__in=bea).delete()
+        else:
+            Quota.objects.filter(tenant=place.tenant).delete()
+        eventually(lambda: poll(web, place.mate).status == 404)
+        assert poll(web, place.operator).status == 200
+
+    @pytest.mark.parametrize("production", [False, True])
+    def test_is_as_django_says_for_everybody_and_every_pool(
+        self, web: WebServer, place: Town, settings: Settings, *, production: bool
+    ) -> None:
+        """Whoever asks for whatever, in any order and at the same time: no answer is another's."""
+        settings.PRODUCTION = production
+        people = [place.owner, place.mate, place.neighbour, place.outsider, place.operator]
+        cookies = [*map(cookie, people), "", f"evenshare_session={'y' * 32}"]
+        paths = [LINE, ELSEWHERE, "/pools/nowhere/line/"]
+        asked = [(who, path) for who in cookies for path in paths]
+        by_django = {
+            one: web.ask("GET", one[1] + BY_DJANGO, Cookie=one[0], Content_Length="")
+            for one in asked
+        }
+        statuses = {answer.status for answer in by_django.values()}
+        assert statuses == {200, 404}
+        order = asked * 6
+        random.Random(7).shuffle(order)  # noqa: S311 - a seeded story
+        with ThreadPoolExecutor(4) as threads:
+            answers = threads.map(
+                lambda one: web.ask("GET", one[1], Cookie=one[0], Content_Length=""), order
+            )
+        for one, answer in zip(order, answers, strict=True):
+            assert answer.status == by_django[one].status, one
+            if answer.status == 200:
+                assert shown(answer.body) == shown(by_django[one].body), one
+                assert answer.headers["etag"] == by_django[one].headers["etag"], one
+
+
+class TestAReading:
+    def test_is_used_for_a_while_only_and_for_what_it_read(self) -> None:
+        now = time.monotonic()
+        reading = Reading(begun=now, done=now, pools={"a": None}, people={VISITOR: Access()})
+        assert reading.knows("a", VISITOR)
+        assert not reading.knows("b", VISITOR)
+        assert not reading.knows("a", "x")
+        assert not replace(reading, begun=now - FRESH_S - 0.01).knows("a", VISITOR)
+
+    def test_shows_a_late_pool_without_a_round_or_another_reading(
+        self, committed_db: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The wall runs on over what was read."""
+        assert committed_db
+        facts = _facts_of_a_live_pool()
+        begun = time.monotonic()
+        reading = Reading(
+            begun=begun,
+            done=begun,
+            pools={facts.name: facts},
+            tenants={facts.id: frozenset()},
+            people={VISITOR: Access()},
+        )
+        lines = []
+        for later_s in (0, 1, 60):
+            monkeypatch.setattr(time, "monotonic", lambda s=later_s: begun + s)
+            seen = reading.facts(facts.name, VISITOR)
+            assert seen is not None
+            lines.append(line_of(seen))
+        assert [line.state for line in lines] == [LIVE, LIVE, LATE]
+        assert lines[0].etag == lines[1].etag != lines[2].etag
+        paused = line_of(replace(facts, clock=_paused_clock(facts)))
+        assert paused.state == PAUSED
+        assert paused.etag not in {line.etag for line in lines}
+
+    def test_reads_no_more_than_its_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import asyncio
+
+        sizes = []
+
+        def read(pools: tuple[str, ...], sessions: tuple[str, ...], _looks: object) -> Reading:
+            sizes.append((len(pools), len(sessions)))
+            return Reading(
+                time.monotonic(),
+                time.monotonic(),
+                dict.fromkeys(pools),
+                {},
+                dict.fromkeys(sessions),
+            )
+
+        monkeypatch.setattr(board, "read", read)
+        monkeypatch.setattr(board, "POOLS", 3)
+        monkeypatch.setattr(board, "SESSIONS", 5)
+
+        async def story() -> None:
+            full = PollBoard()
+            for number in range(40):
+                assert await full.facts(f"p{number % 9}", f"s{number}") is None
+            assert full.sizes == (3, 5)
+
+        asyncio.run(story())
+        assert max(sizes) <= (3, 5)
+
+
+def _facts_of_a_live_pool() -> PoolFacts:
+    place = town()
+    place.play()
+    pool = Pool.objects.get(name=place.cluster.pool.name)
+    at = wall_now()
+    PoolClock.objects.update(anchor_pool=place.cluster.at, anchor_wall=at, paused=False)
+    PoolFence.objects.update(last_checked_at=place.cluster.at)
+    with site_scope():
+        facts = pool_facts(pool.pk)
+    assert facts is not None
+    # Of the moment of its last round, however long the machine took since.
+    return replace(facts, wall=at + timedelta(milliseconds=1))
+
+
+def _paused_clock(facts: PoolFacts) -> PoolClock:
+    clock = facts.clock
+    return PoolClock(
+        pool_id=facts.id,
+        anchor_wall=clock.anchor_wall,
+        anchor_pool=clock.anchor_pool,
+        scale=clock.scale,
+        paused=True,
+        pause_reason="maintenance",
+    )
