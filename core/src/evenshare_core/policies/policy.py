@@ -46,7 +46,8 @@ class Policy(ABC):
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
     shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
-    `order_text` says who goes first, `queue_order` in which order jobs are taken. `note_texts` explains the notes of its picks (`Key.note`).
+    `order_text` says who goes first, `queue_order` in which order jobs are taken. `note_texts`
+    explains the notes of its picks (`Key.note`).
     """
 
     name: str
