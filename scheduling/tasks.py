@@ -18,6 +18,7 @@ from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Job, Pool, PoolFence
+from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
     LOST_FAILURE,
     claim_simulations,
@@ -32,8 +33,9 @@ from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)
 
-# Simulations that this worker process started: (id, claim) -> their process.
+# What this worker process started: (id, claim) of simulations and forecasts -> their process.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
+_forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 
 
 @shared_task(name="scheduling.tick", ignore_result=True)
@@ -94,7 +96,7 @@ def housekeeping(**_: Any) -> None:
     """
     failures = []
     for step in (
-        *(drop_old_rows, scrub_rounds, fail_lost_simulations),
+        *(drop_old_rows, scrub_rounds, fail_lost_simulations, forecasting.drop_old_estimates),
         *(drop_replies, drop_attempts, drop_full_buckets),
     ):
         try:
@@ -121,12 +123,41 @@ def simulations(**_: Any) -> int:
             process.kill()  # cancelled or given up inside of one long decision
     claimed = claim_simulations()
     for key in claimed:
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "run_simulation"]
         try:
-            _simulations[key] = subprocess.Popen(
-                [*command, str(key[0]), key[1]], stdin=subprocess.DEVNULL
-            )
+            _simulations[key] = _started("run_simulation", *key)
         except OSError as error:
             log.exception("simulation.not_started", simulation=key[0])
             give_up_simulation(*key, f"It could not be started: {error}. Try again later.")
     return len(claimed)
+
+
+def _started(command: str, row: int, claim: str) -> subprocess.Popen[bytes]:
+    manage = str(settings.BASE_DIR / "manage.py")
+    return subprocess.Popen(
+        [sys.executable, manage, command, str(row), claim], stdin=subprocess.DEVNULL
+    )
+
+
+@shared_task(name="scheduling.forecasts", ignore_result=True)
+def forecasts(**_: Any) -> int:
+    """Give up a start forecast that was lost, and begin one if it is time; return how many began.
+
+    As `simulations`: a process of its own, and nobody waits for it.
+    """
+    forecasting.fail_lost_forecasts()
+    for key, process in list(_forecasts.items()):
+        if process.poll() is not None:
+            del _forecasts[key]
+            # Unless it wrote its end itself.
+            forecasting.give_up_forecast(*key, forecasting.LOST_FAILURE)
+        elif not forecasting.is_forecast_wanted(*key):
+            process.kill()  # given up inside of one long decision
+    begun = forecasting.claim_forecast()
+    if begun is None:
+        return 0
+    try:
+        _forecasts[begun] = _started("forecast_starts", *begun)
+    except OSError as error:
+        log.exception("forecast.not_started", forecast=begun[0])
+        forecasting.give_up_forecast(*begun, f"It could not be started: {error}.")
+    return 1

@@ -9,7 +9,6 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.instants import from_us, to_us
 from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
@@ -18,10 +17,15 @@ from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
-from scheduling.selectors.job_lists import QueueKey, list_queue
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
 from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.queue_order import (
+    QueueKey,
+    QueuePosition,
+    list_queue,
+    read_queue_order,
+)
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
@@ -69,27 +73,29 @@ class PoolQueue(SchedulingView):
         operation_id="pool_queue", responses={200: schemas.QueuePage}, parameters=schemas.PAGE_QUERY
     )
     def get(self, request: Request, name: str) -> Response:
-        """List waiting jobs in the order of arrival; of others, what the pool lets you see."""
+        """List queued jobs in the order of the policy; of others, what the pool lets you see."""
         facts, limit = self.pool(name), read_limit(request)
         route = f"queue.{facts.id}"
         key = read_cursor(request, route)
-        after = QueueKey(from_us(key[0]), key[1], key[2]) if key else None
+        after = QueueKey(*key[1:]) if key else None
         with site_scope():
-            rows, more = list_queue(facts.id, after=after, limit=limit)
+            order = read_queue_order(facts.id, as_of=key[0] if key else None)
+            jobs, more = list_queue(order, after=after, limit=limit)
             visibility = read_visibility(facts.id, self.access)
-        shown = [_queued(position, job, visibility) for position, job in rows]
+        shown = [_queued(order.positions.get(job.pk), job, visibility) for job in jobs]
         following = None
         if more:
-            position, job = rows[-1]
-            following = make_cursor(route, to_us(job.submitted_at), job.pk, position)
-        return Response({"results": shown, "next": following})
+            following = make_cursor(route, order.round or 0, *order.keys[jobs[-1].pk])
+        page = {"round": order.round, "order": order.text}
+        return Response({**page, "results": shown, "next": following})
 
 
-def _queued(position: int, job: Job, visibility: Visibility) -> dict[str, Any]:
-    """A waiting job; names, ids and reasons of others' jobs are nobody's affair."""
+def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> dict[str, Any]:
+    """A queued job; names, ids and reasons of others' jobs are nobody's affair."""
     known = visibility.jobs_of(job.tenant_id)
     return {
-        "position": position,
+        "position": place.pool if place else None,
+        "tenant_position": place.tenant if place and known else None,
         "tenant": tenant_json(visibility.of(job.tenant_id)),
         "id": str(job.uid) if known else None,
         "name": job.name if known else None,

@@ -222,7 +222,8 @@ class TenantRef(s.Serializer[object]):
 class QueueRow(s.Serializer[object]):
     """A waiting job; id, name and reason of others' jobs are null."""
 
-    position = s.IntegerField()
+    position = s.IntegerField(allow_null=True, help_text="From 1; null: in no order yet, or none.")
+    tenant_position = s.IntegerField(allow_null=True, help_text="Among your tenant's jobs.")
     tenant = TenantRef(allow_null=True)
     id = s.UUIDField(allow_null=True)
     name = s.CharField(allow_null=True)
@@ -232,8 +233,10 @@ class QueueRow(s.Serializer[object]):
 
 
 class QueuePage(s.Serializer[object]):
-    """A page of a queue."""
+    """A page of a queue: the order of round `round`, by the policy's rule `order`."""
 
+    round = s.IntegerField(allow_null=True)
+    order = s.CharField()
     results = QueueRow(many=True)
     next = s.CharField(allow_null=True)
 

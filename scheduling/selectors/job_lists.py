@@ -125,38 +125,6 @@ def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueKey:
-    """Where a page of a queue begins: after this arrival, job id and position."""
-
-    submitted_at: datetime
-    job: int
-    position: int
-
-
-def list_queue(
-    pool_id: int, *, after: QueueKey | None, limit: int
-) -> tuple[list[tuple[int, Job]], bool]:
-    """Return (position from 1, waiting job) in arrival order, and whether there are more.
-
-    One query on the index of active jobs.
-    """
-    jobs = (
-        Job.objects.select_related("tenant")
-        .filter(pool_id=pool_id, state=Job.State.PENDING)
-        .order_by("submitted_at", "id")
-    )
-    position = 0
-    if after is not None:
-        position = after.position
-        jobs = jobs.filter(submitted_at__gte=after.submitted_at).exclude(
-            submitted_at=after.submitted_at, id__lte=after.job
-        )
-    page = list(jobs[: limit + 1])
-    rows = list(enumerate(page[:limit], start=position + 1))
-    return rows, len(page) > limit
-
-
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
     """Return a job of the given tenants (None: any), with all that it names. One query."""
     named = ("tenant", "pool", "profile", "submitted_by")

@@ -7,7 +7,8 @@
 5. post the prices of the next round from what is used now;
 6. check the invariants of every decision.
 
-Besides, `certify_round`: what came of it, measured apart from the policy.
+Besides, `certify_round`: what came of it, measured apart from the policy; and `queue_order`: who
+comes next.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share
 from evenshare_core.domain.invariants import InvariantViolation, violations
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
 from evenshare_core.fairness.gpu_time import advance, windowed
@@ -31,7 +32,14 @@ from evenshare_core.policies.shared.backoffs import backoff_skips, without_backo
 from evenshare_core.policies.shared.prices import post_prices
 from evenshare_core.policies.shared.terms import settle
 
-__all__ = ["InvariantViolation", "Policy", "certify_round", "decide_round", "promises"]
+__all__ = [
+    "InvariantViolation",
+    "Policy",
+    "certify_round",
+    "decide_round",
+    "promises",
+    "queue_order",
+]
 
 
 def decide_round(snapshot: Snapshot) -> Decision:
@@ -74,6 +82,30 @@ def decide_round(snapshot: Snapshot) -> Decision:
     if broken:
         raise InvariantViolation(broken)
     return decision
+
+
+def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
+    """Return the jobs that a round found waiting or at their lease's end, first served first.
+
+    `service`: that of the round's decision. The order is the policy's own, as if every gang found
+    its GPUs; None where the policy has none. Left out: jobs that may not start yet, and those that
+    are larger than the pool.
+
+    Raises:
+        UnknownPolicyError, OptionError: the pool's setting is wrong.
+    """
+    ready = msgspec.structs.replace(snapshot, service=service, changes=())
+    candidates = without_backoffs(ready)
+    order = registry.policy(snapshot.policy).queue_order(candidates)
+    if order is None:
+        return None
+    capacity = capacity_by_type(snapshot.nodes)
+    fits = {
+        job.id
+        for job in candidates.jobs
+        if job.gpus <= max((capacity.get(name, 0) for name in job.gpu_types or capacity), default=0)
+    }
+    return tuple(job for job in order if job in fits)
 
 
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:

@@ -46,8 +46,8 @@ class Policy(ABC):
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
     shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
-    `order_text` says who goes first, `quota_text` what a tenant may expect of its quota.
-    `note_texts` explains the notes of its picks (`Key.note`).
+    `order_text` says who goes first, `queue_order` in which order jobs are taken, `quota_text` what
+    a tenant may expect of its quota. `note_texts` explains the notes of its picks (`Key.note`).
     """
 
     name: str
@@ -72,6 +72,17 @@ class Policy(ABC):
 
         `snapshot.service` is as of `snapshot.at_us`, and `snapshot.changes` is empty.
         """
+
+    def queue_order(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002 - for policies that have an order
+    ) -> tuple[int, ...] | None:
+        """Return the jobs that wait or whose lease ended, in the order in which it takes them.
+
+        That is who would be served when, if every gang found its GPUs. None where there is no
+        such order. The snapshot is as for `decide`.
+        """
+        return None
 
     def promises(
         self,

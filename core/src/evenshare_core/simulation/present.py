@@ -2,8 +2,9 @@
 
 What a snapshot does not say is handed in as `Work`: how much of a job is done and how much is
 left. Nothing else is guessed. Nodes, quotas, price settings and credit limits stay as they are
-at the start; nobody submits or cancels. tests/simulation/test_present.py lets a state go on from
-the middle of a run and finds the same leases.
+at the start; nobody cancels, and nobody submits but what is handed in as `arrivals`.
+tests/simulation/test_present.py lets a state go on from the middle of a run and finds the same
+leases.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a simulation begins. `work` has every job of the snapshot."""
+    """Where a simulation begins. `work` has every job of the snapshot.
+
+    `arrivals` come later, by (submission, id); their ids are above all of the snapshot's.
+    """
 
     snapshot: Snapshot
     work: Mapping[int, Work]
+    arrivals: tuple[SimJob, ...] = ()
 
     @property
     def rules(self) -> Rules:
@@ -71,7 +76,7 @@ class PresentState(SimulationState):
         """
         snapshot = start.snapshot
         rules = rules or start.rules
-        super().__init__(start.cluster, (), rules, start_us=snapshot.at_us)
+        super().__init__(start.cluster, start.arrivals, rules, start_us=snapshot.at_us)
         self.pool, self.tenants = snapshot.pool, snapshot.tenants
         self.number = snapshot.number
         self.next_lease = max((lease.id for lease in snapshot.leases), default=0) + 1
@@ -94,7 +99,7 @@ class PresentState(SimulationState):
             speed_milli = (
                 self.cluster.speed_milli(job.profile, lease.gpu_type) if lease else ONE_MILLI
             )
-            sofar_us = _so_far_us(lease, work, speed_milli, self.at_us)
+            sofar_us = so_far_us(lease, work, speed_milli, self.at_us)
             sim = SimJob(
                 job.id, job.tenant, job.gpus, job.submitted_us,
                 work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
@@ -149,8 +154,8 @@ def _gone(snapshot: Snapshot) -> list[Change]:
     ]
 
 
-def _so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) -> int:
-    """What the present lease has done."""
+def so_far_us(lease: Lease | None, work: Work, speed_milli: int, at_us: int) -> int:
+    """Return the work that the present lease has done; 0 without one."""
     if lease is None:
         return 0
     return max(0, at_us - lease.started_us - work.overhead_us) * speed_milli // ONE_MILLI

@@ -29,7 +29,13 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
-from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival, decide_in_order
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
@@ -67,6 +73,10 @@ class Fifo(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         return decide_in_order(snapshot, self._rule(snapshot.options))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, self._rule(snapshot.options))
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return a queue that goes on from round to round."""
@@ -122,6 +132,10 @@ class Srtf(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         return decide_in_order(snapshot, _preemptive(snapshot.at_us))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, _preemptive(snapshot.at_us))
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return a queue that goes on from round to round."""

@@ -21,7 +21,13 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.shared.admission import Refusal
-from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival, decide_in_order
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Session
 
@@ -62,6 +68,11 @@ class YarnCs(Policy):
         """Answer one round."""
         options = parse_options(YarnCsOptions, snapshot.options)
         return decide_in_order(snapshot, _rule(options, _SnapshotUse(snapshot)))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who was submitted before whom; each within the quota of its tenant."""
+        options = parse_options(YarnCsOptions, snapshot.options)
+        return order_of(snapshot, _rule(options, _SnapshotUse(snapshot)))
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return a queue that goes on from round to round."""

@@ -96,6 +96,26 @@ class Ltgf(Policy):
             memory=reservations.memory(pick.picked),
         )
 
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return Algorithm 1's order of jobs, charging each tenant as if every gang fitted."""
+        options = parse_options(LtgfOptions, snapshot.options)
+        tenants = claims(snapshot, options)
+        reservations = Reservations.load(snapshot, options.reserve_after_leases)
+        order = dict.fromkeys(job for _, job in reservations.gangs())
+        heap = [claim.entry(index) for index, claim in enumerate(tenants) if claim.queue]
+        heapify(heap)
+        while heap:
+            claim = tenants[heap[0][-1]]
+            job = claim.queue[claim.next].job
+            order.setdefault(job.id)
+            claim.alloc += job.gpus * snapshot.lease_us
+            claim.next += 1
+            if claim.next < len(claim.queue):
+                heapreplace(heap, claim.entry(heap[0][-1]))
+            else:
+                heappop(heap)
+        return tuple(order)
+
     def session(self, options: dict[str, Any]) -> Session:
         """Return queues that go on from round to round."""
         return IncrementalLtgf(parse_options(LtgfOptions, options))

@@ -89,6 +89,20 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
     )
 
 
+def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
+    """Return who is placed before whom by the rule; what it renews first comes first.
+
+    Raises:
+        ValueError: a job is in the snapshot that no change told the sums of.
+    """
+    candidates = _candidates(snapshot)
+    renewed: list[QueuedJob] = []
+    if not rule.preempts:
+        renewed = sorted((one for one in candidates if one.lease is not None), key=_since)
+        candidates = [one for one in candidates if one.lease is None]
+    return tuple(one.job.id for one in (*renewed, *sorted(candidates, key=rule.order)))
+
+
 def _since(candidate: QueuedJob) -> tuple[int, int]:
     lease = candidate.lease
     return (0, 0) if lease is None else (lease.started_us, lease.id)

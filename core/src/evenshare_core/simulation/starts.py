@@ -1,0 +1,361 @@
+"""When each queued job will start: the next hours of a pool, simulated several times.
+
+Each run lets the pool go on under its own policy from where it is. What nobody knows is drawn
+anew in each: how long jobs take, from jobs that ended; who submits what, from the pool's recent
+past. A job's p50 and p90 are quantiles of its starts over the runs. The quantiles of n runs are
+those of n + 1, so that a start in reality, one more draw, would fall below p90 nine times of ten
+if the draws were right. They are not quite, so p90 is widened by how far past ones were off
+(`widening`, split conformal prediction).
+
+| drawn | from |
+|---|---|
+| work of a job with an estimate | estimate x (work / estimate) of past jobs that had one |
+| work of a job without | work of past jobs of its tenant, else of the pool |
+| ... beyond all that past jobs took | as long again as it has run, in the median |
+| arrivals | the recent past from a random instant on, round and round |
+
+Chance is handed in. Nodes, quotas and credit stay as they are; nobody cancels.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+from random import Random
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.shared.backoffs import jobs_backing_off
+from evenshare_core.simulation.present import PresentState, Start, so_far_us
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import ONE_MILLI, SECOND_US
+
+RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th p90
+LEAST_RUNS = 9  # with fewer there is no p90: it would lie above all of them
+LEAST_ENDED = 10  # jobs that ended, before their durations are taken for those of others
+LEAST_LONGER = 3  # of them that took longer than a job has run
+LEAST_SCORES = 30  # past estimates, before p90 is widened by them
+MOST_WIDENING = 10.0
+ARRIVALS_MOST = 20_000  # of one run
+LONGEST = 0.95  # of the draw: then 19 times as long again
+
+
+class NoEstimate(StrEnum):
+    """Why there is no honest estimate of a job's start. Names are part of the API."""
+
+    NEVER_FITS = "never_fits"  # it needs more GPUs than the pool has
+    BACKING_OFF = "backing_off"  # its process was lost; nobody knows whether the next one stays
+    TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to say how long jobs take
+    TOO_MUCH_WORK = "too_much_work"  # the runs were cut before it started in half of them
+    BEYOND = "beyond"  # in half of the runs it had not started at their end
+
+
+class EndedJob(NamedTuple):
+    """A job that ended with all its work; work in us on a GPU type of speed 1."""
+
+    tenant: int
+    work_us: int
+    estimate_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first."""
+
+    ended: tuple[EndedJob, ...]
+    arrivals: tuple[Job, ...] = ()
+    span_us: int = 1
+
+
+class EstimatedStart(NamedTuple):
+    """One queued job. `p90_us` None with a p50: in more than one run of ten it did not start.
+
+    `reason` says why there is neither. `raw_p90_us` is p90 before it was widened.
+    """
+
+    p50_us: int | None
+    p90_us: int | None = None
+    raw_p90_us: int | None = None
+    reason: NoEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Every queued job's estimate. `until_us`: as far as every run came."""
+
+    at_us: int
+    until_us: int
+    runs: int
+    widening: float
+    arrivals: float  # per run, on average
+    starts: Mapping[int, EstimatedStart]
+
+
+class Survival:
+    """How long things last: of those that ended, and of those that have not, how long so far.
+
+    To leave the open ones out would take the short ones for all of them.
+    Source: Kaplan and Meier, 1958.
+    """
+
+    def __init__(self, ended: Sequence[int], still: Sequence[int]) -> None:
+        self._totals = sorted(ended)
+        still = sorted(still)
+        left, index, share = len(self._totals) + len(still), 0, 1.0
+        self._losses: list[float] = []  # minus the share that lasts longer than each total
+        for total in self._totals:
+            while index < len(still) and still[index] < total:
+                index, left = index + 1, left - 1
+            share *= 1 - 1 / left
+            left -= 1
+            self._losses.append(-share)
+
+    def draw_left(self, done: int, random: Random, *, least: int) -> int:
+        """Draw what is left of one that has lasted so long.
+
+        Beyond what is known, or with fewer than `least` that lasted longer: as long again in the
+        median, at most 19 times as long.
+        """
+        first, drawn = bisect_right(self._totals, done), random.random()
+        if len(self._totals) - first >= least:
+            share = -self._losses[first - 1] if first else 1.0
+            index = bisect_left(self._losses, -drawn * share, first)
+            if index < len(self._totals):
+                return self._totals[index] - done
+            drawn = random.random()
+        sofar = max(done, self._totals[-1] if self._totals else 0)
+        return int(sofar / (1 - min(LONGEST, drawn))) - done
+
+
+class Durations:
+    """Draws how much work is left of a job; `still` are open jobs by what they have done."""
+
+    def __init__(
+        self, ended: Sequence[EndedJob], still: Sequence[EndedJob], random: Random
+    ) -> None:
+        self._random = random
+        self._known = len(ended) >= LEAST_ENDED
+        self._pool = _survival(ended, still)
+        by_tenant: dict[int, list[EndedJob]] = {}
+        for row in ended:
+            by_tenant.setdefault(row.tenant, []).append(row)
+        self._tenants = {
+            tenant: _survival(rows, [row for row in still if row.tenant == tenant])
+            for tenant, rows in by_tenant.items()
+            if len(rows) >= LEAST_ENDED
+        }
+        ratios = _ratios(ended)
+        self._ratios: Survival | None = None
+        if len(ratios) >= LEAST_ENDED:
+            self._ratios = Survival(ratios, _ratios(still))
+
+    def knows(self, job: Job) -> bool:
+        """Whether anything says how long a job takes."""
+        return job.estimate_us is not None or self._known
+
+    def left_us(self, job: Job, done_us: int) -> int:
+        """Draw the work that is left of a job that has done some; one that `knows`."""
+        if job.estimate_us is None:
+            past = self._tenants.get(job.tenant, self._pool)
+            return max(SECOND_US, past.draw_left(done_us, self._random, least=LEAST_LONGER))
+        ratios = self._ratios or EXACT
+        done_milli = done_us * ONE_MILLI // max(1, job.estimate_us)
+        left_milli = ratios.draw_left(done_milli, self._random, least=1)
+        return max(SECOND_US, left_milli * job.estimate_us // ONE_MILLI)
+
+
+EXACT = Survival([ONE_MILLI], [])  # estimates are taken at their word
+
+
+def _survival(ended: Sequence[EndedJob], still: Sequence[EndedJob]) -> Survival:
+    return Survival([row.work_us for row in ended], [row.work_us for row in still])
+
+
+def _ratios(rows: Sequence[EndedJob]) -> list[int]:
+    return [row.work_us * ONE_MILLI // row.estimate_us for row in rows if row.estimate_us]
+
+
+def estimate_starts(
+    start: Start,
+    history: History,
+    *,
+    until_us: int,
+    random: Random,
+    widening: float = 1.0,
+    runs: int = RUNS,
+    stop: Callable[[int], bool] = lambda _: False,
+) -> Forecast:
+    """Return when the queued jobs of a snapshot start, from `runs` runs up to `until_us`.
+
+    Of `start.work`, what is left is not looked at. `stop` is asked after every round of a run, of
+    which it is told the number, from 0: where it says so, the run is cut there.
+
+    Raises:
+        KeyError: a job of the snapshot has no work.
+        InvariantViolation: the policy broke an invariant.
+    """
+    snapshot = start.snapshot
+    reasons = _without_estimate(snapshot)
+    done = _done(start)
+    still = [EndedJob(j.tenant, done[j.id], j.estimate_us) for j in snapshot.jobs if done[j.id]]
+    durations = Durations(history.ended, still, random)
+    waiting = _waiting(snapshot)
+    if not all(durations.knows(job) for job in snapshot.jobs):
+        reasons = {job: reasons.get(job, NoEstimate.TOO_LITTLE_KNOWN) for job in waiting}
+    wanted = waiting - set(reasons)
+    drawn: list[dict[int, int]] = []
+    reached, arrivals = until_us, 0
+    for number in range(runs if wanted else 0):
+        work = {
+            job.id: start.work[job.id]._replace(left_us=durations.left_us(job, done[job.id]))
+            for job in snapshot.jobs
+        }
+        coming = _arrivals(snapshot, history, durations, until_us, random)
+        again = Start(snapshot, work, coming)
+        starts, came_us = _starts(again, wanted, until_us, lambda n=number: stop(n))
+        drawn.append(starts)
+        reached, arrivals = min(reached, came_us), arrivals + len(again.arrivals)
+    estimates = {job: EstimatedStart(None, reason=reason) for job, reason in reasons.items()}
+    later = NoEstimate.BEYOND if reached == until_us else NoEstimate.TOO_MUCH_WORK
+    for job in sorted(wanted):
+        found = sorted(starts[job] for starts in drawn if job in starts)
+        estimates[job] = _estimate(found, len(drawn), snapshot, widening, later)
+    mean = arrivals / max(1, len(drawn))
+    return Forecast(snapshot.at_us, reached, len(drawn), widening, mean, estimates)
+
+
+def widening(scores: Collection[float]) -> float:
+    """Return by what p90's wait is multiplied, so that nine of ten past ones had held.
+
+    `scores` are waits / waits of the p90 before it was widened, of estimates whose outcome would
+    be known whatever it was; infinity for a job that has not started. Never below 1.
+    Source: split conformal prediction: the ceil(0.9 (n + 1))-th smallest of n scores.
+    """
+    if len(scores) < LEAST_SCORES:
+        return 1.0
+    rank = min(len(scores), ceil(0.9 * (len(scores) + 1)))
+    return max(1.0, min(MOST_WIDENING, sorted(scores)[rank - 1]))
+
+
+def score(wait_us: int | None, raw_wait_us: int, round_us: int) -> float:
+    """Return how far a p90 was off; `wait_us` None: the job has not started."""
+    if wait_us is None:
+        return float("inf")
+    return wait_us / max(1, raw_wait_us, round_us)
+
+
+def _waiting(snapshot: Snapshot) -> set[int]:
+    return {job.id for job in snapshot.jobs} - {lease.job for lease in snapshot.leases}
+
+
+def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
+    """Queued jobs that no run would tell anything of."""
+    reasons = dict.fromkeys(jobs_backing_off(snapshot), NoEstimate.BACKING_OFF)
+    capacity, waiting = capacity_by_type(snapshot.nodes), _waiting(snapshot)
+    for job in snapshot.jobs:
+        types = job.gpu_types or tuple(capacity)
+        if job.id in waiting and job.gpus > max((capacity.get(t, 0) for t in types), default=0):
+            reasons[job.id] = NoEstimate.NEVER_FITS
+    return reasons
+
+
+def _done(start: Start) -> dict[int, int]:
+    """The work that each job has done, that of its present lease included."""
+    snapshot, cluster = start.snapshot, start.cluster
+    leases = {lease.job: lease for lease in snapshot.leases}
+    done: dict[int, int] = {}
+    for job in snapshot.jobs:
+        known, lease = start.work[job.id], leases.get(job.id)
+        speed = cluster.speed_milli(job.profile, lease.gpu_type) if lease else ONE_MILLI
+        done[job.id] = known.done_us + so_far_us(lease, known, speed, snapshot.at_us)
+    return done
+
+
+def _arrivals(
+    snapshot: Snapshot, history: History, durations: Durations, until_us: int, random: Random
+) -> tuple[SimJob, ...]:
+    tenants = {row.id for row in snapshot.tenants}
+    profiles = {0, *(row.id for row in snapshot.profiles)}
+    past = [job for job in history.arrivals if job.tenant in tenants and durations.knows(job)]
+    if not past:
+        return ()
+    span_us, at_us = history.span_us, snapshot.at_us
+    shift_us = random.randrange(span_us)
+    # By how long after the start they come, in the first time round.
+    waits = sorted(
+        ((job.submitted_us - at_us + 2 * span_us - shift_us) % span_us, job.id, job) for job in past
+    )
+    first_id = max((job.id for job in snapshot.jobs), default=0) + 1
+    arrivals: list[SimJob] = []
+    round_us = 0
+    while len(arrivals) < ARRIVALS_MOST and at_us + round_us < until_us:
+        for wait_us, _, job in waits:
+            submitted_us = at_us + round_us + wait_us + 1
+            if submitted_us > until_us or len(arrivals) == ARRIVALS_MOST:
+                break
+            arrivals.append(
+                SimJob(
+                    first_id + len(arrivals), job.tenant, job.gpus, submitted_us,
+                    durations.left_us(job, 0), job.gpu_types, job.weight, job.max_price_micro,
+                    estimate_us=job.estimate_us,
+                    profile=job.profile if job.profile in profiles else 0,
+                )
+            )  # fmt: skip
+        round_us += span_us
+    return tuple(arrivals)
+
+
+class _EnoughError(Exception):
+    """Nothing more is asked of this run."""
+
+
+def _starts(
+    start: Start, wanted: Collection[int], until_us: int, stop: Callable[[], bool]
+) -> tuple[dict[int, int], int]:
+    """One run: the instants at which the wanted jobs started, and how far it came."""
+    state = PresentState(start)
+    result = SimulationResult(state.books, 0, state.at_us)
+    starts: dict[int, int] = {}
+    seen = state.next_lease
+    is_cut = False
+
+    def look(_: int) -> None:
+        nonlocal seen, is_cut
+        for lease_id in range(seen, state.next_lease):
+            lease = state.leases[lease_id]
+            if lease.job in wanted:
+                starts.setdefault(lease.job, lease.started_us)
+        seen = state.next_lease
+        is_cut = len(starts) < len(wanted) and stop()
+        if is_cut or len(starts) == len(wanted):
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        run(state, result, until_us=until_us, progress=look)
+    return starts, state.at_us if is_cut else until_us
+
+
+def _estimate(
+    found: list[int], runs: int, snapshot: Snapshot, widening: float, later: NoEstimate
+) -> EstimatedStart:
+    """Quantiles of the starts that were found, in order; of the other runs it is only later."""
+    if runs < LEAST_RUNS:
+        return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
+    first, last = ceil(0.5 * (runs + 1)), ceil(0.9 * (runs + 1))
+    if len(found) < first:
+        return EstimatedStart(None, reason=later)
+    p50_us = found[first - 1]
+    if len(found) < last:
+        return EstimatedStart(p50_us)
+    raw_us = found[last - 1]
+    wait_us = raw_us - snapshot.at_us
+    if widening > 1:
+        wait_us = ceil(max(wait_us, snapshot.round_us) * widening)
+    return EstimatedStart(p50_us, snapshot.at_us + wait_us, raw_us)

@@ -1,0 +1,37 @@
+"""`manage.py forecast_starts`: the process of one forecast; a worker starts it, nobody else."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from scheduling.services.execute_forecast import execute_forecast
+
+NICE = 19  # everything else on the machine comes first
+
+
+class Command(BaseCommand):
+    """Makes a forecast that a worker has claimed, behind everything else on the machine."""
+
+    help = "Estimate when a pool's queued jobs will start (started by a worker)."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the forecast and the claim under which it may be written."""
+        parser.add_argument("forecast", type=int)
+        parser.add_argument("claim")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make it; its row says what came of it."""
+        os.nice(NICE)
+        parent = os.getppid()
+        execute_forecast(
+            options["forecast"],
+            options["claim"],
+            timer=time.monotonic,
+            cpu=time.process_time,
+            is_orphan=lambda: os.getppid() != parent,
+        )

@@ -1,0 +1,162 @@
+"""When queued jobs are expected to start, as of a round, and how often such estimates held."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from evenshare_core.simulation.starts import NoEstimate
+from scheduling.models import StartEstimate, StartForecast
+from tenants.scopes import site_reading
+
+# Why there is no estimate, as a sentence.
+NO_ESTIMATE: Mapping[str, str] = {
+    NoEstimate.NEVER_FITS.value: "It needs more GPUs than the pool has, so it cannot start.",
+    NoEstimate.BACKING_OFF.value: "Its process was lost; nobody knows whether the next one stays.",
+    NoEstimate.TOO_LITTLE_KNOWN.value: (
+        "Too few jobs of this pool have ended to say how long jobs take."
+    ),
+    NoEstimate.TOO_MUCH_WORK.value: (
+        "The queue is too long to be simulated that far in the time there is."
+    ),
+    NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
+}
+WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
+STEPS = 12  # of the chart
+
+
+@dataclass(frozen=True, slots=True)
+class StartView:
+    """A queued job's estimate as of round `round`, which was at `at` of pool time.
+
+    `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
+    `reason` is not empty there is neither, and `why` says it.
+    """
+
+    round: int
+    at: datetime
+    until: datetime
+    p50: datetime | None
+    p90: datetime | None
+    reason: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def why(self) -> str:
+        """Why there is no estimate, as a sentence; "" where there is one."""
+        return NO_ESTIMATE.get(self.reason, self.reason)
+
+
+def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, StartView]:
+    """Return the present estimates of queued jobs of some pools, by job. Two queries.
+
+    None for a job that the pool's newest forecast does not know.
+    """
+    if not jobs:
+        return {}
+    newest = (
+        StartForecast.objects.filter(pool__in=set(pools), state=StartForecast.State.DONE)
+        .order_by("pool", "-id")
+        .distinct("pool")
+    )
+    forecasts = {row.pk: row for row in newest}
+    rows = StartEstimate.objects.filter(forecast__in=list(forecasts), job__in=list(jobs))
+    return {row.job_id: _view(row, forecasts[row.forecast_id]) for row in rows}
+
+
+def _view(row: StartEstimate, forecast: StartForecast) -> StartView:
+    return StartView(
+        round=forecast.round or 0,
+        at=row.at,
+        until=forecast.until or row.at,
+        p50=row.p50,
+        p90=row.p90,
+        reason=row.reason,
+        facts=forecast.facts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationStep:
+    """Estimates whose p90 passed in one part of the window; how many starts it and p50 covered."""
+
+    since: datetime
+    estimates: int
+    by_p90: int
+    by_p50: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Past estimates of a pool, of those whose p90 has passed and whose job was not taken back.
+
+    `jobs` is how many jobs they are of, `gone` how many estimates were of jobs that were cancelled
+    or ended without another start. `newest` is the last forecast that was made, if any.
+    """
+
+    since: datetime
+    until: datetime
+    jobs: int
+    gone: int
+    steps: tuple[CalibrationStep, ...]
+    newest: StartForecast | None
+
+    @property
+    def estimates(self) -> int:
+        """All that are counted."""
+        return sum(step.estimates for step in self.steps)
+
+    @property
+    def by_p90(self) -> int:
+        """Of these, how many jobs had started before p90."""
+        return sum(step.by_p90 for step in self.steps)
+
+    @property
+    def by_p50(self) -> int:
+        """Of these, how many jobs had started before p50."""
+        return sum(step.by_p50 for step in self.steps)
+
+
+_COUNTS = """
+SELECT width_bucket(extract(epoch FROM p90), %(since)s, %(until)s, %(steps)s) AS step,
+       count(*) FILTER (WHERE fate <> 'gone'),
+       count(*) FILTER (WHERE started_at <= p90), count(*) FILTER (WHERE started_at <= p50),
+       count(*) FILTER (WHERE fate = 'gone'), array_agg(DISTINCT job_id)
+FROM scheduling_startestimate
+WHERE pool_id = %(pool)s AND kept AND p90 > to_timestamp(%(since)s)
+      AND p90 <= to_timestamp(%(until)s)
+GROUP BY 1 ORDER BY 1
+"""
+
+
+def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
+    """Return how often a pool's estimates held whose p90 passed in a window of pool time.
+
+    They are counted when p90 has passed, whatever came of the job: to count those that started
+    would leave out the ones that did not. Of all tenants together, and nothing but counts. Two
+    queries.
+    """
+    since = until - window
+    begin_s, end_s = since.timestamp(), until.timestamp()
+    with site_reading(), connection.cursor() as cursor:
+        cursor.execute(_COUNTS, {"pool": pool_id, "since": begin_s, "until": end_s, "steps": STEPS})
+        rows = cursor.fetchall()
+        done = StartForecast.objects.filter(pool_id=pool_id, state=StartForecast.State.DONE)
+        newest = done.order_by("-id").first()
+    counts = [[0, 0, 0] for _ in range(STEPS)]
+    jobs: set[int] = set()
+    gone = 0
+    for step, estimates, by_p90, by_p50, left, ids in rows:
+        of_step = counts[min(step, STEPS) - 1]
+        for index, count in enumerate((estimates, by_p90, by_p50)):
+            of_step[index] += count
+        gone, jobs = gone + left, jobs | set(ids)
+    steps = tuple(
+        CalibrationStep(since + window * index / STEPS, *count)
+        for index, count in enumerate(counts)
+    )
+    return Calibration(since, until, len(jobs), gone, steps, newest)

@@ -1,0 +1,244 @@
+"""Makes one forecast: reads where the pool is, looks ahead, keeps every queued job's estimate.
+
+No transaction is open and no row is locked while it computes; nobody waits for it. Whoever calls
+it gives it a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import structlog
+from django.db.models import Max
+
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.simulation.present import Start
+from evenshare_core.simulation.starts import (
+    RUNS,
+    EstimatedStart,
+    Forecast,
+    History,
+    estimate_starts,
+    score,
+    widening,
+)
+from evenshare_core.units import HOUR_US, SECOND_US
+from scheduling.engine.clock import read_clock, wall_now
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.models import StartEstimate, StartForecast
+from scheduling.selectors.work_left import work_left
+from scheduling.services.forecasts import (
+    LEAST_REST,
+    REST_PER_CPU,
+    State,
+    beat_forecast,
+    give_up_forecast,
+    mine,
+    settle_estimates,
+)
+from scheduling.services.start_history import read_history
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+HORIZON_US = 24 * HOUR_US
+BUDGET_S = 10.0  # CPU seconds of all runs together; what is cut says so
+BEAT_S = 1.0
+SCORES_MOST = 1_000
+ORPHAN_FAILURE = "The worker that started it was stopped."
+
+
+class NotWantedError(Exception):
+    """It was given up meanwhile."""
+
+
+class GivenUpError(Exception):
+    """It cannot go on; the message says why."""
+
+
+def execute_forecast(
+    forecast_id: int,
+    claim: str,
+    *,
+    timer: Callable[[], float],
+    cpu: Callable[[], float],
+    is_orphan: Callable[[], bool] = lambda: False,
+) -> str:
+    """Run a claimed forecast to its end; return its state then ("" where it is not wanted).
+
+    `timer` gives seconds and `cpu` those that this process has computed; `is_orphan` tells
+    whether nobody is left who would end it.
+    """
+    with site_scope():
+        row = mine(forecast_id, claim).select_related("pool").first()
+    if row is None:
+        return ""
+    try:
+        return _forecast(row, _Watch(row, timer, cpu, is_orphan), cpu)
+    except NotWantedError:
+        return ""
+    except Exception as error:
+        failure = str(error)
+        if not isinstance(error, GivenUpError):
+            log.exception("forecast.failed", forecast=forecast_id, pool=row.pool.name)
+            failure = f"It failed: {type(error).__name__}: {error}."
+        give_up_forecast(forecast_id, claim, failure)
+        return State.FAILED
+
+
+def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> str:
+    pool_id = row.pool_id
+    settle_estimates(pool_id)
+    with site_scope():
+        now = read_clock(pool_id)
+        number, at = next_number(pool_id), next_instant(pool_id, now)
+    snapshot = read_snapshot(pool_id, number=number, at=at)
+    with site_scope():
+        work, _ = work_left(snapshot)
+        history = read_history(pool_id, at)
+        scores = _scores(snapshot, now.pool_at)
+    watch.begin()
+    forecast = estimate_starts(
+        Start(snapshot, work),
+        history,
+        until_us=snapshot.at_us + HORIZON_US,
+        random=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
+        widening=widening(scores),
+        stop=watch.stop,
+    )
+    facts = _facts(snapshot, history, forecast, len(scores))
+    with site_scope():
+        _keep(row, snapshot, forecast)
+        ended_at, cpu_s = wall_now(), cpu()
+        rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
+        done = mine(row.pk, row.claim).update(
+            state=State.DONE,
+            policy=snapshot.policy,
+            round=number - 1,
+            at=at,
+            until=from_us(forecast.until_us),
+            facts=facts,
+            cpu_ms=int(cpu_s * 1000),
+            ended_at=ended_at,
+            rest_until=ended_at + rest,
+        )
+        if not done:
+            raise NotWantedError  # and what was kept is rolled back
+    log.info("forecast.done", pool=row.pool.name, round=number - 1, cpu_s=round(cpu_s, 1))
+    return State.DONE
+
+
+def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
+    """How far past p90s of this policy were off: those that have passed, the latest ones."""
+    past = (
+        StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, p90__lte=now)
+        .filter(forecast__policy=snapshot.policy)
+        .exclude(fate=StartEstimate.Fate.GONE)
+        .order_by("-p90", "-id")[:SCORES_MOST]
+    )
+    return [
+        score(
+            None if started_at is None else to_us(started_at) - to_us(at),
+            to_us(raw_p90) - to_us(at),
+            snapshot.round_us,
+        )
+        for at, raw_p90, started_at in past.values_list("at", "raw_p90", "started_at")
+        if raw_p90 is not None
+    ]
+
+
+def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
+    """Replace the pool's estimates by these.
+
+    Kept for calibration are a job's first one, and one each time it has waited twice as long as at
+    the last: few for each job, and of long waits as of short ones.
+    """
+    of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
+    of_pool.filter(kept=False).delete()
+    last = of_pool.filter(job__in=list(forecast.starts)).values_list("job")
+    kept_at: dict[int, datetime] = dict(last.annotate(last=Max("at")))
+    at = from_us(snapshot.at_us)
+    rows = []
+    for job in snapshot.jobs:
+        estimate = forecast.starts.get(job.id)
+        if estimate is None:
+            continue
+        kept = estimate.reason is None and _is_kept(job.submitted_us, at, kept_at.get(job.id))
+        rows.append(_row(row, job.id, job.tenant, at, estimate, kept=kept))
+    StartEstimate.objects.bulk_create(rows, batch_size=1000)
+
+
+def _is_kept(submitted_us: int, at: datetime, last: datetime | None) -> bool:
+    if last is None:
+        return True
+    return to_us(at) - submitted_us >= 2 * (to_us(last) - submitted_us)
+
+
+def _row(
+    row: StartForecast, job: int, tenant: int, at: datetime, estimate: EstimatedStart, *, kept: bool
+) -> StartEstimate:
+    p50_us, p90_us, raw_us = estimate.p50_us, estimate.p90_us, estimate.raw_p90_us
+    return StartEstimate(
+        forecast=row,
+        pool_id=row.pool_id,
+        tenant_id=tenant,
+        job_id=job,
+        at=at,
+        p50=None if p50_us is None else from_us(p50_us),
+        p90=None if p90_us is None else from_us(p90_us),
+        raw_p90=None if raw_us is None else from_us(raw_us),
+        reason="" if estimate.reason is None else estimate.reason.value,
+        kept=kept,
+    )
+
+
+def _facts(snapshot: Snapshot, history: History, forecast: Forecast, scores: int) -> dict[str, Any]:
+    """The assumptions, as the page tells them: counts of the pool, nothing of one tenant."""
+    reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
+    return {
+        "runs": forecast.runs,
+        "queued": len(forecast.starts),
+        "running": len(snapshot.leases),
+        "with_estimate": sum(job.estimate_us is not None for job in snapshot.jobs),
+        "ended": len(history.ended),
+        "arrivals": round(forecast.arrivals),
+        "past_s": history.span_us // SECOND_US,
+        "hours": HORIZON_US // HOUR_US,
+        "widening": round(forecast.widening, 3),
+        "scores": scores,
+        "none": dict(sorted(reasons.items())),
+    }
+
+
+class _Watch:
+    """Asked after every simulated round: gives signs of life, and shares out the budget."""
+
+    def __init__(
+        self,
+        row: StartForecast,
+        timer: Callable[[], float],
+        cpu: Callable[[], float],
+        is_orphan: Callable[[], bool],
+    ) -> None:
+        self._row, self._timer, self._cpu, self._is_orphan = row, timer, cpu, is_orphan
+        self._last_s, self._began_s = timer(), 0.0
+
+    def begin(self) -> None:
+        """The runs begin now."""
+        self._began_s = self._cpu()
+
+    def stop(self, number: int) -> bool:
+        """Whether the run of this number has used up its part; what is left over goes on."""
+        now_s = self._timer()
+        if now_s - self._last_s >= BEAT_S:
+            self._last_s = now_s
+            if self._is_orphan():
+                raise GivenUpError(ORPHAN_FAILURE)
+            if not beat_forecast(self._row.pk, self._row.claim):
+                raise NotWantedError
+        return self._cpu() - self._began_s > BUDGET_S * (number + 1) / RUNS

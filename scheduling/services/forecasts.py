@@ -1,0 +1,155 @@
+"""Start forecasts: whose turn it is, what was lost, what became of past estimates.
+
+Nothing here looks ahead: that is `scheduling.services.execute_forecast`, in a process of its own.
+One runs at a time, of all pools together, and after it none begins for four times the CPU seconds
+that it took: so all of them take a fifth of one core at most.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, F, Max, OuterRef, Subquery
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import Job, Pool, StartEstimate, StartForecast
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+REST_PER_CPU = 4
+LEAST_REST = timedelta(seconds=10)  # a small pool need not be looked at more often
+REST_AFTER_FAILURE = timedelta(minutes=2)
+LOST = timedelta(seconds=60)
+LOST_FAILURE = "Its process is gone or gave no sign of life for a minute."
+KEEP_ESTIMATES = timedelta(days=30)
+KEEP_FORECASTS = timedelta(days=1)  # those of which no estimate is kept
+State = StartForecast.State
+
+# A start counts where a later round than the forecast's granted it, whatever the clocks say.
+_STARTED = """
+UPDATE scheduling_startestimate e SET fate = 'started', started_at = s.started_at
+FROM (SELECT one.id, min(l.started_at) AS started_at
+      FROM scheduling_startestimate one
+      JOIN scheduling_startforecast f ON f.id = one.forecast_id
+      JOIN scheduling_lease l ON l.job_id = one.job_id AND l.granted_round > f.round
+      WHERE one.pool_id = %s AND one.kept AND one.fate = 'open' AND l.started_at IS NOT NULL
+      GROUP BY one.id) s
+WHERE s.id = e.id
+"""
+_GONE = """
+UPDATE scheduling_startestimate e SET fate = 'gone' FROM scheduling_job j
+WHERE e.pool_id = %s AND e.kept AND e.fate = 'open' AND j.id = e.job_id
+      AND j.state IN ('succeeded', 'failed', 'cancelled')
+"""
+
+
+def claim_forecast() -> tuple[int, str] | None:
+    """Begin a forecast if it is time for one; return (id, claim), or None.
+
+    Of the pools where a job is queued and a round was decided since their last forecast, the one
+    that was looked at longest ago.
+    """
+    with site_scope():
+        now = wall_now()
+        if StartForecast.objects.filter(state=State.RUNNING).exists():
+            return None
+        rest = StartForecast.objects.aggregate(until=Max("rest_until"))["until"]
+        if rest is not None and rest > now:
+            return None
+        pool = next((row for row in _pools_with_a_queue() if row.seen != row.last), None)
+        if pool is None:
+            return None
+        try:
+            with transaction.atomic():
+                row = StartForecast.objects.create(
+                    pool_id=pool.pk, claim=uuid4().hex, started_at=now, beat_at=now
+                )
+        except IntegrityError:  # somebody else has begun one
+            return None
+    return row.pk, row.claim
+
+
+def _pools_with_a_queue() -> Any:
+    """`seen`: the round that the pool's newest forecast was of; `last`: the pool's last round."""
+    queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
+    newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
+    return (
+        Pool.objects.filter(Exists(queued), fence__next_round__gt=1)
+        .annotate(
+            newest=Subquery(newest.values("pk")[:1]),
+            seen=Subquery(newest.values("round")[:1]),
+            last=F("fence__next_round") - 1,
+        )
+        .order_by(F("newest").asc(nulls_first=True))
+    )
+
+
+def fail_lost_forecasts() -> int:
+    """Give up what runs without a sign of life; return how many."""
+    with site_scope():
+        lost = StartForecast.objects.filter(state=State.RUNNING, beat_at__lt=wall_now() - LOST)
+        count = lost.update(**_failed(LOST_FAILURE))
+    if count:
+        log.warning("forecast.lost", count=count)
+    return count
+
+
+def give_up_forecast(forecast_id: int, claim: str, failure: str) -> bool:
+    """End a running forecast as failed; return whether it still ran under this claim."""
+    with site_scope():
+        return bool(mine(forecast_id, claim).update(**_failed(failure)))
+
+
+def _failed(failure: str) -> dict[str, Any]:
+    now = wall_now()
+    return {
+        "state": State.FAILED,
+        "error": failure[:600],
+        "ended_at": now,
+        "rest_until": now + REST_AFTER_FAILURE,
+    }
+
+
+def mine(forecast_id: int, claim: str) -> Any:
+    """The rows to write for a process: the one that it runs, or none any more."""
+    return StartForecast.objects.filter(pk=forecast_id, state=State.RUNNING, claim=claim)
+
+
+def beat_forecast(forecast_id: int, claim: str) -> bool:
+    """Give a sign of life; return whether it is still wanted."""
+    with site_scope():
+        return bool(mine(forecast_id, claim).update(beat_at=wall_now()))
+
+
+def is_forecast_wanted(forecast_id: int, claim: str) -> bool:
+    """Whether a forecast still runs under this claim."""
+    with site_scope():
+        return bool(mine(forecast_id, claim).exists())
+
+
+def settle_estimates(pool_id: int) -> None:
+    """Note of the pool's kept estimates whether their jobs have started, or never will."""
+    with site_scope(), connection.cursor() as cursor:
+        cursor.execute(_STARTED, [pool_id])
+        cursor.execute(_GONE, [pool_id])
+
+
+def drop_old_estimates() -> int:
+    """Settle all pools' estimates and drop those of a month ago; return how many forecasts went."""
+    for pool_id in Pool.objects.values_list("id", flat=True):
+        settle_estimates(pool_id)
+    with site_scope():
+        now = wall_now()
+        ended = StartForecast.objects.exclude(state=State.RUNNING)
+        kept = StartEstimate.objects.filter(forecast=OuterRef("pk"), kept=True)
+        newest = StartForecast.objects.filter(pool=OuterRef("pool"), state=State.DONE)
+        old = ended.filter(ended_at__lt=now - KEEP_ESTIMATES).delete()[0]
+        bare = ended.filter(~Exists(kept), ended_at__lt=now - KEEP_FORECASTS).exclude(
+            pk=Subquery(newest.order_by("-id").values("pk")[:1])
+        )
+        return old + bare.delete()[0]

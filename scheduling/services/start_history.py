@@ -1,0 +1,83 @@
+"""What a pool's past tells of its next hours: how long jobs took, who submits how much."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import connection
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.jobs import Job
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.starts import EndedJob, History
+from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
+from scheduling.engine.snapshot_rows import read_profiles
+from scheduling.models import Job as JobRow
+
+ENDED_MOST = ARRIVALS_MOST = 2_000
+SPAN = timedelta(hours=24)
+LEAST_SPAN_US = HOUR_US  # else a pool that has just begun would begin again and again
+
+# The latest jobs that ended, and how long each held GPUs of which type.
+_ENDED = """
+SELECT j.id, j.tenant_id, j.estimate_s, coalesce(j.profile_id, 0), t.name,
+       sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
+FROM (SELECT id, tenant_id, estimate_s, profile_id FROM scheduling_job
+      WHERE pool_id = %s AND state IN ('succeeded', 'failed') AND ended_at <= %s
+      ORDER BY ended_at DESC LIMIT %s) j
+JOIN scheduling_lease l ON l.job_id = j.id
+JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE l.started_at IS NOT NULL AND l.ended_at IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
+"""
+
+
+def read_history(pool_id: int, at: datetime) -> History:
+    """Return what ended before an instant of pool time, and what was submitted in the day before.
+
+    Three queries. Jobs that were cancelled before they started count as never submitted.
+    """
+    ended = _ended(pool_id, at)
+    rows = (
+        JobRow.objects.filter(pool_id=pool_id, submitted_at__gt=at - SPAN, submitted_at__lte=at)
+        .exclude(state=JobRow.State.CANCELLED, first_started_at=None)
+        .order_by("-submitted_at", "-id")[:ARRIVALS_MOST]
+    )
+    arrivals = tuple(_arrival(row) for row in reversed(rows))
+    since_us = arrivals[0].submitted_us if arrivals else to_us(at)
+    is_whole = len(arrivals) < ARRIVALS_MOST and _is_older(pool_id, at - SPAN)
+    span_us = to_us(at) - (to_us(at - SPAN) if is_whole else since_us)
+    return History(ended, arrivals, max(LEAST_SPAN_US, span_us))
+
+
+def _is_older(pool_id: int, since: datetime) -> bool:
+    return JobRow.objects.filter(pool_id=pool_id, submitted_at__lte=since).exists()
+
+
+def _arrival(row: JobRow) -> Job:
+    return Job(
+        row.pk,
+        row.tenant_id,
+        row.gpus,
+        to_us(row.submitted_at),
+        tuple(sorted(row.gpu_types)),
+        row.weight,
+        max_price_micro=None if row.max_price is None else to_micro(row.max_price),
+        estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
+        profile=row.profile_id or 0,
+    )
+
+
+def _ended(pool_id: int, at: datetime) -> tuple[EndedJob, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDED, [pool_id, at, ENDED_MOST])
+        rows = cursor.fetchall()
+    profiles = {row.id: row for row in read_profiles({row[3] for row in rows} - {0})}
+    work: dict[int, EndedJob] = {}
+    for job_id, tenant, estimate_s, profile, gpu_type, held_us in rows:
+        known = profiles.get(profile)
+        speed = known.speed_milli(gpu_type) if known else ONE_MILLI
+        estimate_us = None if estimate_s is None else estimate_s * SECOND_US
+        sofar = work.get(job_id, EndedJob(tenant, 0, estimate_us))
+        work[job_id] = sofar._replace(work_us=sofar.work_us + held_us * speed // ONE_MILLI)
+    return tuple(row for row in work.values() if row.work_us > 0)

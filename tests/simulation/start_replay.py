@@ -1,0 +1,126 @@
+"""A seeded history in which start estimates are made as a live pool makes them, and then checked.
+
+Nothing of the future is known to an estimate: it gets a snapshot of the state, what ended jobs
+took, what was submitted, and how far off past estimates were whose p90 has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from evenshare_core.domain.jobs import Job
+from evenshare_core.simulation.present import Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.starts import (
+    EndedJob,
+    EstimatedStart,
+    Forecast,
+    History,
+    NoEstimate,
+    estimate_starts,
+    score,
+    widening,
+)
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import HOUR_US
+
+SPAN_US = 24 * HOUR_US
+
+
+@dataclass
+class Replay:
+    """A pool whose future is played on while estimates are made now and then."""
+
+    cluster: Cluster
+    jobs: Sequence[SimJob]
+    rules: Rules
+    seed: int = 1
+    horizon_us: int = 12 * HOUR_US
+    learns: bool = True
+    made: list[tuple[int, int, EstimatedStart]] = field(default_factory=list)  # at, job, what
+    none: list[NoEstimate] = field(default_factory=list)
+
+    def play(self, *, every_us: int, until_us: int) -> None:
+        """Make estimates at equal steps, keeping a job's first, and those at twice its wait."""
+        self.state = SimulationState(self.cluster, tuple(self.jobs), self.rules)
+        kept: dict[int, int] = {}
+        at_us = 0
+        while at_us + every_us < until_us:
+            at_us += every_us
+            self._go_on(at_us)
+            forecast = self._estimate(at_us)
+            for job, estimate in forecast.starts.items():
+                waited_us = at_us - self.state.sim_jobs[job].submitted_us
+                if waited_us < 2 * kept.get(job, 0):
+                    continue
+                kept[job] = waited_us
+                if estimate.reason is not None:
+                    self.none.append(estimate.reason)
+                else:
+                    self.made.append((at_us, job, estimate))
+        self._go_on(until_us)
+
+    def covered(self) -> tuple[int, int, int]:
+        """Of the estimates whose p90 has passed: how many, started before p90, before p50."""
+        past = [row for row in self.made if self._is_past(row[2])]
+        starts = [(self._start(job, at_us), estimate) for at_us, job, estimate in past]
+        return (
+            len(past),
+            sum(at is not None and at <= (one.p90_us or 0) for at, one in starts),
+            sum(at is not None and at <= (one.p50_us or 0) for at, one in starts),
+        )
+
+    def _go_on(self, at_us: int) -> None:
+        result = SimulationResult(self.state.books, 0, self.state.at_us)
+        self.state.joined[:] = sorted(self.state.queue)  # a new session has seen nobody
+        run(self.state, result, until_us=at_us - 1)
+        self.state.advance(at_us)
+
+    def _is_past(self, estimate: EstimatedStart) -> bool:
+        return estimate.p90_us is not None and estimate.p90_us <= self.state.at_us
+
+    def _start(self, job: int, after_us: int) -> int | None:
+        """The first start of a job at or after an instant, if it has one by now."""
+        ended = [row.start_us for row in self.state.books.leases if row.job == job]
+        open_ = [row.started_us for row in self.state.leases.values() if row.job == job]
+        return min((at for at in ended + open_ if at >= after_us), default=None)
+
+    def _widening(self) -> float:
+        if not self.learns:
+            return 1.0
+        scores = []
+        for at_us, job, estimate in self.made:
+            if self._is_past(estimate) and estimate.raw_p90_us is not None:
+                start_us = self._start(job, at_us)
+                wait_us = None if start_us is None else start_us - at_us
+                scores.append(score(wait_us, estimate.raw_p90_us - at_us, self.rules.round_us))
+        return widening(scores[-1000:])
+
+    def _estimate(self, at_us: int) -> Forecast:
+        state = self.state
+        done: dict[int, int] = {}
+        for row in state.books.leases:
+            done[row.job] = done.get(row.job, 0) + row.end_us - row.start_us
+        work = {job: Work(0, done.get(job, 0), 0, one.leases) for job, one in state.runs.items()}
+        by_id = state.sim_jobs
+        ended = tuple(
+            EndedJob(by_id[row.job].tenant, row.useful_us, by_id[row.job].estimate_us)
+            for row in state.books.jobs[-2000:]
+            if row.state != "cancelled" and row.useful_us
+        )
+        span_us = min(SPAN_US, at_us)
+        arrivals = tuple(
+            Job(job.id, job.tenant, job.gpus, job.submitted_us, estimate_us=job.estimate_us)
+            for job in self.jobs
+            if at_us - span_us < job.submitted_us <= at_us
+        )
+        return estimate_starts(
+            Start(state.snapshot(), work),
+            History(ended, arrivals, span_us),
+            until_us=at_us + self.horizon_us,
+            random=Random(f"{self.seed} {at_us}"),  # noqa: S311 - draws of a test
+            widening=self._widening(),
+        )

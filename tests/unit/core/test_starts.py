@@ -1,0 +1,193 @@
+"""When queued jobs will start: what is drawn, what the quantiles are, what is not told."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import median
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.backoff import Backoff
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.simulation.present import Start, Work
+from evenshare_core.simulation.starts import (
+    MOST_WIDENING,
+    Durations,
+    EndedJob,
+    EstimatedStart,
+    Forecast,
+    History,
+    NoEstimate,
+    Survival,
+    estimate_starts,
+    score,
+    widening,
+)
+from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
+from tests.unit.core.snapshots import AT_US, job, lease, snapshot
+
+ROUND_US = 30 * SECOND_US
+
+
+def rng(seed: int = 1) -> Random:
+    return Random(seed)  # noqa: S311 - draws of a test
+
+
+def ended(work_us: int, count: int = 20, *, tenant: int = 1, **rest: int) -> list[EndedJob]:
+    return [EndedJob(tenant, work_us, **rest) for _ in range(count)]
+
+
+def busy(*jobs: Job, nodes: int = 1) -> Snapshot:
+    """One GPU a node, held by the first jobs; their leases end now. FIFO, a round each 30 s."""
+    held = [lease(100 + one.id, one.id, (place, 1)) for place, one in enumerate(jobs[:nodes], 1)]
+    return snapshot(
+        jobs, held, nodes=dict.fromkeys(range(1, nodes + 1), 1), policy="fifo", round_us=ROUND_US
+    )
+
+
+def forecast(asked: Snapshot, past: list[EndedJob], **options: object) -> Forecast:
+    given = {"until_us": AT_US + 24 * HOUR_US, "random": rng(), **options}
+    history = given.pop("history", None) or History(tuple(past))
+    work = {one.id: Work(0) for one in asked.jobs}
+    return estimate_starts(Start(asked, work), history, **given)  # type: ignore[arg-type]  # as given
+
+
+class TestWhatIsLeft:
+    def test_is_drawn_from_those_that_lasted_longer(self) -> None:
+        draws = rng()
+        of = Survival([10, 20, 30, 40, 50], [])
+        drawn = {of.draw_left(25, draws, least=1) for _ in range(200)}
+        assert drawn == {5, 15, 25}
+
+    def test_counts_those_that_have_not_ended_as_longer(self) -> None:
+        """Half of ten ended at 10, the others have run for 90: most last longer than 10."""
+        draws = rng()
+        of = Survival([10] * 5 + [100], [90] * 5)
+        lasted = [of.draw_left(0, draws, least=1) for _ in range(2000)]
+        assert 0.4 < sum(one == 10 for one in lasted) / 2000 < 0.5
+        assert {one for one in lasted if one < 100} == {10}
+
+    def test_beyond_all_is_as_long_again_in_the_median_and_never_for_ever(self) -> None:
+        draws = rng()
+        of = Survival([10, 20], [])
+        lasted = [of.draw_left(1000, draws, least=1) for _ in range(2000)]
+        assert 900 < median(lasted) < 1100
+        assert max(lasted) <= 19 * 1000 + 1
+
+    def test_of_an_estimate_is_as_much_longer_as_past_ones(self) -> None:
+        past = ended(2 * HOUR_US, estimate_us=HOUR_US)
+        one = job(1, 1, estimate_us=10 * MINUTE_US)
+        assert Durations(past, [], rng()).left_us(one, 0) == 20 * MINUTE_US
+        assert Durations(past, [], rng()).left_us(one, 15 * MINUTE_US) == 5 * MINUTE_US
+        assert Durations([], [], rng()).left_us(one, 4 * MINUTE_US) == 6 * MINUTE_US
+
+    def test_without_one_is_its_tenants_then_the_pools(self) -> None:
+        past = [*ended(HOUR_US), *ended(2 * HOUR_US, 3, tenant=2)]
+        durations = Durations(past, [], rng())
+        assert durations.left_us(job(1, 1), 0) == HOUR_US
+        drawn = {durations.left_us(job(1, 1, tenant=2), 0) for _ in range(100)}
+        assert drawn == {HOUR_US, 2 * HOUR_US}
+
+
+class TestAForecast:
+    def test_is_when_the_jobs_before_it_end(self) -> None:
+        """All take an hour; the one that holds the GPU has it since nearly now."""
+        told = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
+        second, third = told.starts[2], told.starts[3]
+        assert second.p50_us == second.p90_us
+        assert HOUR_US <= (second.p50_us or 0) <= HOUR_US + 2 * ROUND_US
+        assert 2 * HOUR_US <= (third.p50_us or 0) <= 2 * HOUR_US + 3 * ROUND_US
+        assert told.until_us == AT_US + 24 * HOUR_US
+        assert 1 not in told.starts, "it runs"
+
+    def test_has_its_tenth_and_eighteenth_of_nineteen_starts(self) -> None:
+        past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]
+        told = forecast(busy(job(1, 1), job(2, 1)), past)
+        alone = [
+            forecast(busy(job(1, 1), job(2, 1)), past, random=rng(seed)).starts[2].p50_us or 0
+            for seed in range(9)
+        ]
+        assert 100 * MINUTE_US < median(alone) < 400 * MINUTE_US
+        one = told.starts[2]
+        assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
+
+    def test_expects_others_to_submit_as_they_did(self) -> None:
+        """Under SRTF small jobs that come later go first."""
+        asked = busy(job(1, 1, estimate_us=HOUR_US), job(2, 1, estimate_us=5 * HOUR_US))
+        asked = replace(asked, policy="srtf")
+        alone = forecast(asked, [])
+        small = [job(10 + index, 1, estimate_us=6 * MINUTE_US) for index in range(100)]
+        past = [
+            replace(one, submitted_us=AT_US - index * 36 * SECOND_US)
+            for index, one in enumerate(small)
+        ]
+        history = History((), tuple(past), HOUR_US)
+        crowded = forecast(asked, [], history=history)
+        assert (alone.starts[2].p50_us or 0) < 2 * HOUR_US
+        assert crowded.arrivals == pytest.approx(2400, rel=0.05), "100 an hour for a day"
+        later = crowded.starts[2]
+        assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
+
+    def test_is_the_same_from_the_same_seed_and_another_from_another(self) -> None:
+        past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]
+        asked = busy(job(1, 1), job(2, 1), job(3, 1))
+        assert forecast(asked, past) == forecast(asked, past)
+        assert forecast(asked, past) != forecast(asked, past, random=rng(2))
+
+    def test_widens_p90_and_never_p50(self) -> None:
+        plain = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US)).starts[2]
+        wide = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), widening=2.0).starts[2]
+        assert wide.p50_us == plain.p50_us
+        assert wide.raw_p90_us == plain.p90_us
+        assert (wide.p90_us or 0) - AT_US == 2 * ((plain.p90_us or 0) - AT_US)
+
+
+class TestNoEstimate:
+    def test_of_what_can_never_start_or_may_not_yet(self) -> None:
+        asked = busy(job(1, 1), job(2, 2), job(3, 1), job(4, 1))
+        asked = replace(asked, schema=3, backoffs=(Backoff(3, AT_US + HOUR_US, 2),))
+        starts = forecast(asked, ended(HOUR_US)).starts
+        assert starts[2] == EstimatedStart(None, reason=NoEstimate.NEVER_FITS)
+        assert starts[3] == EstimatedStart(None, reason=NoEstimate.BACKING_OFF)
+        assert starts[4].reason is None
+
+    def test_where_nothing_says_how_long_jobs_take(self) -> None:
+        told = forecast(busy(job(1, 1), job(2, 1, estimate_us=HOUR_US)), ended(HOUR_US, 9))
+        assert told.starts[2].reason is NoEstimate.TOO_LITTLE_KNOWN
+        assert told.runs == 0
+
+    def test_where_the_runs_end_before_it_starts(self) -> None:
+        asked = busy(job(1, 1), job(2, 1))
+        told = forecast(asked, ended(HOUR_US), until_us=AT_US + MINUTE_US)
+        assert told.starts[2].reason is NoEstimate.BEYOND
+
+    def test_where_the_runs_are_cut(self) -> None:
+        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda _: True)
+        assert told.starts[2].reason is NoEstimate.TOO_MUCH_WORK
+        assert told.until_us < AT_US + HOUR_US
+
+    def test_of_p90_alone_where_two_runs_of_nineteen_are_cut(self) -> None:
+        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 17)
+        one = told.starts[2]
+        assert (one.p50_us is None, one.p90_us, one.reason) == (False, None, None)
+        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 18)
+        assert told.starts[2].p90_us is not None
+
+
+class TestWidening:
+    def test_is_the_score_that_nine_of_ten_past_ones_were_below(self) -> None:
+        scores = [index / 50 for index in range(1, 101)]
+        assert widening(scores) == 91 / 50
+
+    def test_is_none_from_few_or_where_p90_was_late_enough(self) -> None:
+        assert widening([5.0] * 29) == 1.0
+        assert widening([0.5] * 100) == 1.0
+
+    def test_is_bounded_where_jobs_did_not_start_at_all(self) -> None:
+        assert score(None, HOUR_US, ROUND_US) == float("inf")
+        assert widening([float("inf")] * 100) == MOST_WIDENING
+
+    def test_counts_a_wait_of_nothing_as_a_round(self) -> None:
+        assert score(ROUND_US, 0, ROUND_US) == 1.0
