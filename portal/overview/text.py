@@ -34,6 +34,8 @@ from scheduling.selectors.dashboard import (
     RunningJob,
     WaitingJobs,
 )
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.tenant_pools import PoolUse
 from scheduling.selectors.throughput import ThroughputPoint
 from scheduling.selectors.visibility import Visibility
 
@@ -98,6 +100,16 @@ class Board:
         if self.last is None:
             return ()
         return (Link(f"Round {thousands(self.last.number)}", self.round_url),)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A tenant in one of its pools, as a row of the overview."""
+
+    facts: PoolFacts
+    use: PoolUse
+    fair: StateBadge
+    is_here: bool
 
 
 def board_context(board: Board) -> dict[str, Any]:
@@ -219,10 +231,13 @@ def _received(board: Board) -> Stat:
         board.links,
     )
     total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
-    return Stat("Received against fair share", percent(rho), "", lines, total, note, _fair(rho))
+    return Stat(
+        "Received against fair share", percent(rho), "", lines, total, note, fair_badge(rho)
+    )
 
 
-def _fair(rho: float | None) -> StateBadge:
+def fair_badge(rho: float | None) -> StateBadge:
+    """Where a tenant stands beside its fair share."""
     if rho is None:
         return StateBadge("unclaimed", "nothing asked yet")
     if abs(rho - 1) <= AT_SHARE:

@@ -11,12 +11,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from portal.overview.text import Board, board_context
+from portal.overview.text import Board, PoolRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import clocks
+from portal.site.clocks import clocks, pool_now
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
+from scheduling.selectors.tenant_pools import pool_uses
 from scheduling.selectors.throughput import tenant_throughput
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
@@ -35,6 +36,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
     if pool is not None:
         with tenant_scope(tenant.pk):
             board = _read(request, tenant, pool)
+            context["uses"] = _all_pools(tenant, pool)
             context["counts"] = read.job_counts(pool.id, tenant.pk)
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
@@ -45,6 +47,19 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             " renews it, or others who are further below their fair share get the GPUs.",
         }
     return render(request, "overview/dashboard.html", context)
+
+
+def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolRow]:
+    """The tenant in every pool of its own; empty where it has one alone."""
+    names = pool_names_of_tenant(tenant.pk)
+    if len(names) < 2:
+        return []
+    pools = {facts.id: facts for facts in pools_named(names)}
+    uses = pool_uses(tenant.pk, {facts.id: pool_now(facts).pool_at for facts in pools.values()})
+    return [
+        PoolRow(pools[use.pool_id], use, fair_badge(use.rho), is_here=use.pool_id == pool.id)
+        for use in uses
+    ]
 
 
 def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:

@@ -28,6 +28,7 @@ TENANT_PAGES = {
     "job": "job-list",
     "job-log": "job-list",
     "job-new": "job-new",
+    "job-dry-run": "job-new",
     "profiles": "profiles",
     "ledger": "ledger",
     "transfer": "ledger",

@@ -6,8 +6,11 @@ import html
 import re
 
 import pytest
+from django.db.models import Sum
 
-from scheduling.models import Job
+from scheduling.models import Job, Lease
+from scheduling.selectors.dashboard import HOLDING
+from tenants.models import Quota
 from tests.functional.two_clocks import TwoClocks, two_clocks
 
 
@@ -42,29 +45,21 @@ class TestAListOverPools:
         assert all(0 <= age < 86_400 for age in ages(page)), ages(page)
         assert " in " not in " ".join(words(row) for row in rows)
 
-    @pytest.mark.parametrize(
-        ("who", "path"),
-        [
-            ("mo", "/t/north/"),
-            ("mo", "/t/north/?pool=pool-2"),
-            ("mo", "/t/north/ledger/"),
-            ("mo", "/t/north/ledger/?pool=pool-2"),
-            ("mo", "/pools/"),
-            ("finn", "/ledger/"),
-            ("oda", "/operate/"),
-            ("oda", "/operate/people/"),
-            ("oda", "/operate/tenants/"),
-            ("oda", "/operate/audit/"),
-        ],
-    )
-    def test_says_no_age_of_years(self, there: TwoClocks, who: str, path: str) -> None:
-        page = there.page(who, path)
-        assert all(abs(age) < YEAR_S for age in ages(page)), ages(page)
+    def test_says_no_age_of_years(self, there: TwoClocks) -> None:
+        looks = {
+            "mo": ("/t/north/", "/t/north/?pool=pool-2", "/t/north/ledger/", "/pools/"),
+            "finn": ("/ledger/", "/t/north/ledger/?book=main", "/t/north/ledger/?book=replay"),
+            "oda": ("/operate/", "/operate/people/", "/operate/tenants/", "/operate/audit/"),
+        }
+        for who, paths in looks.items():
+            for path in paths:
+                shown = ages(there.page(who, path))
+                assert all(abs(age) < YEAR_S for age in shown), f"{path}: {shown}"
 
     def test_of_a_ledger_has_hours_of_the_pool_that_moved_the_money(self, there: TwoClocks) -> None:
         first = there.page("mo", "/t/north/ledger/?pool=pool-1")
         second = there.page("mo", "/t/north/ledger/?pool=pool-2")
-        hour = r'<time datetime="(\d{4})[^>]*title="[^"]*clock ×(\d+)"'
+        hour = r'<time datetime="(\d{4})[^>]*title="[^"]*clock .(\d+)"'
         table = '<div class="tblw" id="t-ledger">'
         assert set(re.findall(hour, first.split(table)[1])) == {("2017", "60")}
         assert {scale for _, scale in re.findall(hour, second.split(table)[1])} == {"1"}
@@ -102,3 +97,90 @@ class TestTheConsole:
         assert line is not None
         newest = ages("<main" + page.split('id="t-health"')[1])[0]
         assert abs(newest - int(line[1])) <= 1
+
+
+class TestTheOverview:
+    def test_has_a_row_for_every_pool_of_the_tenant(self, there: TwoClocks) -> None:
+        page = there.page("mo", "/t/north/")
+        for lab in there.labs:
+            row = words(page.split(f'id="use-{lab.pool.name}"')[1].split("</tr>")[0])
+            held = Lease.objects.filter(
+                pool=lab.pool, tenant=lab.tenants["north"], state__in=HOLDING
+            )
+            sums = held.aggregate(own=Sum("own"), borrowed=Sum("borrowed"))
+            queued = Job.objects.filter(pool=lab.pool, tenant__slug="north", state="pending")
+            assert sums["own"] == 3
+            figures = f"3 GPUs {sums['own']} {sums['borrowed']} {queued.count()}"
+            assert figures in row, row
+        assert 'href="/t/north/?pool=pool-2"' in page
+
+    def test_of_one_pool_alone_needs_no_list(self, there: TwoClocks) -> None:
+        Quota.objects.filter(pool=there.present.pool, tenant__slug="north").delete()
+        assert 'id="t-uses"' not in there.page("mo", "/t/north/")
+
+
+# Who looks at which page, and what the other pool's entry leads to.
+SAME_PAGES = (
+    ("mo", "/t/north/", "/t/north/?pool=pool-2"),
+    ("mo", "/t/north/jobs/", "/t/north/jobs/?pool=pool-2"),
+    ("mo", "/t/north/jobs/new/", "/t/north/jobs/new/?pool=pool-2"),
+    ("mo", "/t/north/ledger/", "/t/north/ledger/?pool=pool-2"),
+    ("mo", "/pools/pool-1/", "/pools/pool-2/"),
+    ("mo", "/pools/pool-1/prices/", "/pools/pool-2/prices/"),
+    ("mo", "/pools/pool-1/rounds/", "/pools/pool-2/rounds/"),
+    ("mo", "/pools/pool-1/rounds/3/", "/pools/pool-2/rounds/"),
+    ("mo", "/account/", "/pools/pool-2/"),
+    ("finn", "/ledger/", "/pools/pool-2/"),
+    ("oda", "/operate/pools/pool-1/settings/", "/operate/pools/pool-2/settings/"),
+    ("oda", "/operate/pools/pool-1/quotas/", "/operate/pools/pool-2/quotas/"),
+    ("oda", "/operate/pools/pool-1/what-if/", "/operate/pools/pool-2/what-if/"),
+)
+
+
+class TestTheSwitch:
+    def switch(self, there: TwoClocks, who: str, path: str) -> dict[str, str]:
+        """Where the menu leads, by pool."""
+        menu = there.page(who, path).split('id="pool-switch"')[1].split("</details>")[0]
+        found = re.findall(r'href="([^"]+)"[^>]*>(pool-\d)', menu)
+        return {name: href for href, name in found}
+
+    def test_leads_to_the_same_page_of_the_other_pool(self, there: TwoClocks) -> None:
+        for who, path, other in SAME_PAGES:
+            choices = self.switch(there, who, path)
+            assert set(choices) == {"pool-1", "pool-2"}
+            assert choices["pool-2"] == other
+            line = there.page(who, other).split('id="round-line"')[1]
+            assert 'data-etag="&quot;pool-2-' in line.split(">")[0], other
+
+    def test_follows_the_choice_in_the_form(self, there: TwoClocks) -> None:
+        """Submitting in one pool showed the line of another."""
+        client = there.client("mo")
+        form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
+        step = client.post("/t/north/jobs/dry-run/", form).content.decode()
+        line = step.split('hx-swap-oob="innerHTML:#pool-bar"')[1]
+        assert 'data-etag="&quot;pool-2-' in line
+        assert 'href="/t/north/jobs/new/?pool=pool-1"' in line
+        step = client.post("/t/north/jobs/dry-run/", form | {"changed": "gpus"}).content.decode()
+        assert "pool-bar" not in step, "nothing of the frame moves where the pool stays"
+        refused = client.post("/t/north/jobs/new/", form | {"act": "submit", "gpus": "0"})
+        assert 'data-etag="&quot;pool-2-' in refused.content.decode()
+
+    def test_is_no_part_of_the_polled_line(self, there: TwoClocks) -> None:
+        assert "pool-switch" not in there.page("mo", "/pools/pool-1/line/")
+
+    def test_is_not_there_where_there_is_no_choice(self, there: TwoClocks) -> None:
+        Quota.objects.filter(pool=there.present.pool, tenant__slug="north").delete()
+        page = there.page("mo", "/pools/pool-1/")
+        assert "pool-switch" not in page
+        assert "pool-2" not in page
+
+
+class TestTheListOfPools:
+    def test_has_those_that_one_may_see_and_no_other(self, there: TwoClocks) -> None:
+        both = there.page("mo", "/pools/")
+        assert "2017-10-20" in both
+        for name in ("pool-1", "pool-2"):
+            assert f'href="/pools/{name}/prices/"' in both
+        Quota.objects.filter(pool=there.present.pool, tenant__slug="north").delete()
+        assert "pool-2" not in there.page("mo", "/pools/")
+        assert "pool-2" in there.page("aud", "/pools/")
