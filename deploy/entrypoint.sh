@@ -22,6 +22,8 @@ case $role in
   web)
     # Here, once: a process of the server that refused would be started again for ever.
     python -m portal.site.prepare --check
+    # What the former processes have counted (portal/site/shared_counts.py).
+    [ -z "${EVENSHARE_RUN_DIR:-}" ] || rm -rf "$EVENSHARE_RUN_DIR/web"
     # WEB_PROCESSES, or what the machine is for; and the connections of each.
     size=$(python -m portal.embedded.web_size)
     export DATABASE_POOL_SIZE="${DATABASE_POOL_SIZE:-${size#* }}"

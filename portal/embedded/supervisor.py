@@ -47,6 +47,8 @@ def main() -> int:
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
         folders.hold_lifeline(place)
+        # What web processes of a former run have counted (portal/site/shared_counts.py).
+        shutil.rmtree(place.run / "web", ignore_errors=True)
         with Watchdog([held]) as watchdog:
             status = asyncio.run(Tree(place, listener, watchdog, size).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
@@ -79,6 +81,7 @@ class Tree:
             "EVENSHARE_DATA_DIR": str(place.data),
             "EVENSHARE_RUN_DIR": str(place.run),
             "EVENSHARE_LIFELINE": str(place.lifeline),
+            "EVENSHARE_COLLECTED": "1",
             "PYTHONUNBUFFERED": "1",
         }
 

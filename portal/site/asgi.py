@@ -4,7 +4,10 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from portal.site.shared_counts import share
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+share()
 _django = get_asgi_application()
 
 from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - they read the settings,

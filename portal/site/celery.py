@@ -109,6 +109,24 @@ def pulse_task(queue: str, **_unknown: Any) -> None:
         pulse.touch(Path(run), queue)
 
 
+_tasks = pulse.TaskWatch()
+
+
+@signals.task_prerun.connect
+def task_begins(task: Any = None, **_: Any) -> None:
+    """A task is a sign of life of its queue."""
+    run = os.environ.get("EVENSHARE_RUN_DIR")
+    queue = (getattr(task.request, "delivery_info", None) or {}).get("routing_key")
+    if run and queue in QUEUES:
+        _tasks.begin(Path(run), queue)
+
+
+@signals.task_postrun.connect
+def task_ends(**_: Any) -> None:
+    """And so is its end."""
+    _tasks.end()
+
+
 @signals.setup_logging.connect
 def configure_logging(**_: Any) -> None:
     """The logging of settings.py in the workers too, instead of Celery's own."""

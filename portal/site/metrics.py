@@ -1,9 +1,10 @@
 """What Prometheus may know: requests of this process, and the state of pools and books.
 
 Figures of pools come from the database at each scrape, so any web process tells the same. Those
-that would need a scan of all history are counted from the process's first scrape on: to
-Prometheus that is a restart. No label names a job, a tenant or a person: their number has no
-bound, and a monitor need not know them.
+that would need a scan of all history are counted from the first scrape on, and requests as they
+come, in both cases for all web processes together (`portal.site.shared_counts`): a restart of the
+portal is one to Prometheus, that of a process is not. No label names a job, a tenant or a person:
+their number has no bound, and a monitor need not know them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -33,6 +35,7 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from redis import RedisError
 
@@ -40,6 +43,7 @@ from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.units import SECOND_US
 from portal.site.celery import QUEUES
 from portal.site.health import broker_client, intent_age_s, round_age_s, tick_age_s
+from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from scheduling.engine.clock import pool_time
 from scheduling.selectors.vitals import (
     CertificateVitals,
@@ -67,13 +71,19 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # A series per counter that tells when it began: nobody asks it, and it doubles them.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
 REGISTRY = CollectorRegistry()
-ProcessCollector(registry=REGISTRY)
+_shared = shared_folder()
+if _shared is None:
+    ProcessCollector(registry=REGISTRY)
+else:
+    # It sums what all places have counted; counters of this process alone are left out.
+    MultiProcessCollector(REGISTRY, path=str(_shared))  # type: ignore[no-untyped-call]  # untyped
+    REGISTRY.register(WebProcesses())
 REQUESTS = Counter(
     "http_requests",
     "Requests by template of their address, method and status.",
     ["route", "method", "status"],
     namespace="evenshare",
-    registry=REGISTRY,
+    registry=None if _shared else REGISTRY,
 )
 SECONDS = Histogram(
     "http_request_seconds",
@@ -81,7 +91,7 @@ SECONDS = Histogram(
     ["route", "method"],
     namespace="evenshare",
     buckets=_BUCKETS,
-    registry=REGISTRY,
+    registry=None if _shared else REGISTRY,
 )
 
 
@@ -125,23 +135,26 @@ def _summary(name: str, help_text: str, *labels: str) -> SummaryMetricFamily:
 
 
 class RoundTotals:
-    """Sums over the rounds since this process was first asked, by pool."""
+    """Sums over the rounds since the first scrape, by pool; kept by all web processes together."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._sums: dict[int, RoundsSince] = {}
+        self._own: dict[str, Any] = {}
 
     def advance(self, pools: Iterable[PoolVitals]) -> dict[int, RoundsSince]:
         """Take the new rounds in; one query. A pool seen first begins at its present round."""
-        with self._lock:
+        with self._lock, kept("rounds", self._own) as stored:
+            sums = {int(key): RoundsSince(*row) for key, row in stored.items()}
             for pool in pools:
                 fresh = RoundsSince(pool.id, pool.rounds, *[0] * 9)
-                if self._sums.setdefault(pool.id, fresh).number > pool.rounds:
-                    self._sums[pool.id] = fresh  # an older database was put back
-            after = {pool.id: self._sums[pool.id].number for pool in pools}
+                if sums.setdefault(pool.id, fresh).number > pool.rounds:
+                    sums[pool.id] = fresh  # an older database was put back
+            after = {pool.id: sums[pool.id].number for pool in pools}
             for new in rounds_since(after, limit=ROUNDS_AT_ONCE):
-                self._sums[new.pool] = _added(self._sums[new.pool], new)
-            return {pool_id: self._sums[pool_id] for pool_id in after}
+                sums[new.pool] = _added(sums[new.pool], new)
+            stored.clear()
+            stored.update({str(key): list(astuple(row)) for key, row in sums.items()})
+            return {pool_id: sums[pool_id] for pool_id in after}
 
 
 def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:

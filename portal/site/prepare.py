@@ -1,5 +1,7 @@
 """Bring the database up to date: grants, migrations, then the commands of AFTER_MIGRATE.
 
+The demo's static files are collected on the way.
+
 A process of its own (`python -m portal.site.prepare`), run to its end before the portal
 starts: the supervisor itself holds neither Django nor a connection. In production it
 refuses what is unsafe before it changes anything; `--check` stops there, and asks no owner.
@@ -34,6 +36,7 @@ def main() -> None:
         return
     refuse_unsafe_database()
     migrate()
+    collect_static()
     after_migrate()
     for line in demo_logins():
         print(LOGINS_MARK + line)
@@ -78,6 +81,13 @@ def grant_to_app_role() -> None:
             cursor.execute(
                 f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rights} ON {kind} TO {app}"
             )
+
+
+def collect_static() -> None:
+    """Have the demo's static files as production has them."""
+    from portal.site.collected import collect
+
+    collect()
 
 
 def after_migrate() -> None:

@@ -66,6 +66,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "portal.site.guards.NoSuchFile",
+    "portal.site.packing.Packed",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -216,13 +217,15 @@ USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 
-# Static files: from their folders in the demo, by content hash in production.
+# Static files: by content hash and compressed, in production and under `make run`, whose
+# supervisor sets the variable (portal/site/collected.py). Else from their folders.
+COLLECTED = PRODUCTION or (flag("EVENSHARE_COLLECTED") and not DEBUG)
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else FOLDERS.data / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = not PRODUCTION
-if not PRODUCTION:
-    # The demo collects nothing, so WhiteNoise finds no folder of collected files.
+WHITENOISE_USE_FINDERS = not COLLECTED
+if not COLLECTED:
+    # Nothing is collected, so WhiteNoise finds no folder of collected files.
     warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {
@@ -230,7 +233,7 @@ STORAGES = {
     "staticfiles": {
         "BACKEND": (
             "whitenoise.storage.CompressedManifestStaticFilesStorage"
-            if PRODUCTION
+            if COLLECTED
             else "django.contrib.staticfiles.storage.StaticFilesStorage"
         )
     },

@@ -1,6 +1,8 @@
 """The process tree of `make run`: starts, stops, survives kills, leaves nothing behind."""
 
+import gzip
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -36,6 +38,24 @@ def running(folder: Path) -> Iterator[RunningTree]:
 class TestARunningTree:
     def test_serves_its_front_page(self, running: RunningTree) -> None:
         assert running.front_page() in (200, 302), running.text()
+
+    def test_serves_its_static_files_by_hash_compressed_and_for_ever(
+        self, running: RunningTree
+    ) -> None:
+        page = gzip.decompress(running.fetch("/").read()).decode()
+        named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
+        assert len(named) > 4
+        for path in named:
+            assert re.search(r"\.[0-9a-f]{12}\.", path), path
+            answer = running.fetch(path)
+            assert "immutable" in answer.headers["Cache-Control"]
+            if not path.endswith(".woff2"):
+                assert answer.headers["Content-Encoding"] == "gzip", path
+        (sheet,) = [path for path in named if path.endswith(".css")]
+        css = gzip.decompress(running.fetch(sheet).read()).decode()
+        # What the head preloads is what the style sheet asks for.
+        fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
+        assert {path for path in named if path.endswith(".woff2")} <= fonts
 
     def test_prints_its_address(self, running: RunningTree) -> None:
         assert f"http://127.0.0.1:{running.port}/" in running.text()
@@ -76,6 +96,20 @@ class TestARunningTree:
         eventually(lambda: running.find("web-1") not in (0, killed))
         assert running.find("web-2") == other, "the others go on"
 
+    def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
+        self, running: RunningTree
+    ) -> None:
+        """Whichever answers the scrape: to Prometheus, a sum that falls is a restart."""
+        before = 0.0
+        for number in range(24):
+            if number == 12:
+                running.kill("web-1")
+            requests, processes = counted(running)
+            assert requests > before
+            before = requests
+        eventually(lambda: counted(running)[1] == 2)
+        assert processes >= 1
+
     def test_answers_through_a_crash_of_all_web_processes(self, running: RunningTree) -> None:
         for name in ("web-1", "web-2"):
             running.kill(name)
@@ -94,6 +128,16 @@ class TestARunningTree:
         os.kill(postmaster, signal.SIGKILL)
         eventually(lambda: query(running, "SELECT 1") == 1)
         eventually(lambda: running.front_page() in (200, 302))
+
+
+def counted(running: RunningTree) -> tuple[float, int]:
+    """Requests that were answered, and how many web processes there are, by one scrape."""
+    running.front_page()
+    text = gzip.decompress(running.fetch("/metrics").read()).decode()
+    rows = re.findall(r"^evenshare_http_requests_total\{.*\} (\S+)$", text, re.MULTILINE)
+    return sum(map(float, rows)), len(
+        re.findall("^evenshare_web_resident_bytes", text, re.MULTILINE)
+    )
 
 
 class TestStopping:

@@ -1,6 +1,7 @@
 """A real `manage.py up` in a temporary data folder, for tests that stop, kill and start it."""
 
 import contextlib
+import http.client
 import itertools
 import os
 import shutil
@@ -66,6 +67,12 @@ class RunningTree:
             return error.code
         except OSError:
             return 0
+
+    def fetch(self, path: str) -> http.client.HTTPResponse:
+        """An answer as a browser gets it: compressed."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        return connection.getresponse()
 
     def processes(self) -> dict[int, str]:
         """Every living process that was started with this data folder."""

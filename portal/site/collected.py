@@ -1,0 +1,44 @@
+"""The demo's static files, collected as production's image has them: by content hash, compressed.
+
+Done at the start, into the data folder, and again only when a source has changed: a fresh clone
+needs no step of its own. Production collects when its image is built (see Dockerfile).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+
+STAMP = ".collected"
+# The framework's own pages and a second viewer of the API's description: nobody is sent there.
+UNUSED = ("rest_framework", "redoc")
+
+
+def collect() -> bool:
+    """Collect where the processes of this run read what was collected; say whether it was due."""
+    if settings.PRODUCTION or not settings.COLLECTED:
+        return False
+    stamp, sources = Path(settings.STATIC_ROOT) / STAMP, _sources()
+    if stamp.is_file() and stamp.read_text() == sources:
+        return False
+    stamp.unlink(missing_ok=True)
+    call_command(
+        "collectstatic", interactive=False, verbosity=0, clear=True, ignore_patterns=list(UNUSED)
+    )
+    stamp.write_text(sources)
+    return True
+
+
+def _sources() -> str:
+    """A hash that changes with any source, its place, or the program that packs it."""
+    known = sha256(version("whitenoise").encode())
+    for finder in get_finders():
+        for path, storage in finder.list(list(UNUSED)):
+            state = Path(storage.path(path)).stat()
+            known.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return known.hexdigest()
