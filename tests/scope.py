@@ -29,6 +29,7 @@ SET = "SELECT set_config('evenshare.scope', %s, false)"
 SECURED = re.compile(
     r"tenants_(quota|budget|idempotentreply)\b|billing_(account|transfer|entry|usageline|usageshare)\b"
     r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
+    r"|scheduling_startestimate\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)

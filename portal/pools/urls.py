@@ -1,13 +1,14 @@
-"""Addresses of pools and their prices."""
+"""Addresses of pools, their prices and their start estimates."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.pools.views import pool, pools, prices
+from portal.pools.views import pool, pools, prices, starts
 
 urlpatterns: list[URLPattern] = [
     path("pools/", pools.pools, name="pool-list"),
     path("pools/<slug:name>/", pool.pool, name="pool"),
     path("pools/<slug:name>/prices/", prices.prices, name="prices"),
+    path("pools/<slug:name>/starts/", starts.starts, name="starts"),
 ]

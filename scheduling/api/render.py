@@ -13,7 +13,9 @@ from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
+from scheduling.selectors.queue_order import read_queue_orders
 from scheduling.selectors.rounds import RoundShare, RoundView, SkipGroup
+from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
 
@@ -48,7 +50,11 @@ def credits_text(amount: Decimal) -> str:
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     """Return jobs with their present leases and charges; `root` is the site's address."""
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
-    return [job_json(job, root, leases.get(job.pk), charges.get(job.pk)) for job in jobs]
+    queues = queues_json(jobs)
+    return [
+        job_json(job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk))
+        for job in jobs
+    ]
 
 
 def job_json(
@@ -58,8 +64,9 @@ def job_json(
     charge: Decimal | None = None,
     *,
     pool: str = "",
+    queue: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return one job. `pool` spares a query where the name is known."""
+    """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known."""
     return {
         "id": str(job.uid),
         "name": job.name,
@@ -74,6 +81,7 @@ def job_json(
         "ended_at": time_text(job.ended_at),
         "exit_code": job.exit_code,
         "reason_code": job.reason_code,
+        "queue": queue,
         "losses": job.losses,
         "backoff_until": time_text(job.backoff_until),
         "lease": None if lease is None else lease_json(lease),
@@ -81,6 +89,38 @@ def job_json(
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
         **{field.name: getattr(job, field.name) for field in shown_fields()},
+    }
+
+
+def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
+    """Return where the queued ones of these jobs stand and when they may start, by job id."""
+    queued = [job for job in jobs if job.state == Job.State.PENDING]
+    orders = read_queue_orders(queued)
+    starts = read_starts(orders, [job.pk for job in queued])
+    shown = {}
+    for job in queued:
+        order, start = orders[job.pool_id], starts.get(job.pk)
+        place = order.positions.get(job.pk)
+        shown[job.pk] = {
+            "round": order.round,
+            "position": place.pool if place else None,
+            "tenant_position": place.tenant if place else None,
+            "order": order.text,
+            "start": None if start is None else start_json(start),
+        }
+    return shown
+
+
+def start_json(start: StartView) -> dict[str, Any]:
+    """Return a start estimate; `why` says why there is none."""
+    return {
+        "round": start.round,
+        "as_of": time_text(start.at),
+        "p50": time_text(start.p50),
+        "p90": time_text(start.p90),
+        "simulated_until": time_text(start.until),
+        "reason": start.reason,
+        "why": start.why,
     }
 
 

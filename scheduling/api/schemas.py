@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
+from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import shown_fields
@@ -83,6 +84,32 @@ class LeaseRow(s.Serializer[object]):
     price = Credits()
 
 
+class StartRow(s.Serializer[object]):
+    """When a queued job may start, in pool time, from simulating ahead as of a round.
+
+    Half of the simulated starts came by `p50`, nine of ten by `p90`; null beside a `p50`: later
+    than `simulated_until`. Where `reason` is not empty there is no honest estimate, as `why` says.
+    """
+
+    round = s.IntegerField()
+    as_of = s.DateTimeField()
+    p50 = s.DateTimeField(allow_null=True)
+    p90 = s.DateTimeField(allow_null=True)
+    simulated_until = s.DateTimeField()
+    reason = s.ChoiceField(["", *NoEstimate])
+    why = s.CharField(allow_blank=True)
+
+
+class QueuePlace(s.Serializer[object]):
+    """Where a queued job stands in the order of a round, as in the pool's queue."""
+
+    round = s.IntegerField(allow_null=True)
+    position = s.IntegerField(allow_null=True, help_text="From 1; null: in no order yet, or none.")
+    tenant_position = s.IntegerField(allow_null=True, help_text="Among your tenant's jobs.")
+    order = s.CharField(help_text="Who goes first, or why nobody has a position.")
+    start = StartRow(allow_null=True, help_text="Null: no estimate was made yet.")
+
+
 class JobRow(s.Serializer[object]):
     """One job. Times are pool time."""
 
@@ -99,6 +126,7 @@ class JobRow(s.Serializer[object]):
     ended_at = s.DateTimeField(allow_null=True)
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
+    queue = QueuePlace(allow_null=True, help_text="Null: it is not queued, or was just submitted.")
     losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
     backoff_until = s.DateTimeField(allow_null=True)
     lease = LeaseRow(allow_null=True)

@@ -12,7 +12,14 @@ from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.job_lists import JobListFilter, list_jobs
+from scheduling.selectors.job_lists import TEXT_MAX, JobListFilter, list_jobs
+from scheduling.selectors.queue_order import (
+    QueueKey,
+    QueueOrder,
+    QueuePosition,
+    read_queue_order,
+    read_queue_orders,
+)
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
@@ -34,17 +41,24 @@ STATES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key."""
+    """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key.
+
+    The queued ones are listed in the order of their queues: `after` so many of them.
+    """
 
     state: str = ""
     text: str = ""
     pool: str = ""
     before: int | None = None
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class JobListRow:
-    """One job of a list. `own` and `borrowed` are None while it holds nothing."""
+    """One job of a list. `own` and `borrowed` are None while it holds nothing.
+
+    `position` in the queue of its pool; None where it has none.
+    """
 
     uid: UUID
     name: str
@@ -58,18 +72,28 @@ class JobListRow:
     terms: int
     own: int | None
     borrowed: int | None
+    position: QueuePosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Rows, newest first, and the key that the next page begins after (None: no more)."""
+    """Rows, and where the next page begins: `next_before` this key, or `next_after` so many rows.
+
+    Newest first; queued jobs alone by pool, in the order of its queue. None: no more.
+    """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
+    next_after: int | None = None
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
-    """Return a page of a tenant's jobs, newest first. Two queries, never an offset."""
+    """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
+
+    Two queries, and those of `read_queue_order` for each pool in which one is queued.
+    """
+    if wanted.state == "pending":
+        return _queued_page(tenant_id, wanted, limit)
     listing = JobListFilter(
         tenants=[tenant_id],
         states=STATES.get(wanted.state, ()),
@@ -80,13 +104,40 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
     shown, more = list_jobs(listing, limit=limit)
     held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
     holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
+    orders = read_queue_orders(shown)
     return JobListPage(
-        tuple(_row(job, holds.get(job.pk)) for job in shown),
+        tuple(_row(job, holds.get(job.pk), orders.get(job.pool_id)) for job in shown),
         shown[-1].pk if more else None,
     )
 
 
-def _row(job: Job, hold: tuple[int, int] | None) -> JobListRow:
+def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
+    """A page of the queued jobs, by pool and in the order of its queue.
+
+    A tenant has as many as it may have waiting; they are sorted here, and one page is read.
+    """
+    jobs = Job.objects.filter(tenant_id=tenant_id, state=Job.State.PENDING)
+    if wanted.pool:
+        jobs = jobs.filter(pool__name=wanted.pool)
+    if wanted.text:
+        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
+    queued = list(jobs.values_list("id", "pool_id", "pool__name"))
+    orders = {pool_id: read_queue_order(pool_id) for pool_id in {row[1] for row in queued}}
+    # One that was submitted since its queue was read comes last.
+    last = QueueKey(2, 0, 0)
+    queued.sort(key=lambda row: (row[2], orders[row[1]].keys.get(row[0], last), row[0]))
+    page = [row[0] for row in queued[wanted.after : wanted.after + limit]]
+    rows = Job.objects.select_related("pool").in_bulk(page)
+    shown = [rows[job] for job in page if job in rows]
+    more = len(queued) > wanted.after + limit
+    return JobListPage(
+        tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
+        None,
+        wanted.after + limit if more else None,
+    )
+
+
+def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
     return JobListRow(
         uid=job.uid,
@@ -101,6 +152,7 @@ def _row(job: Job, hold: tuple[int, int] | None) -> JobListRow:
         terms=job.terms,
         own=hold[0] if hold else None,
         borrowed=hold[1] if hold else None,
+        position=order.positions.get(job.pk) if order else None,
     )
 
 

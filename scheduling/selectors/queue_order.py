@@ -79,12 +79,10 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     return QueueOrder(last.number if last else None, text, keys, _positions(placed, tenants))
 
 
-def read_positions(pools: Iterable[int]) -> dict[int, QueuePosition]:
-    """Return the positions of all queued jobs of some pools, by job."""
-    positions: dict[int, QueuePosition] = {}
-    for pool_id in sorted(set(pools)):
-        positions |= read_queue_order(pool_id).positions
-    return positions
+def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
+    """Return the orders of the pools in which some of these jobs are queued, by pool."""
+    pools = {job.pool_id for job in jobs if job.state == Job.State.PENDING}
+    return {pool_id: read_queue_order(pool_id) for pool_id in sorted(pools)}
 
 
 def list_queue(order: QueueOrder, *, after: QueueKey | None, limit: int) -> tuple[list[Job], bool]:

@@ -16,7 +16,18 @@ from django.test import Client
 
 from billing.metering import meter_pool, settle_pool
 from billing.models import Transfer
-from scheduling.models import Arrival, Job, MaintenanceWindow, Node, Pool, PriceSetting, Round
+from scheduling.engine.clock import wall_now
+from scheduling.models import (
+    Arrival,
+    Job,
+    MaintenanceWindow,
+    Node,
+    Pool,
+    PriceSetting,
+    Round,
+    StartEstimate,
+    StartForecast,
+)
 from scheduling.requests.profiles import read_profile_request
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services import submit_job
@@ -248,6 +259,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     jobs.update(progress={f"{word}-metric": 0.5})
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
+    _expect_start(waiting.exclude(gpus=1)[0])
     asked = SimulationRequest(policy="fifo", hours=6)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
@@ -267,3 +279,20 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "username": side.manager.username,
     }
     side.words |= pool_words(side.pools[0])
+
+
+def _expect_start(job: Job) -> None:
+    """A forecast of the pool, in which the jobs of both tenants are, and this job's estimate."""
+    now = wall_now()
+    facts = {
+        "runs": 19, "queued": 2, "running": 2, "with_estimate": 0, "ended": 12, "arrivals": 0,
+        "past_s": 3600, "hours": 24, "widening": 1.0, "scores": 0, "none": {},
+    }  # fmt: skip
+    forecast, _ = StartForecast.objects.get_or_create(
+        pool=job.pool, state="done", claim="stage", round=1, at=BEGIN, until=BEGIN,
+        defaults={"started_at": now, "beat_at": now, "ended_at": now, "facts": facts},
+    )  # fmt: skip
+    StartEstimate.objects.create(
+        forecast=forecast, pool=job.pool, tenant_id=job.tenant_id, job=job, at=BEGIN, p50=BEGIN,
+        kept=True,
+    )  # fmt: skip

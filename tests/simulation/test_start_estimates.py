@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from functools import cache
 
@@ -34,7 +33,7 @@ MADE = 60  # estimates at least, else the share says little
 @cache
 def philly() -> tuple[Cluster, tuple[SimJob, ...]]:
     """The demo's slice of the Philly trace, its nodes and quotas; nobody estimates anything."""
-    with gzip.open(DATA / "philly_2017-10-20.csv.gz", "rb") as file:
+    with (DATA / "philly_2017-10-20.csv.gz").open("rb") as file:
         workload = read_workload(list(trace_lines(file)[1]))
     nodes = make_nodes({"gpu": 60}, 8)
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8") as lines:
@@ -75,8 +74,8 @@ class TestP90:
 
     @pytest.mark.parametrize(
         ("policy", "seed", "estimates"),
-        [("fifo", 2, None), ("ltgf", 1, None), ("srtf", 2, 0.8)],
-        ids=["fifo", "ltgf", "srtf-with-wrong-estimates"],
+        [("fifo", 2, None), ("ltgf", 1, None), ("sjf", 2, 0.8)],
+        ids=["fifo", "ltgf", "sjf-with-wrong-estimates"],
     )
     def test_covers_the_starts_of_a_synthetic_workload(
         self, policy: str, seed: int, estimates: float | None

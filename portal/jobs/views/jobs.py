@@ -19,6 +19,7 @@ from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
 from portal.jobs.text.log import job_log
 from portal.jobs.text.output import output_context
+from portal.jobs.text.start import start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.submit_links import submit_links
@@ -26,6 +27,8 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.queue_order import read_queue_order
+from scheduling.selectors.start_estimates import read_starts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
@@ -57,7 +60,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "tenant": tenant,
             **submit_links(access(request), tenant, pool.name if pool else ""),
             "nav_key": "jobs",
-            "live": wanted.before is None,
+            "live": wanted.before is None and not wanted.after,
             "wanted": wanted,
             "narrowed": bool(query),
             "query": query,
@@ -73,12 +76,13 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
 def _filter(request: HttpRequest) -> read.JobFilter:
     """What the address narrows the list to; what it does not know narrows nothing."""
     get = request.GET
-    before = get.get("before", "")
+    before, after = get.get("before", ""), get.get("after", "")
     return read.JobFilter(
         state=get.get("state", "") if get.get("state") in read.STATES else "",
         text=get.get("q", "").replace("\x00", "").strip()[:TEXT_MAX],
         pool=get.get("pool", ""),
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        after=int(after) if after.isascii() and after.isdecimal() and len(after) < 9 else 0,
     )
 
 
@@ -167,8 +171,14 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "charged": sum((row.charge for row in rows), Decimal(0)),
         "unsettled": sum((c.charge for c in charges if not c.settled), Decimal(0)),
         "rounds_url": reverse("round-list", args=[pool.name]),
+        "queued": None,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
+    if job.state == Job.State.PENDING:
+        start = read_starts([pool.id], [job.pk]).get(job.pk)
+        calibration_url = reverse("starts", args=[pool.name])
+        order = read_queue_order(pool.id)
+        context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}
     return context
 
 

@@ -1,6 +1,7 @@
 """`evenshare job`, `queue` and `price` against the contract."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,28 @@ class TestOneJob:
         assert "2 until 2031-05-04T03:02:01Z on n\\x1b1, 1 own + 1 borrowed at 1.250000" in out
         assert "step 5 of 10, loss 0.5" in out
 
+    def test_shows_where_it_is_queued_and_when_it_may_start(self, run: Run, portal: Portal) -> None:
+        start: dict[str, Any]
+        start = {"round": 4211, "p50": "2031-05-04T03:02:01.5Z", "p90": "2031-05-04T04:00:00Z",
+                 "simulated_until": "2031-05-05T03:00:00Z", "reason": "", "why": ""}  # fmt: skip
+        place = {"round": 4212, "position": 3, "tenant_position": 1}
+        queue: dict[str, Any] = {**place, "start": start}
+        job = portal.job("pending", queue=queue)
+
+        def out() -> str:
+            return " ".join(run("job", "show", job["id"]).out.split())
+
+        assert "3 in the pool, 1 of your tenant, as of round 4212" in out()
+        expected = "expected about 2031-05-04T03:02:01Z (p50), by 2031-05-04T04:00:00Z (p90)"
+        assert f"{expected}, as of round 4211" in out()
+        start["p90"] = None
+        assert "after 2031-05-05T03:00:00Z (p90)" in out()
+        start |= {"p50": None, "reason": "beyond", "why": "It did not start.\x1b"}
+        assert "no honest estimate as of round 4211: It did not start.\\x1b" in out()
+        queue |= {"position": None, "order": "There is no queue.", "start": None}
+        assert "There is no queue." in out()
+        assert "not estimated yet" in out()
+
     def test_says_why_it_waits(self, run: Run, portal: Portal) -> None:
         lines = run("job", "why", portal.job()["id"]).out.splitlines()
         assert lines[:3] == [
@@ -245,6 +268,10 @@ class TestThePool:
             ["1", "12345678-1", "vision"],
             ["2", "-", "-"],
         ]
+
+    def test_shows_a_dash_for_a_job_without_a_position(self, run: Run, portal: Portal) -> None:
+        portal.queue = [{"position": None, "id": "12345678-1", "gpus": 2}]
+        assert run("queue", "--pool", "local").out.splitlines()[1].split()[0] == "-"
 
     def test_shows_its_prices(self, run: Run, portal: Portal) -> None:
         portal.prices = [{"pool": "local", "gpu_type": "cpu", "price": "1.0", "odd": "x\x1b"}]

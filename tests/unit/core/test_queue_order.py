@@ -44,8 +44,9 @@ def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
 
 
 def picks(decision: Decision) -> list[int]:
-    rows = [*decision.grants, *decision.renewals]
-    return [row.job for row in sorted(rows, key=lambda row: row.order)]
+    rows = [(row.order, row.job) for row in decision.grants]
+    rows += [(row.order, row.job) for row in decision.renewals]
+    return [job for _, job in sorted(rows)]
 
 
 class TestTheOrder:

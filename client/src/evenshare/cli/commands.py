@@ -23,7 +23,7 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         return 0
     rows = [
         [
-            inert(entry.get("position", "")),
+            _place(entry.get("position")),
             _job(entry, screen),
             short(named(entry.get("tenant")), 24),
             inert(entry.get("gpus", "")),
@@ -51,6 +51,11 @@ def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     heads = [name.replace("_", " ").upper() for name in names]
     screen.table(heads, [[_cell(row, name) for name in names] for row in prices], "PRICE")
     return 0
+
+
+def _place(position: Any) -> str:
+    """A dash for a job that is in no order yet, or whose pool has none."""
+    return "-" if position is None else inert(position)
 
 
 def _job(entry: Mapping[str, Any], screen: Terminal) -> str:

@@ -281,6 +281,7 @@ def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
         ("id", inert(job["id"])),
         ("state", screen.state(job["state"])),
         *_facts(job),
+        *_queue(job.get("queue")),
         ("lease", _lease(job.get("lease"))),
         ("progress", _progress(job.get("progress"))),
         ("charge", inert(job.get("charge", ""))),
@@ -305,6 +306,31 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("started", when(job.get("started_at"))),
         ("ended", when(job.get("ended_at"))),
     ]
+
+
+def _queue(queue: Any) -> list[tuple[str, str]]:
+    """Where a queued job stands, and when it may start."""
+    if not isinstance(queue, Mapping):
+        return []
+    place = inert(queue.get("order", ""))
+    if queue.get("position") is not None:
+        place = (
+            f"{inert(queue['position'])} in the pool, {inert(queue.get('tenant_position'))} of your"
+            f" tenant, as of round {inert(queue.get('round'))}"
+        )
+    return [("queue place", place), ("start", _start(queue.get("start")))]
+
+
+def _start(start: Any) -> str:
+    if not isinstance(start, Mapping):
+        return "not estimated yet"
+    as_of = f"as of round {inert(start.get('round'))}"
+    if start.get("p50") is None:
+        return f"no honest estimate {as_of}: {inert(start.get('why', ''))}"
+    late = f"after {when(start.get('simulated_until'))}"
+    if start.get("p90") is not None:
+        late = f"by {when(start['p90'])}"
+    return f"expected about {when(start['p50'])} (p50), {late} (p90), {as_of}"
 
 
 def _types(job: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import ceil
 from random import Random
 from typing import NamedTuple
@@ -219,7 +220,7 @@ def estimate_starts(
         }
         coming = _arrivals(snapshot, history, durations, until_us, random)
         again = Start(snapshot, work, coming)
-        starts, came_us = _starts(again, wanted, until_us, lambda n=number: stop(n))
+        starts, came_us = _starts(again, wanted, until_us, partial(stop, number))
         drawn.append(starts)
         reached, arrivals = min(reached, came_us), arrivals + len(again.arrivals)
     estimates = {job: EstimatedStart(None, reason=reason) for job, reason in reasons.items()}

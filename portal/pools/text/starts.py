@@ -1,0 +1,81 @@
+"""The calibration of a pool's start estimates in words and a chart."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from portal.charts.coverage import CoveragePoint, coverage_chart
+from portal.charts.figures import percent, plural
+from portal.charts.notes import Instant
+from portal.charts.svg import Markup
+from portal.site.clocks import Clocks
+from scheduling.selectors.start_estimates import NO_ESTIMATE, Calibration
+
+
+class CoverageRow(NamedTuple):
+    """A part of the window in the table; shares are None where nothing was counted."""
+
+    since: Instant | None
+    estimates: int
+    by_p90: int
+    by_p50: int
+    p90: float | None
+    p50: float | None
+
+
+def calibration_context(found: Calibration, clocks: Clocks, pool: str) -> dict[str, Any]:
+    """Return what templates/pools/starts.html reads."""
+    rows = [
+        CoverageRow(
+            clocks.instant(step.since),
+            step.estimates,
+            step.by_p90,
+            step.by_p50,
+            _share(step.by_p90, step.estimates),
+            _share(step.by_p50, step.estimates),
+        )
+        for step in found.steps
+    ]
+    newest = found.newest
+    return {
+        "found": found,
+        "headline": headline(found),
+        "rows": [row for row in reversed(rows) if row.estimates],
+        "p90": _share(found.by_p90, found.estimates),
+        "p50": _share(found.by_p50, found.estimates),
+        "chart": chart(found, pool),
+        "newest": newest,
+        "newest_at": clocks.instant(newest.at) if newest else None,
+        "none": _reasons(newest.facts.get("none", {}) if newest else {}),
+    }
+
+
+def headline(found: Calibration) -> str:
+    """The finding: the share of starts before p90."""
+    if not found.estimates:
+        return "No start estimate has come due in this time."
+    share = percent(found.by_p90 / found.estimates)
+    return f"{share} of {plural(found.estimates, 'estimate')} held: the job started before p90."
+
+
+def chart(found: Calibration, pool: str) -> Markup:
+    """Shares over the window, a dot for each part of it that has any."""
+    width = (found.until - found.since) / len(found.steps)
+    points = [
+        CoveragePoint(
+            step.since + width / 2,
+            _share(step.by_p90, step.estimates),
+            _share(step.by_p50, step.estimates),
+        )
+        for step in found.steps
+    ]
+    label = f"Share of starts before p90 and before p50 in {pool}; the table has the figures"
+    return coverage_chart(points, found.since, found.until, label=label)
+
+
+def _share(count: int, of: int) -> float | None:
+    return count / of if of else None
+
+
+def _reasons(counts: dict[str, int]) -> list[tuple[int, str]]:
+    return [(count, NO_ESTIMATE.get(reason, reason)) for reason, count in counts.items()]

@@ -1,0 +1,35 @@
+"""How often a pool's start estimates held."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.pools.text.starts import calibration_context
+from portal.site.access import pool_or_404, signed_in
+from portal.site.clocks import clocks
+from scheduling.selectors.start_estimates import WINDOWS, read_calibration
+from tenants.scopes import site_scope
+
+DEFAULT = "day"
+
+
+@signed_in
+@require_safe
+def starts(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Of past estimates, how many jobs started before p90 and before p50. Counts only."""
+    facts = pool_or_404(request, name)
+    times = clocks(facts)
+    asked = request.GET.get("window", DEFAULT)
+    window = asked if asked in WINDOWS else DEFAULT
+    with site_scope():
+        found = read_calibration(facts.id, times.now.pool_at, WINDOWS[window])
+    context = {
+        "pool": facts,
+        "nav_key": "pool",
+        "window": window,
+        "windows": list(WINDOWS),
+        **calibration_context(found, times, facts.name),
+    }
+    return render(request, "pools/starts.html", context)
