@@ -20,7 +20,9 @@ from billing.selectors import (
     transfer_incomes,
 )
 from billing.selectors.balances import balances
+from billing.selectors.hours import account_hours
 from portal.charts.bars import hash_groups
+from portal.charts.explore.money import account_chart
 from portal.charts.figures import apportion
 from portal.ledger.text import ZERO, account_stats, ledger_rows, lines_behind, visible_entries
 from portal.site.access import access, pool_of_page, signed_in, tenant_or_404
@@ -31,6 +33,7 @@ from tenants.permissions import SITE_ACTIONS, Action
 from tenants.scopes import site_scope, tenant_scope
 
 PERIOD = timedelta(hours=24)
+CHARTED = timedelta(days=7)
 
 
 @signed_in
@@ -68,6 +71,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
+        hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - CHARTED)
         visibilities = _visibilities(request, page.rows)
     rows = ledger_rows(page.rows, visibilities, tenant.pk, clocks(facts))
     context = {
@@ -77,6 +81,9 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "balance": abs(summary.balance),
         "net": abs(summary.net),
         "stats": account_stats(summary),
+        "chart": account_chart(hours, key="chart-account", file=f"account-{tenant.slug}")
+        if hours
+        else None,
         "rows": rows,
         "printed_net": sum((row["net"] for row in rows), ZERO),
         "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
