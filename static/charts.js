@@ -92,7 +92,11 @@
     if (narrow(chart.box)) {
       figure.layout.font.size = 12;
       figure.layout.margin.l = 46;
-      figure.layout.margin.r = Math.round(0.88 * figure.layout.margin.r);
+      /* Long names beside the lines would leave no room for them: the legend has them too. */
+      if (figure.layout.margin.r > 90) {
+        figure.layout.margin.r = 12;
+        figure.layout.annotations = figure.layout.annotations.filter(function (one) { return one.xref !== "paper" || one.x !== 1; });
+      }
     }
     /* Rows of bars stay as high as a line of text each. */
     if (chart.data.sideways) chart.plot.style.height = Math.max(300, 70 + 13 * figure.data.length * figure.data[0].y.length) + "px";

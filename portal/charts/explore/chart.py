@@ -24,6 +24,7 @@ Key = datetime | float | str
 Value = Decimal | int | float | None
 
 TABLE_ROWS = 24
+APART = 0.08  # of the axis: labels that are closer would cover each other
 HOUR_S, DAY_S = 3600, 86_400
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
 FONT = '"Source Sans 3", system-ui, sans-serif'
@@ -52,12 +53,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Words at the height of a value: to the right of the drawing, or above its first key."""
+    """Words at the height of a value: to the right of the drawing, or `inside`, at its left."""
 
     text: str
     value: float
     color: str = "var(--ink)"
-    key: Key | None = None
+    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +318,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
 
 def _room(chart: PageChart) -> int:
     """Pixels for the longest label to the right of the drawing."""
-    longest = max((len(label.text) for label in chart.labels if label.key is None), default=0)
+    longest = max((len(label.text) for label in chart.labels if not label.inside), default=0)
     return 12 + round(7.4 * longest)
 
 
@@ -343,6 +344,10 @@ def _rule_label(rule: Rule) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_BESIDE = {"xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}
+_INSIDE = {"xref": "paper", "x": 0, "xshift": 4, "yanchor": "bottom"}
+
+
 def _label(label: Label) -> dict[str, Any]:
     common = {
         "y": label.value,
@@ -351,9 +356,16 @@ def _label(label: Label) -> dict[str, Any]:
         "xanchor": "left",
         "font": {"color": label.color, "weight": 650},
     }
-    if label.key is None:
-        return {**common, "xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}
-    return {**common, "x": _plain(label.key), "xshift": 4, "yanchor": "bottom"}
+    return {**common, **(_INSIDE if label.inside else _BESIDE)}
+
+
+def apart(labels: Iterable[Label], y: tuple[float, float]) -> tuple[Label, ...]:
+    """Those labels that do not cover each other, the earlier ones first."""
+    shown: list[Label] = []
+    for label in labels:
+        if all(abs(label.value - one.value) > APART * (y[1] - y[0]) for one in shown):
+            shown.append(label)
+    return tuple(shown)
 
 
 def said(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from billing.selectors import PostedPricePoint
-from portal.charts.explore.chart import PageChart, Label, Series, axis_range, through
+from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
 from portal.charts.explore.looks import BASE, PRICE
 from portal.charts.figures import credits_text
 

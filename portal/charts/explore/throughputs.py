@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from evenshare_core.units import ONE_MILLI
-from portal.charts.explore.chart import PageChart, Label, Rule, Series, Value
+from portal.charts.explore.chart import Label, PageChart, Rule, Series, Value
 from portal.charts.explore.looks import line_look
 from portal.charts.figures import thousands
 from scheduling.selectors.throughput import ThroughputPoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from portal.charts.explore.chart import Band, PageChart, Label, Series, axis_range, through
+from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range, through
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import OTHERS, TenantBadge
@@ -13,7 +13,7 @@ from scheduling.selectors.histories import ClaimHistoryPoint, PoolHistory, Tenan
 
 AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
 LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
-APART = 0.08  # of the axis: labels that are closer would cover each other
+NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
 HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
@@ -41,7 +41,7 @@ def use_chart(
         unit="GPUs",
         file=file,
         labels=(
-            Label(f"quota {thousands(last.quota)}", last.quota, key=keys[0]),
+            Label(f"quota {thousands(last.quota)}", last.quota, inside=True),
             Label(f"{thousands(last.use)} now", last.use),
         ),
     )  # fmt: skip
@@ -76,8 +76,7 @@ def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, 
     fair = Label("fair share", 1.0, "var(--ok)")
     if not known or abs(known[-1] - 1) <= AT_SHARE:
         return (fair,)
-    last = Label(f"{ratio(known[-1])} now", known[-1], "var(--accent)")
-    return (last, fair) if abs(known[-1] - 1) > APART * (y[1] - y[0]) else (last,)
+    return apart([Label(f"{ratio(known[-1])} now", known[-1], "var(--accent)"), fair], y)
 
 
 def pool_use_chart(
@@ -128,17 +127,28 @@ def pool_rho_chart(
         for one, badge in zip(visible, looks, strict=True)
     )
     known = [value for one in visible for value in one.rho if value is not None]
+    y = axis_range(known, least=LEAST_RHO, around=1.0)
+    names = [
+        Label(_cut(badge.name), one.rho[-1], f"var(--{badge.css}-str)")
+        for one, badge in zip(visible, looks, strict=True)
+        if one.rho[-1] is not None
+    ]
     return PageChart(
         key="chart-rho",
         title=_rho_title(visible),
         text="rho: GPU-time received over the fair share, since the pool began. Green: at fair"
         " share, within 2 %.",
         series=series,
-        y=axis_range(known, least=LEAST_RHO, around=1.0),
+        y=y,
         unit="rho",
         file=f"rho-{pool}",
         bands=(FAIR,),
+        labels=apart(names, y),
     )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
 
 
 def _rho_title(visible: Sequence[TenantCourse]) -> str:

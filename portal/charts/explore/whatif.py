@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from portal.charts.explore.chart import PageChart, Label, Series
+from portal.charts.explore.chart import Label, PageChart, Series, apart
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
-
-APART = 0.08  # of the axis: labels that are closer would cover each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +69,13 @@ def _look(place: int) -> Look:
 
 
 def _ends(courses: Sequence[Course], highest: float) -> tuple[Label, ...]:
-    """Each line's name at its end, unless two would meet: the legend names them all the same."""
+    """Each line's name at its end, as far as two do not meet: the legend has them all."""
     ends = [course for course in courses if course.points]
-    values = [course.points[-1][1] for course in ends]
-    if any(abs(a - b) < APART * highest for a, b in pairwise(values)):
-        return ()
-    return tuple(
-        Label(course.name, value, "var(--accent)" if place else "var(--ink)")
-        for place, (course, value) in enumerate(zip(ends, values, strict=True))
-    )
+    labels = [
+        Label(course.name, course.points[-1][1], "var(--accent)" if place else "var(--ink)")
+        for place, course in enumerate(ends)
+    ]
+    return apart(labels, (0.0, highest)) if len(labels) > 1 else ()
 
 
 def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: str) -> PageChart:
