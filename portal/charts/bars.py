@@ -148,3 +148,18 @@ def hash_bars(sha256: str) -> Markup:
 def hash_groups(sha256: str) -> str:
     """The hex digits in groups of eight, which is how one reads them out."""
     return " ".join(sha256[start : start + 8] for start in range(0, len(sha256), 8))
+
+
+def wide_bar(fraction: float) -> Markup:
+    """A wide bar of what is done; the words beside it say the per cent."""
+    share = min(max(fraction, 0.0), 1.0)
+    return tag(
+        "svg",
+        rect(0.5, 0.5, 599, 11, class_="frame"),
+        rect(0, 0, 600 * share, 12, class_="gone"),
+        path("".join(f"M{n * 60 + 0.5} 1V11" for n in range(1, 10)), class_="ticks"),
+        viewBox="0 0 600 12",
+        class_="tick wide",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )

@@ -13,6 +13,8 @@ from decimal import Decimal
 from portal.charts.figures import apportion, clock, credits_text, relative, thousands, utc
 from portal.charts.glyphs import StateBadge
 
+PRICE_FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
+
 
 @dataclass(frozen=True, slots=True)
 class LineItem:

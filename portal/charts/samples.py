@@ -8,7 +8,8 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.charts.explore.chart import PageChart
+from portal.charts.explore.uses import rho_chart, use_chart
 from portal.charts.glyphs import StateBadge
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import (
@@ -26,6 +27,7 @@ from portal.charts.page import LIVE, NavItem, PoolChoice, RoundLine, Viewer
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.tenants import TenantBadge, tenant_badges
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
+from scheduling.selectors.histories import ClaimHistoryPoint
 
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 NOW = T0 + timedelta(hours=5, minutes=6)
@@ -115,8 +117,8 @@ def sample_context(many: int = 0) -> dict[str, Any]:
             "Owed, last 24 h",
             [("earned by lending", Decimal("96.10")), ("paid for borrowing", Decimal("-308.50"))],
         ),
-        "use_svg": sample_use_chart(),
-        "rho_svg": sample_rho_chart(),
+        "use_figure": sample_use_chart(),
+        "rho_figure": sample_rho_chart(),
         "strip_svg": round_strip(sample_rounds()),
         "map_svg": node_map(nodes, label="Sample nodes"),
         "timeline_svg": timeline(sample_timeline()),
@@ -200,18 +202,27 @@ def sample_stats() -> list[Stat]:
     ]
 
 
-def sample_use_chart() -> str:
-    """Use that borrows by day and lends at night."""
+def sample_claims() -> list[ClaimHistoryPoint]:
+    """A claim of 32 GPUs that borrows by day and lends at night, and whose rho dips under one."""
     uses = [38, 36, 32, 30, 26, 26, 32, 37, 36, 41]
-    points = [UsePoint(NOW - timedelta(hours=24 - 2.4 * i), use, 32) for i, use in enumerate(uses)]
-    return use_chart(points, NOW, label="Sample: 41 of 32 GPUs", note="lent 50 GPU-h")
+    values = [1.02, 1.06, 1.08, 1.03, 0.99, 0.91, 0.95, 1.01, 1.03, 1.08]
+    at = [NOW - timedelta(hours=24 - 2.4 * place) for place in range(len(uses))]
+    return [
+        ClaimHistoryPoint(place, at[place], at[place], 60, "v100", use, 32, rho, 0.0, 0.0)
+        for place, (use, rho) in enumerate(zip(uses, values, strict=True))
+    ]
 
 
-def sample_rho_chart() -> str:
-    """A rho that dips under one and recovers."""
-    values = [1.02, 1.06, 1.08, 1.03, 0.99, 0.97, 0.99, 1.01, 1.03, 1.04]
-    points = [RhoPoint(NOW - timedelta(hours=24 - 2.6 * i), rho) for i, rho in enumerate(values)]
-    return rho_chart(points, label="Sample rho, now 1.04")
+def sample_use_chart() -> PageChart:
+    """Use against quota."""
+    return use_chart(
+        sample_claims(), NOW, key="sample-use", title="41 in use, quota 32", file="sample-use"
+    )
+
+
+def sample_rho_chart() -> PageChart:
+    """rho around the fair share."""
+    return rho_chart(sample_claims(), NOW, key="sample-rho", title="rho 1.08", file="sample-rho")
 
 
 def sample_rounds() -> list[RoundBar]:

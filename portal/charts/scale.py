@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from math import ceil, floor, log10
 
 _STEPS_S = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
@@ -45,15 +44,6 @@ def ticks(low: float, high: float, wanted: int = 4, whole: bool = False) -> list
     step = round_step(high - low, wanted, whole)
     first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
     return [n * step for n in range(first, max(last, first + 1) + 1)]
-
-
-def tick_places(levels: Sequence[float], least: int = 0) -> int:
-    """Decimals that tell neighbouring levels apart: those of their step."""
-    step = min((b - a for a, b in pairwise(levels)), default=1.0)
-    places = least
-    while places < 9 and abs(step * 10**places - round(step * 10**places)) > 1e-6:
-        places += 1
-    return places
 
 
 def time_ticks(start: datetime, end: datetime, wanted: int = 5) -> list[datetime]:

@@ -1,29 +1,11 @@
-"""Speeds and throughputs as figures and as a chart."""
+"""Speeds and throughputs as figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from itertools import pairwise
+from collections.abc import Mapping
 
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import thousands
-from portal.charts.svg import Markup
-from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
-from scheduling.selectors.throughput import ThroughputPoint
-
-
-def moments_chart(
-    moments: Sequence[ThroughputPoint], now: datetime, *, label: str, width: int
-) -> Markup:
-    """The chart of some rounds, with a line where the policy became another."""
-    points = [SpeedPoint(row.at, row.milli / ONE_MILLI) for row in moments]
-    switches = [
-        Switch(after.at, after.policy)
-        for before, after in pairwise(moments)
-        if before.policy != after.policy
-    ]
-    return throughput_chart(points, switches, now, label=label, width=width)
 
 
 def value_text(milli: int, places: int = 1) -> str:

@@ -24,7 +24,9 @@ from billing.selectors import (
     transfer_incomes,
 )
 from billing.selectors.balances import Balance, balances
+from billing.selectors.hours import account_hours
 from portal.charts.bars import hash_groups
+from portal.charts.explore.money import account_chart
 from portal.charts.figures import apportion
 from portal.ledger.forms import read_statement, shortcuts
 from portal.ledger.text.ledger import (
@@ -66,6 +68,7 @@ from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
 PERIOD = timedelta(hours=24)
+CHARTED = timedelta(days=7)
 
 
 @signed_in
@@ -112,6 +115,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
+        hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - CHARTED)
         visibilities = _visibilities(request, page.rows)
     times = _row_clocks(facts, page.rows)
     rows = ledger_rows(page.rows, visibilities, tenant.pk, times)
@@ -122,6 +126,9 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "balance": abs(summary.balance),
         "net": abs(summary.net),
         "stats": account_stats(summary),
+        "chart": account_chart(hours, key="chart-account", file=f"account-{tenant.slug}")
+        if hours
+        else None,
         "rows": rows,
         "printed_net": sum((row["net"] for row in rows), ZERO),
         "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},

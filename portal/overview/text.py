@@ -12,7 +12,9 @@ from typing import Any
 from billing.selectors.accounts import AccountSummary
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.fairness.rho import rho_of
-from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
+from portal.charts.explore.chart import PageChart
+from portal.charts.explore.throughputs import throughput_chart
+from portal.charts.explore.uses import AT_SHARE, rho_chart, use_chart
 from portal.charts.figures import (
     apportion,
     coarse,
@@ -26,14 +28,9 @@ from portal.charts.figures import (
 )
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
-from portal.charts.speeds import moments_chart, value_text
-from scheduling.selectors.dashboard import (
-    ClaimHistoryPoint,
-    LastRound,
-    QuotaNow,
-    RunningJob,
-    WaitingJobs,
-)
+from portal.charts.speeds import value_text
+from scheduling.selectors.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
+from scheduling.selectors.histories import ClaimHistoryPoint
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.tenant_pools import PoolUse
 from scheduling.selectors.throughput import ThroughputPoint
@@ -41,8 +38,6 @@ from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10
 NAMED = 3
-AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
-CHART_WIDTH = 340
 MODES = {
     Mode.RESERVE: "It is kept, not lent.",
     Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
@@ -52,7 +47,10 @@ MODES = {
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Everything that was read for one dashboard. `number` and `round_url` are the last round's."""
+    """Everything that was read for one dashboard. `round_url` is the last round's.
+
+    `days` are the claims of the last day, `older` those of the days before it.
+    """
 
     name: str
     you: bool
@@ -67,6 +65,7 @@ class Board:
     round_url: str
     ledger_url: str
     moments: Sequence[ThroughputPoint] = ()
+    older: Sequence[ClaimHistoryPoint] = ()
 
     @property
     def has(self) -> int:
@@ -335,55 +334,57 @@ def day_title(days: Sequence[ClaimHistoryPoint], now: datetime) -> str:
     return f"Above quota for all but {coarse(under.total_seconds())} of the last {length}"
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A small chart with its finding."""
-
-    title: str
-    text: str
-    svg: str
-    wide: bool = False
-
-
-def figures(board: Board) -> list[Figure]:
+def figures(board: Board) -> list[PageChart]:
     """Use against quota, and rho; per GPU type where there are several. First what it all does."""
     types = list(dict.fromkeys(day.gpu_type for day in board.days))
     drawn = [_throughput_figure(board)] if board.moments else []
     for gpu_type in types:
         days = [day for day in board.days if day.gpu_type == gpu_type]
+        older = [day for day in board.older if day.gpu_type == gpu_type]
         prefix = f"{gpu_type}: " if len(types) > 1 else ""
-        drawn += [_use_figure(days, board, prefix), _rho_figure(days, prefix)]
+        use = f"{prefix}{thousands(days[-1].use)} in use, quota {thousands(days[-1].quota)}"
+        drawn += [
+            use_chart(
+                [*older, *days],
+                board.now,
+                key=f"chart-use-{gpu_type}",
+                title=use,
+                file=f"use-{board.name}-{gpu_type}",
+            ),
+            rho_chart(
+                [*older, *days],
+                board.now,
+                key=f"chart-rho-{gpu_type}",
+                title=_rho_title(days, prefix),
+                file=f"rho-{board.name}-{gpu_type}",
+            ),
+        ]
     return drawn
 
 
-def _throughput_figure(board: Board) -> Figure:
-    title = f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}"
-    label = f"{title}; over the last day"
-    svg = moments_chart(board.moments, board.now, label=label, width=2 * CHART_WIDTH)
-    text = "In GPUs of each job's slowest type. Dashed: another policy from here on"
-    return Figure(title, text, svg, wide=True)
+def _throughput_figure(board: Board) -> PageChart:
+    return throughput_chart(
+        board.moments,
+        board.now,
+        key="chart-throughput",
+        title=f"Throughput {value_text(board.moments[-1].milli)} on {plural(board.uses, 'GPU')}",
+        file=f"throughput-{board.name}",
+    )
 
 
-def _use_figure(days: Sequence[ClaimHistoryPoint], board: Board, prefix: str) -> Figure:
-    last = days[-1]
-    points = [UsePoint(day.at, day.use, day.quota) for day in days]
-    title = f"{prefix}{thousands(last.use)} in use, quota {thousands(last.quota)}"
-    svg = use_chart(points, board.now, label=f"{title}; over the last day", width=CHART_WIDTH)
-    return Figure(title, "GPUs. Hatched: borrowed", svg)
-
-
-def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
+def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
+    """The last rho, and between which it was over the last day."""
     known = [day.rho for day in days if day.rho is not None]
     if not known:
-        return Figure(f"{prefix}no rho yet", "Nothing was asked so far", "")
+        return f"{prefix}no rho yet"
     low, high = min(known), max(known)
+    if low >= 1 - AT_SHARE and high <= 1 + AT_SHARE:
+        return f"{prefix}at fair share for all of the day"
     places = telling_places([low, high, 1.0])
     title = f"{prefix}rho {ratio(known[-1], places)}"
     if low < high:
         title += f", between {ratio(low, places)} and {ratio(high, places)}"
-    points = [RhoPoint(day.at, day.rho) for day in days]
-    svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
-    return Figure(title, "Dotted zone: below the fair share", svg)
+    return title
 
 
 def wait_title(waits: Sequence[WaitingJobs]) -> str:

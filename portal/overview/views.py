@@ -16,6 +16,7 @@ from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
+from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
 from scheduling.selectors.tenant_pools import pool_uses
 from scheduling.selectors.throughput import tenant_throughput
@@ -23,7 +24,8 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
-DAY = timedelta(hours=24)
+DAY, WEEK = timedelta(hours=24), timedelta(days=7)
+OLDER_POINTS = 120
 
 
 @signed_in
@@ -75,7 +77,10 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         quotas=read.quotas_now(pool.id, tenant.pk, now),
         runs=read.running_jobs(pool.id, tenant.pk),
         waits=read.waiting_jobs(pool.id, last.number, tenant.pk) if last else [],
-        days=read.claim_history(pool.id, tenant.pk, since=now - DAY),
+        days=claim_history(pool.id, tenant.pk, since=now - DAY),
+        older=claim_history(
+            pool.id, tenant.pk, since=now - WEEK, until=now - DAY, points=OLDER_POINTS
+        ),
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=reverse("ledger"),

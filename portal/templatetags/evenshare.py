@@ -19,6 +19,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.charts import bars, figures, glyphs
+from portal.charts.explore.chart import PageChart
 from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
@@ -173,6 +174,18 @@ ROW_CLASSES = {"ok": "holds", "note": "note-row", "bad": "violated", "unclaimed"
 def _verdict(promise: Promise) -> tuple[str, Markup, str]:
     kind, text = VERDICTS.get(promise.verdict, VERDICTS["unclaimed"])
     return ROW_CLASSES[kind], glyphs.state_icon(kind), text
+
+
+@register.inclusion_tag("components/chart.html")
+def chart(shown: PageChart) -> dict[str, Any]:
+    """`{% chart price_chart %}`: a chart to explore; the page needs `{% chart_head %}` too."""
+    return {"chart": shown}
+
+
+@register.inclusion_tag("components/chart_head.html")
+def chart_head() -> dict[str, Any]:
+    """`{% block head %}{% chart_head %}{% endblock %}`: of a page that may have a chart."""
+    return {}
 
 
 # ---- small badges ----

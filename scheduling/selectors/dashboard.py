@@ -1,4 +1,4 @@
-"""What a tenant has, uses and deserves in a pool, what runs and what waits, and its last day."""
+"""What a tenant has, uses and deserves in a pool, what runs and what waits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import connection
-
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
@@ -19,7 +17,6 @@ from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 from tenants.models import Quota
 
-POINTS = 200
 ZERO = Decimal("0.000000")
 HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
@@ -88,22 +85,6 @@ class RunningJob:
     def hourly(self) -> Decimal:
         """Credits an hour at the term's price."""
         return self.borrowed * self.price
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimHistoryPoint:
-    """One round of the history of a claim."""
-
-    number: int
-    at: datetime
-    wall_at: datetime
-    scale: int
-    gpu_type: str
-    use: int
-    quota: int
-    rho: float | None
-    received_gpu_s: float
-    deserved_gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,41 +262,3 @@ def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
         active=len(states),
         ever=bool(states) or jobs.exists(),
     )
-
-
-# At most POINTS rounds are read, each by its number: a day of a pool at scale 1 has 8,640, and
-# to unfold the shares of all of them takes a second. LIMIT keeps the planner from trying.
-_HISTORY = """
-WITH span AS MATERIALIZED (
-    SELECT (SELECT number FROM scheduling_round
-            WHERE pool_id = %(pool)s AND at >= %(since)s ORDER BY at LIMIT 1) AS first,
-           (SELECT max(number) FROM scheduling_round WHERE pool_id = %(pool)s) AS last
-), step AS MATERIALIZED (
-    SELECT first, last, greatest(1, ceil((last - first + 1) / %(points)s::numeric)::bigint) AS by
-    FROM span WHERE first IS NOT NULL
-)
-SELECT r.number, r.at, r.wall_at, r.scale, s.gpu_type, s.own + s.borrowed, s.quota, s.rho_before,
-       s.alloc_gpu_us / 1e6, s.fair_gpu_us / 1e6
-FROM step
-CROSS JOIN LATERAL generate_series(first + (last - first) %% by, last, by) wanted(number)
-CROSS JOIN LATERAL (
-    SELECT * FROM scheduling_round
-    WHERE pool_id = %(pool)s AND number = wanted.number LIMIT 1
-) r
-CROSS JOIN LATERAL jsonb_to_recordset(r.shares) AS s(
-    tenant bigint, gpu_type text, own int, borrowed int, quota int, rho_before float,
-    alloc_gpu_us float, fair_gpu_us float
-)
-WHERE s.tenant = %(tenant)s
-ORDER BY r.number, s.gpu_type
-"""
-
-
-def claim_history(pool_id: int, tenant_id: int, *, since: datetime) -> list[ClaimHistoryPoint]:
-    """Return a tenant's claims over the rounds since an instant, oldest first. One query."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _HISTORY,
-            {"pool": pool_id, "tenant": tenant_id, "since": since, "points": POINTS},
-        )
-        return [ClaimHistoryPoint(*row) for row in cursor.fetchall()]

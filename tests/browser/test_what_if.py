@@ -149,10 +149,10 @@ class TestAnOperator:
             page.wait_for_selector("#t-figures")
         assert page.inner_text("h1").startswith("Under fifo jobs would wait")
         assert "not applicable" in page.inner_text("#f-deadline_miss_rate")
-        assert page.locator("#sim-charts svg").count() == 3
-        page.focus("#sim-course summary")
+        page.wait_for_function("document.querySelectorAll('#sim-charts [data-drawn]').length === 3")
+        page.focus("#chart-gpus-table summary")
         page.keyboard.press("Enter")
-        assert page.locator("#t-course tbody tr").count() == 12
+        assert page.locator("#chart-gpus-rows tbody tr").count() == 24
         assert serious(page) == []
         assert fits(page)
         assert page.locator("#sim-watch").count() == 0, "it asks no more"

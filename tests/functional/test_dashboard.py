@@ -10,8 +10,7 @@ from billing.tasks import meter
 from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text import Board, day_title, stats
-from scheduling.selectors import dashboard as read
-from scheduling.selectors.dashboard import ClaimHistoryPoint
+from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
 from tenants.models import Quota
 from tests.functional.visitors import Town, reads, town
 
@@ -145,9 +144,17 @@ class TestWhatItSays:
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:
         busy.play(12)
         pool, tenant = busy.cluster.pool.pk, busy.tenant.pk
-        days = read.claim_history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+        since = busy.cluster.at.replace(year=2029)
+        days = claim_history(pool, tenant, since=since)
         assert [day.number for day in days] == list(range(1, 15))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(read, "POINTS", 5)
-            thin = read.claim_history(pool, tenant, since=busy.cluster.at.replace(year=2029))
+        thin = claim_history(pool, tenant, since=since, points=5)
         assert [day.number for day in thin] == [2, 5, 8, 11, 14]
+
+    def test_reads_older_rounds_apart(self, busy: Town) -> None:
+        busy.play(12)
+        pool, tenant = busy.cluster.pool.pk, busy.tenant.pk
+        since = busy.cluster.at.replace(year=2029)
+        days = claim_history(pool, tenant, since=since)
+        old = claim_history(pool, tenant, since=since, until=days[5].at)
+        new = claim_history(pool, tenant, since=days[5].at)
+        assert [*old, *new] == days

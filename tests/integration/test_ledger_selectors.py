@@ -17,6 +17,7 @@ from billing.selectors import (
     prices_now,
     transfer_incomes,
 )
+from billing.selectors.hours import account_hours
 from tenants.models import Budget
 from tests.integration.metering_story import Story, at
 
@@ -76,6 +77,29 @@ class TestAccountSummary:
 
     def test_of_a_stranger_is_empty(self, story: Story) -> None:
         assert account_summary(999, "demo", since=at(0)).balance == 0
+
+
+class TestAccountHours:
+    def test_add_up_to_the_account(self, story: Story, django_assert_num_queries: Any) -> None:
+        payer = story.tenants["a"].pk
+        with django_assert_num_queries(5):  # two are a scope's
+            hours = account_hours(payer, "demo", since=at(0))
+        assert [(row.hour, *plain(row.earned, row.paid)) for row in hours] == [
+            (at(0), "0", "3"),
+            (at(60), "0", "3"),
+        ]
+        for tenant in story.tenants.values():
+            whole = account_summary(tenant.pk, "demo", since=at(0))
+            rows = account_hours(tenant.pk, "demo", since=at(0))
+            assert sum(row.net for row in rows) == whole.net
+            assert sum(row.earned for row in rows) == whole.earned
+
+    def test_begin_with_the_hour_that_is_asked_for(self, story: Story) -> None:
+        hours = account_hours(story.tenants["b"].pk, "demo", since=at(75))
+        assert [(row.hour, *plain(row.earned)) for row in hours] == [(at(60), "2")]
+
+    def test_of_a_stranger_are_none(self, story: Story) -> None:
+        assert account_hours(999, "demo", since=at(0)) == []
 
 
 class TestLedgerPage:

@@ -1,4 +1,4 @@
-"""A simulation's result in words: figures side by side, charts with their tables, assumptions."""
+"""A simulation's result in words: figures side by side, charts, assumptions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from portal.charts.compare import Course, Move, courses, moves
+from portal.charts.explore.chart import PageChart
+from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
 from portal.charts.figures import MINUS, duration, percent, plural, thousands
-from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge
 from scheduling.models import Simulation
 
 NOT_APPLICABLE = "not applicable"
 HOUR_S, DAY_S = 3600, 86_400
-TABLE_ROWS = 12
 
 
 def _count(value: float) -> str:
@@ -130,10 +129,9 @@ class SimulationView:
     headline: str
     names: tuple[str, ...]
     rows: tuple[MetricRow, ...]
-    charts: tuple[tuple[str, str, Markup], ...]
+    charts: tuple[PageChart, ...]
     tenants: tuple[SimulatedTenant, ...]
     tenants_sum: SimulatedTenant
-    course: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
     options: tuple[tuple[str, str, str], ...]
     assumptions: tuple[str, ...]
     hashes: tuple[tuple[str, str], ...]
@@ -150,10 +148,9 @@ def view_simulation(row: Simulation, badges: Mapping[int, TenantBadge]) -> Simul
         headline=_headline([run["row"] for run in runs], names, row.hours),
         names=names,
         rows=tuple(_row(metric, [run["row"] for run in runs]) for metric in METRICS),
-        charts=_charts(result, names, row.hours, badges),
+        charts=_charts(row, names, badges),
         tenants=tenants,
         tenants_sum=_sum(runs),
-        course=_course(runs),
         options=_options([run["row"] for run in runs]),
         assumptions=tuple(_assumptions(row, result)),
         hashes=tuple((name, run["row"]["sha256"]) for name, run in zip(names, runs, strict=True)),
@@ -211,50 +208,47 @@ def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricR
 
 
 def _charts(
-    result: Mapping[str, Any], names: Sequence[str], hours: int, badges: Mapping[int, TenantBadge]
-) -> tuple[tuple[str, str, Markup], ...]:
+    row: Simulation, names: Sequence[str], badges: Mapping[int, TenantBadge]
+) -> tuple[PageChart, ...]:
+    result = row.result or {}
     runs = result["runs"]
-    styles = ("ln", "la")
+    file = f"what-if-{row.pk}"
 
     def lines(key: str) -> list[Course]:
         return [
-            Course(
-                name,
-                [(point["after_s"] / HOUR_S, point[key]) for point in run["course"]],
-                styles[index],
-            )
-            for index, (name, run) in enumerate(zip(names, runs, strict=True))
+            Course(name, [(at["after_s"] / HOUR_S, at[key]) for at in run["course"]])
+            for name, run in zip(names, runs, strict=True)
         ]
 
     gpus = plural(result["gpus"], "GPU")
-    waits = _waits(runs, badges)
     return (
-        (
-            "GPUs that are held",
-            "average of each step; dashed: all of them",
-            courses(
-                lines("gpus"), hours, label=f"GPUs held over {hours} h, of {gpus}",
-                top=result["gpus"], top_text=gpus,
-            ),
+        course_chart(
+            lines("gpus"),
+            key="chart-gpus",
+            title="GPUs that are held",
+            text=f"Average of each step, over {row.hours} h. Dashed: all of them.",
+            unit="GPUs held",
+            file=f"{file}-gpus",
+            top=(result["gpus"], gpus),
+            places=1,
         ),
-        (
-            "Jobs completed",
-            "since the start",
-            courses(lines("finished"), hours, label=f"Jobs completed, within {hours} h"),
+        course_chart(
+            lines("finished"),
+            key="chart-completed",
+            title="Jobs completed",
+            text=f"Since the start, within {row.hours} h.",
+            unit="jobs completed",
+            file=f"{file}-completed",
         ),
-        (
-            "Average wait, hours",
-            "ring: as now; arrow: instead" if len(runs) > 1 else "by tenant",
-            moves(waits, label="Average wait of each tenant's jobs, in hours", unit="h"),
-        ),
-    )  # fmt: skip
+        wait_chart(_waits(runs, badges), names, key="chart-waits", file=f"{file}-waits"),
+    )
 
 
-def _waits(runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]) -> list[Move]:
+def _waits(runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]) -> list[Wait]:
     after = {row["tenant"]: row["avg_queue_s"] / HOUR_S for row in runs[-1]["tenants"]}
     both = len(runs) > 1
     return [
-        Move(
+        Wait(
             _badge(badges, row["tenant"]).name,
             row["avg_queue_s"] / HOUR_S,
             after.get(row["tenant"]) if both else None,
@@ -291,21 +285,6 @@ def _sum(runs: Sequence[Mapping[str, Any]]) -> SimulatedTenant:
         tuple(row["finished"] for row in rows),
         tuple(NOT_APPLICABLE if value is None else _time(value) for value in waits),
     )
-
-
-def _course(
-    runs: Sequence[Mapping[str, Any]],
-) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-    """The two courses as rows: after, GPUs held on average since the row before, jobs over."""
-    steps = len(runs[0]["course"])
-    each = max(1, steps // TABLE_ROWS)
-    rows = []
-    for end in range(each - 1, steps, each):
-        parts = [run["course"][end - each + 1 : end + 1] for run in runs]
-        held = tuple(thousands(sum(p["gpus"] for p in part) / each, 1) for part in parts)
-        over = tuple(_count(part[-1]["finished"]) for part in parts)
-        rows.append((duration(parts[0][-1]["after_s"]), held, over))
-    return tuple(rows)
 
 
 def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], ...]:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
-from portal.charts.compare import bar
+from portal.charts.bars import wide_bar
 from portal.charts.glyphs import StateBadge
 from portal.operate.forms.settings import option_fields, options_typed, policy_choices
 from portal.operate.text.simulation import view_simulation
@@ -102,7 +102,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "one": row,
         "state": STATES[row.state],
         "at": clocks(facts).instant(row.at),
-        "bar": bar(row.progress_milli / ONE_MILLI),
+        "bar": wide_bar(row.progress_milli / ONE_MILLI),
         "percent": row.progress_milli // 10,
         "result": view,
         "figures_title": "The figures of both" if both else "Its figures",

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
 
+from portal.charts.explore.uses import pool_rho_chart, pool_use_chart
 from portal.charts.figures import clock, credits_text, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
-from portal.charts.notes import LineItem, Link, Note, count_note
-from portal.charts.pricechart import PRICE_FORMULA
+from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge
 from portal.site.tenant_badges import HIDDEN, map_badges
 from scheduling.models import Node
+from scheduling.selectors.histories import PoolHistory
 from scheduling.selectors.pools import (
     ClaimUse,
     HeldGpus,
@@ -66,6 +68,21 @@ def badges_of(view: PoolOverview) -> Badges:
             uses[claim.tenant.id] += claim.uses
             seen[claim.tenant.id] = claim.tenant
     return map_badges(seen.values(), uses)
+
+
+def history_context(
+    history: PoolHistory, badges: Badges, view: PoolOverview, name: str, now: datetime
+) -> dict[str, Any]:
+    """Return the charts of use and of rho by tenant; none before the first round."""
+    if not history.tenants:
+        return {"charts": []}
+    gpus = view.total("gpus")
+    return {
+        "charts": [
+            pool_use_chart(history, badges, now, pool=name, gpus=gpus),
+            pool_rho_chart(history, badges, now, pool=name),
+        ]
+    }
 
 
 def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any]:

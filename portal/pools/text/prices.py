@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from billing.selectors import PostedPricePoint
+from portal.charts.explore.prices import price_chart
 from portal.charts.figures import credits_text, thousands
-from portal.charts.notes import LineItem, Note
-from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
+from portal.charts.notes import PRICE_FORMULA, LineItem, Note
 from portal.site.clocks import Clocks
 
 HOUR = timedelta(hours=1)
@@ -26,21 +26,23 @@ def price_headline(present: Sequence[PostedPricePoint]) -> str:
 
 
 def price_board_row(
-    point: PostedPricePoint, history: Sequence[PostedPricePoint], times: Clocks
+    point: PostedPricePoint,
+    history: Sequence[PostedPricePoint],
+    older: Sequence[PostedPricePoint],
+    times: Clocks,
+    pool: str,
 ) -> dict[str, Any]:
-    """One GPU type: its price, the change of an hour, its chart, its hours."""
+    """One GPU type: its price, the change of an hour, its chart, the hours of the last day.
+
+    `history` is of the last day, `older` of the days before it.
+    """
     now = times.now.pool_at
-    steps = [PriceStep(row.posted_at, row.price) for row in history]
     before = [row for row in history if row.posted_at <= now - HOUR]
     return {
         "now": point,
         "note": _note(point),
         "change": point.price - before[-1].price if before else None,
-        "svg": price_chart(
-            steps,
-            now,
-            label=f"Price of {point.gpu_type} over 24 hours, now {credits_text(point.price, 4)}",
-        ),
+        "chart": price_chart(point.gpu_type, [*older, *history], now, pool=pool),
         "hours": _hours(history, times),
     }
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.urls import reverse
 
+from portal.charts.explore.throughputs import throughput_chart
 from portal.charts.figures import plural
 from portal.charts.notes import Note
-from portal.charts.speeds import moments_chart, value_text
+from portal.charts.speeds import value_text
 from portal.charts.tenants import TenantBadge
 from portal.site.tenant_badges import HIDDEN
 from scheduling.selectors.throughput import PolicyPeriod, TenantSpeed, Throughput
@@ -58,11 +59,12 @@ def throughput_context(
         "throughput_total": value_text(throughput.last.milli),
         "throughput_each": value_text(throughput.last.milli // gpus, 2) if gpus else "",
         "throughput_round": reverse("round", args=[name, throughput.last.number]),
-        "throughput_chart": moments_chart(
+        "throughput_chart": throughput_chart(
             throughput.moments,
             now,
-            label=f"{title} of the slowest type; over the last day",
-            width=820,
+            key="throughput",
+            title=f"By policy, now {value_text(throughput.last.milli)}",
+            file=f"throughput-{name}",
         ),
         "reigns": reign_rows(throughput.policy_periods),
         "speeds": [_speed_row(row, badges) for row in throughput.tenants],

@@ -9,11 +9,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from portal.charts.notes import Instant
-from portal.pools.text.pool import badges_of, pool_context, strip_title
+from portal.pools.text.pool import badges_of, history_context, pool_context, strip_title
 from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from scheduling.models import MaintenanceWindow
+from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_ahead
 from scheduling.selectors.pools import (
@@ -24,7 +25,9 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 
-DAY = timedelta(hours=24)
+DAY, WEEK = timedelta(hours=24), timedelta(days=7)
+OLDER_POINTS = 80
+POINTS = 120
 
 
 @signed_in
@@ -37,12 +40,25 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         view = pool_overview(facts.id, visibility)
         now = pool_now(facts).pool_at
         windows = windows_ahead(facts.id, now)
+        history = joined(
+            [
+                pool_history(
+                    facts.id,
+                    visibility,
+                    since=now - WEEK,
+                    until=now - DAY,
+                    points=OLDER_POINTS,
+                ),
+                pool_history(facts.id, visibility, since=now - DAY, points=POINTS),
+            ]
+        )
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
     badges = badges_of(view)
     context = {
         **pool_context(name, view, badges),
         "strip_title": strip_title(view.rounds, facts.unit),
         "price_unit": f"credits per {facts.unit}-hour",
+        **history_context(history, badges, view, name, now),
         **throughput_context(throughput, badges, name, now),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,

@@ -1,4 +1,4 @@
-"""The price board: what a borrowed GPU-hour costs, and what it has cost over the last day."""
+"""The price board: what a borrowed GPU-hour costs, and what it has cost over the last week."""
 
 from __future__ import annotations
 
@@ -14,25 +14,38 @@ from portal.site.access import pool_or_404, signed_in
 from portal.site.clocks import clocks
 from tenants.scopes import site_scope
 
-DAY = timedelta(hours=24)
+DAY, WEEK = timedelta(hours=24), timedelta(days=7)
+OLDER_POINTS = 150
 
 
 @signed_in
 @require_safe
 def prices(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Present prices and those of the last 24 hours of pool time."""
+    """Present prices and those of the last seven days of pool time."""
     facts = pool_or_404(request, name)
     times = clocks(facts)
     now = times.now.pool_at
     with site_scope():
         present = prices_now(facts.id)
         board = [
-            (point, price_history(facts.id, point.gpu_type, since=now - DAY, until=now))
+            (
+                point,
+                price_history(facts.id, point.gpu_type, since=now - DAY, until=now),
+                price_history(
+                    facts.id,
+                    point.gpu_type,
+                    since=now - WEEK,
+                    until=now - DAY,
+                    points=OLDER_POINTS,
+                ),
+            )
             for point in present
         ]
     context = {
         "pool": facts,
-        "board": [price_board_row(point, history, times) for point, history in board],
+        "board": [
+            price_board_row(point, history, older, times, name) for point, history, older in board
+        ],
         "headline": price_headline(present),
         "nav_key": "pool",
         "live": True,

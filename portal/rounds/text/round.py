@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from evenshare_core.policies import registry
 from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
-from portal.charts.notes import LineItem, Note
-from portal.charts.pricechart import PRICE_FORMULA
+from portal.charts.notes import PRICE_FORMULA, LineItem, Note
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why

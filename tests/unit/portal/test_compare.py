@@ -1,4 +1,4 @@
-"""Two policies side by side: words that add up, and marks."""
+"""Two policies side by side: words that add up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from portal.charts.compare import Course, Move, bar, courses, moves
+from portal.charts.bars import wide_bar
 from portal.operate.text.simulation import METRICS, _headline, _row, _work_text
 
 METRIC = {metric.name: metric for metric in METRICS}
@@ -69,33 +69,7 @@ def test_the_work_that_is_left_is_told_with_its_sources() -> None:
     assert "1 job did all of that already and goes on for as long again." in words
 
 
-class TestMarks:
-    def test_names_are_escaped_and_every_line_has_one(self) -> None:
-        lines = [
-            Course("<b>", [(0, 1), (6, 5)]),
-            Course("fifo", [(0, 1), (6, 5)], "la"),
-        ]
-        svg = courses(lines, 6, label="a & b", top=8, top_text="8 GPUs")
-        assert "<b>" not in svg
-        assert "&lt;b&gt;" in svg
-        assert "a &amp; b" in svg
-        assert svg.count('class="la"') == svg.count('class="ln"') == 1
-        assert [f">{words}<" in svg for words in ("now", "2 h", "6 h", "8 GPUs", "fifo")] == [
-            True
-        ] * 5
-
-    def test_an_arrow_is_drawn_where_something_moves(self) -> None:
-        rows = [Move("a", 1, 3), Move("b", 2, 2), Move("a-very-long-name", 0, None)]
-        svg = moves(rows, label="waits", unit="h")
-        assert svg.count('class="ring"') == 3
-        assert svg.count('class="la"') == 1
-        assert "1.0 → 3.0" in svg
-        assert "a-very-long-…" in svg
-
+class TestTheBar:
     @pytest.mark.parametrize("share", [-1, 0, 0.5, 2])
-    def test_a_bar_stays_in_its_frame(self, share: float) -> None:
-        assert f'width="{600 * min(max(share, 0), 1):g}"' in bar(share)
-
-    def test_nothing_to_draw_is_no_error(self) -> None:
-        assert courses([Course("ltgf", [])], 24, label="x").startswith("<svg")
-        assert moves([], label="x", unit="h").startswith("<svg")
+    def test_stays_in_its_frame(self, share: float) -> None:
+        assert f'width="{600 * min(max(share, 0), 1):g}"' in wide_bar(share)

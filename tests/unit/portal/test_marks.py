@@ -11,7 +11,6 @@ import pytest
 from evenshare_core.domain.reasons import Reason
 from portal.charts import (
     bars,
-    charts,
     glyphs,
     labels,
     nodemap,
@@ -149,29 +148,6 @@ class TestRoundStrip:
         assert "axis" in classes(drawn(roundstrip.round_strip([])))
 
 
-class TestCharts:
-    def test_hatches_only_what_is_borrowed(self) -> None:
-        points = [charts.UsePoint(at(0), 20, 16), charts.UsePoint(at(60), 14, 16)]
-        root = drawn(charts.use_chart(points, at(120), label=HOSTILE))
-        assert classes(root).count("bor") == 1
-        assert "14 in use" in [element.text for element in root.iter("text")]
-
-    def test_gaps_where_rho_is_undefined(self) -> None:
-        points = [charts.RhoPoint(at(n), None if n == 2 else 1.0) for n in range(5)]
-        assert classes(drawn(charts.rho_chart(points, label="rho"))).count("la") == 2
-
-    def test_says_when_there_is_no_history(self) -> None:
-        for blank in (
-            charts.use_chart([], T0, label="x"),
-            charts.rho_chart([charts.RhoPoint(T0, None)], label="x"),
-        ):
-            assert "no history yet" in [element.text for element in drawn(blank).iter("text")]
-
-    @pytest.mark.parametrize("use", [0, 1, 480, 100000])
-    def test_takes_one_point_of_any_size(self, use: int) -> None:
-        drawn(charts.use_chart([charts.UsePoint(T0, use, 0)], T0, label="x"))
-
-
 def job(**changes: object) -> timeline.JobTimeline:
     made = timeline.JobTimeline(
         start=T0,
@@ -238,18 +214,6 @@ class TestLabels:
     def test_stand_somewhere_even_if_curves_are_everywhere(self) -> None:
         curves = [[(0.0, y), (400.0, y)] for y in range(0, 240, 4)]
         drawn(labels.label("x", [(10, 10, "start"), (10, 30, "start")], curves, css="b"))
-
-
-class TestTicks:
-    @pytest.mark.parametrize("spread", [0.0, 0.0004, 0.004, 0.03, 0.5, 40])
-    def test_of_rho_are_written_differently(self, spread: float) -> None:
-        points = [charts.RhoPoint(at(n), 1 + spread * n / 4 - 0.001) for n in range(5)]
-        root = drawn(charts.rho_chart(points, label="x"))
-        levels = [e.text for e in root.iter("text") if e.get("text-anchor") == "end"]
-        numbers = [words for words in levels[:-1] if words and words[0].isdigit()]
-        last = numbers.pop()  # the curve's own figure
-        assert last
-        assert len(set(numbers)) == len(numbers) >= 2
 
 
 class TestReasons:

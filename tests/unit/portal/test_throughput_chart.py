@@ -1,10 +1,9 @@
-"""The chart of throughput, and the policies that it compares."""
+"""The policies that a chart of throughput compares."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from portal.charts.throughputchart import SpeedPoint, Switch, throughput_chart
 from scheduling.selectors.throughput import POINTS, ThroughputPoint, policy_periods, thin
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -12,21 +11,6 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
 def at(minutes: int) -> datetime:
     return BEGIN + timedelta(minutes=minutes)
-
-
-class TestTheChart:
-    def test_marks_each_switch_and_names_those_with_room(self) -> None:
-        points = [SpeedPoint(at(minute), 40 + minute) for minute in range(0, 60, 10)]
-        switches = [Switch(at(20), "ltgf"), Switch(at(40), "oef"), Switch(at(41), "crowded-out")]
-        drawn = str(throughput_chart(points, switches, at(60), label="all"))
-        assert drawn.count('class="q"') == 3
-        assert ">ltgf<" in drawn
-        assert ">crowded-out<" in drawn
-        assert ">oef<" not in drawn  # the later one stands there
-        assert "90.0 now" in drawn
-
-    def test_of_nothing_says_so(self) -> None:
-        assert "no round yet" in str(throughput_chart([], [], at(0), label="all"))
 
 
 class TestReigns:

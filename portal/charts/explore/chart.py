@@ -1,0 +1,392 @@
+"""A chart to explore: series with their looks, the figure that Plotly makes of them, a table.
+
+What a page shows of it is templates/components/chart.html, what a browser does with it
+static/charts.js; docs/look.md tells both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import plotly.graph_objects as go
+
+from portal.charts.explore.looks import Look
+from portal.charts.figures import NONE, credits_text, thousands
+from portal.charts.svg import Markup
+
+Key = datetime | float | str
+Value = Decimal | int | float | None
+
+TABLE_ROWS = 24
+APART = 0.08  # of the axis: labels that are closer would cover each other
+HOUR_S, DAY_S = 3600, 86_400
+RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
+FONT = '"Source Sans 3", system-ui, sans-serif'
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, area or row of bars; a value None is a gap.
+
+    `column` heads it in the table and in CSV, with its unit. `kind` is line, area (stacked) or
+    bar. `steps`: a value holds until the next one. `also` are further columns of the same rows,
+    which the hover tells too. `shown` False leaves it to the reader to switch it on.
+    """
+
+    name: str
+    column: str
+    keys: Sequence[Key]
+    values: Sequence[Value]
+    look: Look
+    kind: str = "line"
+    steps: bool = True
+    places: int = 0
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Words at the height of a value: to the right of the drawing, or `inside`, at its left."""
+
+    text: str
+    value: float
+    color: str = "var(--ink)"
+    inside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of y that means something."""
+
+    low: float
+    high: float
+    fill: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A dashed line at an instant, with what happened."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True)
+class PageChart:
+    """One chart with its words. `key` is an id in the page; `file` begins downloads' names.
+
+    `key_column` heads the first column. `y` is the range of its axis, which no zoom changes.
+    `sideways`: bars from the left, one row for each key.
+    """
+
+    key: str
+    title: str
+    text: str
+    series: tuple[Series, ...]
+    y: tuple[float, float]
+    unit: str
+    file: str
+    key_column: str = "at, UTC on the pool's clock"
+    labels: tuple[Label, ...] = ()
+    bands: tuple[Band, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    sideways: bool = False
+    key_unit: str = ""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the first axis is time."""
+        return any(isinstance(key, datetime) for one in self.series for key in one.keys)
+
+    @cached_property
+    def figure(self) -> go.Figure:
+        """What Plotly draws."""
+        return go.Figure(
+            data=[_trace(one, sideways=self.sideways) for one in self.series], layout=_layout(self)
+        )
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """Every key of every series, once; those of time and numbers in order."""
+        every = dict.fromkeys(key for one in self.series for key in one.keys)
+        return list(every) if self.sideways else sorted(every, key=_order)
+
+    @property
+    def ranges(self) -> list[tuple[str, int]]:
+        """The range buttons that show less than all: words and seconds."""
+        if not self.is_time or not self.keys:
+            return []
+        span = _order(self.keys[-1]) - _order(self.keys[0])
+        return [(text, seconds) for seconds, text in RANGES if seconds < span]
+
+    @property
+    def payload(self) -> Markup:
+        """What static/charts.js reads: JSON that may stand as text in a page."""
+        figure = json.loads(self.figure.to_json())
+        axes: list[Any] = []
+        for trace in figure["data"]:
+            if not self.sideways:
+                trace["x"] = _shared(axes, trace["x"])
+        payload = {
+            "figure": figure,
+            "axes": axes,
+            "ranges": self.ranges,
+            "first": DAY_S if any(seconds == DAY_S for _, seconds in self.ranges) else None,
+            "end": _plain(self.keys[-1]) if self.is_time and self.keys else None,
+            "file": self.file,
+            "column": self.key_column,
+            "title": self.title,
+            "sideways": self.sideways,
+        }
+        text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
+        return Markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads of the table and of CSV."""
+        own = [head for one in self.series for head in (one.column, *one.also)]
+        return [self.key_column, *own]
+
+    @cached_property
+    def rows(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """The table: at most TABLE_ROWS rows evenly, of time the newest first."""
+        step = -(-len(self.keys) // TABLE_ROWS) or 1
+        chosen = self.keys[::-1][::step] if self.is_time else self.keys[::step]
+        cells = [cell for one in self.series for cell in _cells(one)]
+        return [
+            (key_text(key), [(head, cell.get(key, NONE)) for head, cell in cells]) for key in chosen
+        ]
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether the table leaves rows out."""
+        return len(self.rows) < len(self.keys)
+
+
+def through(instants: Iterable[datetime], now: datetime) -> list[datetime]:
+    """Instants in order, and the one through which the last value holds: now, never before it."""
+    keys = list(instants)
+    return [*keys, max(now, keys[-1])]
+
+
+def _shared(axes: list[Any], values: Any) -> int:
+    """The place of these keys among those that were sent once for several series."""
+    if values not in axes:
+        axes.append(values)
+    return axes.index(values)
+
+
+def _cells(one: Series) -> list[tuple[str, dict[Key, str]]]:
+    own = {
+        key: value_text(value, one.places) for key, value in zip(one.keys, one.values, strict=True)
+    }
+    more = [(head, dict(zip(one.keys, texts, strict=True))) for head, texts in one.also.items()]
+    return [(one.column, own), *more]
+
+
+def value_text(value: Value, places: int) -> str:
+    """A value as the table prints it."""
+    if isinstance(value, Decimal):
+        return credits_text(value, places)
+    return thousands(value, places)
+
+
+def key_text(key: Key) -> str:
+    """A key as the table prints it."""
+    if isinstance(key, datetime):
+        return f"{key.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return key if isinstance(key, str) else f"{key:g}"
+
+
+def _order(key: Key) -> Any:
+    return key.timestamp() if isinstance(key, datetime) else key
+
+
+def _plain(key: Key) -> Any:
+    """As JSON has it: an instant in milliseconds, which Plotly takes for UTC."""
+    return round(key.timestamp() * 1000) if isinstance(key, datetime) else key
+
+
+def _number(value: Value) -> str | float | int | None:
+    """A Decimal travels as its digits, so that no amount becomes a float on the way."""
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _trace(one: Series, *, sideways: bool) -> Any:
+    keys = [_plain(key) for key in one.keys]
+    values = [_number(value) for value in one.values]
+    more = "".join(
+        f"<br>{said(head)}: %{{customdata[{place}]}}" for place, head in enumerate(one.also)
+    )
+    axis = "x" if sideways else "y"
+    common: dict[str, Any] = {
+        "name": one.name,
+        "x": values if sideways else keys,
+        "y": keys if sideways else values,
+        "visible": True if one.shown else "legendonly",
+        "hovertemplate": f"%{{{axis}:,.{one.places}f}}{more}<extra>{said(one.name)}</extra>",
+        "meta": {
+            "column": one.column,
+            "also": list(one.also),
+            "swatch": one.look.swatch,
+            "line": one.kind == "line",
+        },
+    }
+    if one.also:
+        common["customdata"] = [list(row) for row in zip(*one.also.values(), strict=True)]
+    if one.kind == "bar":
+        return go.Bar(
+            **common,
+            orientation="h" if sideways else "v",
+            marker={"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
+                    "line": {"color": one.look.color, "width": 1}},
+        )  # fmt: skip
+    shape = "hv" if one.steps else "linear"
+    line = {"color": one.look.color, "dash": one.look.dash, "width": one.look.width, "shape": shape}
+    if one.kind == "area":
+        return go.Scatter(
+            **common,
+            mode="lines",
+            line={**line, "dash": "solid", "width": 1},
+            stackgroup="one",
+            fillcolor=one.look.fill,
+            fillpattern=_pattern(one.look),
+        )
+    return go.Scatter(**common, mode="lines", line=line, connectgaps=False)
+
+
+def _pattern(look: Look) -> dict[str, Any]:
+    if not look.pattern:
+        return {}
+    return {
+        "path": look.pattern,
+        "size": 6,
+        "fgcolor": look.color,
+        "bgcolor": look.fill,
+        "fgopacity": 0.55,
+        "fillmode": "replace",
+    }
+
+
+def _layout(chart: PageChart) -> dict[str, Any]:
+    line = {"gridcolor": "var(--rule)", "linecolor": "var(--ink)", "zerolinecolor": "var(--ink)"}
+    values = {
+        **line,
+        "range": list(chart.y),
+        "fixedrange": True,
+        "type": "linear",
+        "separatethousands": True,
+        "nticks": 6,
+        "zeroline": chart.y[0] < 0,
+        "title": {"text": chart.unit, "standoff": 6, "font": {"size": 13}},
+    }
+    keys: dict[str, Any] = {**line, "showgrid": False, "showline": True, "zeroline": False}
+    if chart.is_time:
+        keys |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S", "nticks": 6}
+    elif chart.sideways:
+        keys |= {"type": "category", "autorange": "reversed", "fixedrange": True}
+    elif chart.key_unit:
+        keys |= {"ticksuffix": f" {chart.key_unit}", "rangemode": "tozero"}
+    return {
+        "template": "none",
+        "font": {"family": FONT, "size": 14, "color": "var(--ink-2)"},
+        "paper_bgcolor": "var(--paper)",
+        "plot_bgcolor": "var(--paper)",
+        "showlegend": False,
+        "separators": ".,",
+        "barmode": "group" if chart.sideways else "overlay",
+        "bargap": 0.35,
+        "hovermode": "y unified" if chart.sideways else "x unified",
+        "hoverlabel": {"bgcolor": "var(--sheet)", "bordercolor": "var(--ink)",
+                       "font": {"family": FONT, "color": "var(--ink)", "size": 14}},
+        "margin": {"l": 56, "r": _room(chart), "t": 16, "b": 44},
+        "xaxis": {**values, "automargin": True} if chart.sideways else keys,
+        "yaxis": {**keys, "automargin": True} if chart.sideways else values,
+        "dragmode": False if chart.sideways else "zoom",
+        "uirevision": chart.key,
+        "shapes": [*map(_band, chart.bands), *map(_rule, chart.rules)],
+        "annotations": [*map(_label, chart.labels), *map(_rule_label, chart.rules)],
+    }  # fmt: skip
+
+
+def _room(chart: PageChart) -> int:
+    """Pixels for the longest label to the right of the drawing."""
+    longest = max((len(label.text) for label in chart.labels if not label.inside), default=0)
+    return 12 + round(7.4 * longest)
+
+
+def _band(band: Band) -> dict[str, Any]:
+    return {
+        "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high,
+        "fillcolor": band.fill, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    at = _plain(rule.at)
+    return {
+        "type": "line", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
+        "line": {"color": "var(--ink-2)", "dash": "dash", "width": 1},
+    }  # fmt: skip
+
+
+def _rule_label(rule: Rule) -> dict[str, Any]:
+    return {
+        "x": _plain(rule.at), "yref": "paper", "y": 1, "text": said(rule.text), "showarrow": False,
+        "xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"},
+    }  # fmt: skip
+
+
+_BESIDE = {"xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}
+_INSIDE = {"xref": "paper", "x": 0, "xshift": 4, "yanchor": "bottom"}
+
+
+def _label(label: Label) -> dict[str, Any]:
+    common = {
+        "y": label.value,
+        "text": said(label.text),
+        "showarrow": False,
+        "xanchor": "left",
+        "font": {"color": label.color, "weight": 650},
+    }
+    return {**common, **(_INSIDE if label.inside else _BESIDE)}
+
+
+def apart(labels: Iterable[Label], y: tuple[float, float]) -> tuple[Label, ...]:
+    """Those labels that do not cover each other, the earlier ones first."""
+    shown: list[Label] = []
+    for label in labels:
+        if all(abs(label.value - one.value) > APART * (y[1] - y[0]) for one in shown):
+            shown.append(label)
+    return tuple(shown)
+
+
+def said(text: str) -> str:
+    """A text as Plotly shows it letter by letter: it reads some tags and fills in %{...}."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")
+
+
+def axis_range(
+    values: Sequence[float], *, least: float, floor: float | None = 0.0, around: float | None = None
+) -> tuple[float, float]:
+    """A range that holds all values, at least `least` wide: no noise fills the whole axis.
+
+    It does not go below `floor`; `around` is held too, and the middle of what is too narrow.
+    """
+    held = [*values, *([around] if around is not None else [])] or [0.0]
+    low, high = min(held), max(held)
+    room = max(high - low, least) * 0.1
+    low, high = low - room, high + room
+    if high - low < least:
+        middle = around if around is not None else (low + high) / 2
+        low, high = min(low, middle - least / 2), max(high, middle + least / 2)
+    if floor is not None and low < floor:
+        low, high = floor, max(high, floor + least)
+    return round(low, 9), round(high, 9)

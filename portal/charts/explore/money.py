@@ -1,0 +1,39 @@
+"""What an account earned and paid, by the hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from billing.selectors.hours import AccountHour
+from portal.charts.explore.chart import PageChart, Series, axis_range
+from portal.charts.explore.looks import LENT, NET, OWN
+from portal.charts.figures import credits_text
+
+UNIT = "credits"
+
+
+def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageChart:
+    """Revenue upwards, charges downwards, and what is left as a dotted line."""
+    keys = [row.hour for row in hours]
+    earned = sum((row.earned for row in hours), Decimal(0))
+    paid = sum((row.paid for row in hours), Decimal(0))
+    ends = [float(row.earned) for row in hours] + [-float(row.paid) for row in hours]
+    return PageChart(
+        key=key,
+        title=f"{credits_text(earned)} credits earned, {credits_text(paid)} paid",
+        text="By the hour of pool time, settled or not. Up: revenue from lending. Down, hatched:"
+        " charges for borrowing. Dotted: the net.",
+        series=(
+            Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in hours],
+                   OWN, kind="bar", places=6),
+            Series("paid", f"paid for borrowing, {UNIT}", keys, [-row.paid for row in hours],
+                   LENT, kind="bar", places=6),
+            Series("net", f"net, {UNIT}", keys, [row.net for row in hours], NET, steps=False,
+                   places=6),
+        ),
+        y=axis_range(ends, least=0.1, floor=None, around=0.0),
+        unit=UNIT,
+        file=file,
+        key_column="hour from, UTC on the pool's clock",
+    )  # fmt: skip

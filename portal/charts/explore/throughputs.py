@@ -1,0 +1,62 @@
+"""Throughput over time, one line for each policy that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from evenshare_core.units import ONE_MILLI
+from portal.charts.explore.chart import Label, PageChart, Rule, Series, Value
+from portal.charts.explore.looks import line_look
+from portal.charts.figures import thousands
+from scheduling.selectors.throughput import ThroughputPoint
+
+UNIT = "GPUs of each job's slowest type"
+NAMED = 6  # of the last changes of policy; more would cover each other
+
+
+def throughput_chart(
+    moments: Sequence[ThroughputPoint], now: datetime, *, key: str, title: str, file: str
+) -> PageChart:
+    """Moments in time order, the last one until `now`; each policy's line has gaps elsewhere."""
+    switches = [(b.at, b.policy) for a, b in pairwise(moments) if a.policy != b.policy]
+    highest = max(moment.milli for moment in moments) / ONE_MILLI
+    last = moments[-1]
+    policies = list(dict.fromkeys(moment.policy for moment in moments))
+    return PageChart(
+        key=key,
+        title=title,
+        text="GPUs \N{MULTIPLICATION SIGN} speed of their jobs, in GPUs of each job's slowest"
+        " type. Dashed: another policy from here on.",
+        series=tuple(_line(place, policy, moments, now) for place, policy in enumerate(policies)),
+        y=(0.0, max(highest, 1) * 1.2),
+        unit="throughput",
+        file=file,
+        labels=(Label(f"{thousands(last.milli / ONE_MILLI, 1)} now", last.milli / ONE_MILLI),),
+        rules=tuple(Rule(at, policy) for at, policy in switches[-NAMED:]),
+    )
+
+
+def _line(place: int, policy: str, moments: Sequence[ThroughputPoint], now: datetime) -> Series:
+    """The rounds of one policy. Where another one takes over, its line ends, with a gap after it.
+
+    There the last of two values of one instant counts: nothing, in the table and in CSV.
+    """
+    keys: list[datetime] = []
+    values: list[Value] = []
+    for moment, after in zip(moments, [*moments[1:], None], strict=True):
+        if moment.policy != policy:
+            continue
+        value = moment.milli / ONE_MILLI
+        keys.append(moment.at)
+        values.append(value)
+        if after is None:
+            keys.append(max(now, moment.at))
+            values.append(value)
+        elif after.policy != policy:
+            keys += [after.at, after.at]
+            values += [value, None]
+    return Series(
+        policy, f"throughput under {policy}, {UNIT}", keys, values, line_look(place), places=3
+    )

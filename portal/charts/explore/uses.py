@@ -1,0 +1,170 @@
+"""GPUs in use and rho over time: of one claim, and of all tenants of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range, through
+from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
+from portal.charts.figures import plural, ratio, thousands
+from portal.charts.tenants import OTHERS, TenantBadge
+from scheduling.selectors.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
+
+AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
+LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
+NAME_MOST = 12
+FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
+HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
+
+
+def use_chart(
+    points: Sequence[ClaimHistoryPoint], now: datetime, *, key: str, title: str, file: str
+) -> PageChart:
+    """GPUs within the quota, those borrowed above them, and the quota as a dashed line."""
+    rows = [*points, points[-1]]
+    keys = through((row.at for row in points), now)
+    highest = max(max(row.use, row.quota) for row in rows)
+    last = points[-1]
+    return PageChart(
+        key=key,
+        title=title,
+        text="GPUs in use. Hatched: borrowed. Dashed: the quota.",
+        series=(
+            Series("within quota", "GPUs in use within the quota", keys,
+                   [min(row.use, row.quota) for row in rows], OWN, kind="area"),
+            Series("borrowed", "GPUs borrowed", keys,
+                   [max(0, row.use - row.quota) for row in rows], LENT, kind="area"),
+            Series("quota", "quota, GPUs", keys, [row.quota for row in rows], QUOTA),
+        ),
+        y=(0.0, max(highest, 2) * 1.2),
+        unit="GPUs",
+        file=file,
+        labels=(
+            Label(f"quota {thousands(last.quota)}", last.quota, inside=True),
+            Label(f"{thousands(last.use)} now", last.use),
+        ),
+    )  # fmt: skip
+
+
+def rho_chart(
+    points: Sequence[ClaimHistoryPoint], now: datetime, *, key: str, title: str, file: str
+) -> PageChart:
+    """rho against its band at the fair share."""
+    rows = [*points, points[-1]]
+    keys = through((row.at for row in points), now)
+    known = [row.rho for row in rows if row.rho is not None]
+    y = axis_range(known, least=LEAST_RHO, around=1.0)
+    return PageChart(
+        key=key,
+        title=title,
+        text="GPU-time received over the fair share. Green: at fair share, within 2 %.",
+        series=(
+            Series("rho", "rho, received over fair share", keys, [row.rho for row in rows],
+                   Look("var(--accent)"), steps=False, places=4),
+        ),
+        y=y,
+        unit="rho",
+        file=file,
+        bands=(FAIR,),
+        labels=_rho_labels(known, y),
+    )  # fmt: skip
+
+
+def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, ...]:
+    """The last value, and the band where the two do not meet."""
+    fair = Label("fair share", 1.0, "var(--ok)")
+    if not known or abs(known[-1] - 1) <= AT_SHARE:
+        return (fair,)
+    return apart([Label(f"{ratio(known[-1])} now", known[-1], "var(--accent)"), fair], y)
+
+
+def pool_use_chart(
+    history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str, gpus: int
+) -> PageChart:
+    """GPUs in use by tenant, on top of each other; those that share a badge are one area."""
+    keys = through(history.at, now)
+    uses: dict[TenantBadge, list[int]] = {}
+    for course in history.tenants:
+        badge = _badge(course.tenant.id if course.tenant else None, badges)
+        summed = uses.setdefault(_group(badge), [0] * len(keys))
+        for place, use in enumerate([*course.use, course.use[-1]]):
+            summed[place] += use
+    series = tuple(
+        Series(badge.name, f"GPUs in use by {badge.name}", keys, use, tenant_area(badge),
+               kind="area")
+        for badge, use in sorted(uses.items(), key=lambda item: item[0].index == OTHERS)
+    )  # fmt: skip
+    totals = [sum(column) for column in zip(*uses.values(), strict=True)]
+    return PageChart(
+        key="chart-use",
+        title=f"{plural(totals[-1], 'GPU')} in use, by tenant",
+        text=f"Of {thousands(gpus)} GPUs. Select a tenant to leave it out.",
+        series=series,
+        y=(0.0, max([*totals, gpus, 2]) * 1.1),
+        unit="GPUs",
+        file=f"use-{pool}",
+    )
+
+
+def pool_rho_chart(
+    history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str
+) -> PageChart:
+    """rho of every tenant that the viewer sees, around the fair share."""
+    keys = through(history.at, now)
+    visible = [one for one in history.tenants if one.tenant is not None]
+    looks = [_badge(one.tenant.id if one.tenant else None, badges) for one in visible]
+    series = tuple(
+        Series(
+            badge.name,
+            f"rho of {badge.name}",
+            keys,
+            [*one.rho, one.rho[-1]],
+            tenant_line(badge),
+            steps=False,
+            places=4,
+        )
+        for one, badge in zip(visible, looks, strict=True)
+    )
+    known = [value for one in visible for value in one.rho if value is not None]
+    y = axis_range(known, least=LEAST_RHO, around=1.0)
+    names = [
+        Label(_cut(badge.name), one.rho[-1], f"var(--{badge.css}-str)")
+        for one, badge in zip(visible, looks, strict=True)
+        if one.rho[-1] is not None
+    ]
+    return PageChart(
+        key="chart-rho",
+        title=_rho_title(visible),
+        text="rho: GPU-time received over the fair share, since the pool began. Green: at fair"
+        " share, within 2 %.",
+        series=series,
+        y=y,
+        unit="rho",
+        file=f"rho-{pool}",
+        bands=(FAIR,),
+        labels=apart(names, y),
+    )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
+
+
+def _rho_title(visible: Sequence[TenantCourse]) -> str:
+    last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
+    below = sum(1 for value in last if value < 1 - AT_SHARE)
+    if not last:
+        return "Nothing was asked so far"
+    if not below:
+        return "Everybody is at the fair share or above"
+    return f"{below} of {plural(len(last), 'tenant')} below the fair share"
+
+
+def _badge(tenant: int | None, badges: Mapping[int, TenantBadge]) -> TenantBadge:
+    return HIDDEN if tenant is None else badges.get(tenant, HIDDEN)
+
+
+def _group(badge: TenantBadge) -> TenantBadge:
+    """Those with the grey badge are one area."""
+    return HIDDEN if badge.index == OTHERS else badge

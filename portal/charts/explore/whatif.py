@@ -1,0 +1,102 @@
+"""Two policies side by side over simulated hours: courses as lines, waits as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from portal.charts.explore.chart import Label, PageChart, Series, apart
+from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One policy's line: (hours after the start, value)."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A tenant's average wait in hours as it is now, and instead (None: one policy alone)."""
+
+    name: str
+    before: float
+    after: float | None = None
+
+
+def course_chart(
+    courses: Sequence[Course],
+    *,
+    key: str,
+    title: str,
+    text: str,
+    unit: str,
+    file: str,
+    top: tuple[float, str] | None = None,
+    places: int = 0,
+) -> PageChart:
+    """Lines over the hours to come; `top` is a level with its words, as all GPUs."""
+    series = [
+        Series(course.name, f"{unit}, {course.name}", [at for at, _ in course.points],
+               [value for _, value in course.points], _look(place), steps=False, places=places)
+        for place, course in enumerate(courses)
+    ]  # fmt: skip
+    highest = max([value for course in courses for _, value in course.points] + [1.0])
+    if top is not None and series and series[0].keys:
+        level, name = top
+        ends = [series[0].keys[0], series[0].keys[-1]]
+        series.append(Series(name, f"{unit}, {name}", ends, [level, level], QUOTA, steps=False))
+        highest = max(highest, level)
+    return PageChart(
+        key=key,
+        title=title,
+        text=text,
+        series=tuple(series),
+        y=(0.0, highest * 1.15),
+        unit=unit,
+        file=file,
+        key_column="hours after the start",
+        key_unit="h",
+        labels=_ends(courses, highest),
+    )
+
+
+def _look(place: int) -> Look:
+    """As now: solid ink; instead: dashed accent."""
+    return Look("var(--accent)", "dash") if place else Look("var(--ink)")
+
+
+def _ends(courses: Sequence[Course], highest: float) -> tuple[Label, ...]:
+    """Each line's name at its end, as far as two do not meet: the legend has them all."""
+    ends = [course for course in courses if course.points]
+    labels = [
+        Label(course.name, course.points[-1][1], "var(--accent)" if place else "var(--ink)")
+        for place, course in enumerate(ends)
+    ]
+    return apart(labels, (0.0, highest)) if len(labels) > 1 else ()
+
+
+def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: str) -> PageChart:
+    """Average waits by tenant as bars, as now and instead; shorter is better."""
+    tenants = [wait.name for wait in waits]
+    columns = [[wait.before for wait in waits]]
+    if len(names) > 1:
+        columns.append([0.0 if wait.after is None else wait.after for wait in waits])
+    highest = max([value for column in columns for value in column] + [1.0])
+    return PageChart(
+        key=key,
+        title="Average wait, hours",
+        text="By tenant, from submission to a lease."
+        + (" Solid: as now; hatched: instead." if len(names) > 1 else ""),
+        series=tuple(
+            Series(name, f"average wait, h, {name}", tenants, values, look, kind="bar", places=2)
+            for name, values, look in zip(names, columns, (OWN, LENT), strict=False)
+        ),
+        y=(0.0, highest * 1.1),
+        unit="hours",
+        file=file,
+        key_column="tenant",
+        sideways=True,
+    )

@@ -1,0 +1,187 @@
+"""Use, quota and rho over the rounds of a pool: of one tenant, and of all that a viewer sees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from evenshare_core.fairness.rho import rho_of
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+POINTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHistoryPoint:
+    """One round of the history of a claim."""
+
+    number: int
+    at: datetime
+    wall_at: datetime
+    scale: int
+    gpu_type: str
+    use: int
+    quota: int
+    rho: float | None
+    received_gpu_s: float
+    deserved_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TenantCourse:
+    """One tenant over the rounds of a `PoolHistory`, on GPUs of all types.
+
+    `tenant` None: all that the viewer may not see, in one sum, whose `rho` is not told. `rho` is
+    None where nothing was asked, and where a round has no row of the tenant.
+    """
+
+    tenant: VisibleTenant | None
+    use: tuple[int, ...]
+    rho: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHistory:
+    """Some rounds of a pool, oldest first, and what each tenant used after each of them."""
+
+    at: tuple[datetime, ...]
+    tenants: tuple[TenantCourse, ...]
+
+
+# At most `points` rounds are read, each by its number: a day of a pool at scale 1 has 8,640, and
+# to unfold the shares of all of them takes a second. LIMIT keeps the planner from trying.
+_ROUNDS = """
+WITH span AS MATERIALIZED (
+    SELECT (SELECT number FROM scheduling_round
+            WHERE pool_id = %(pool)s AND at >= %(since)s ORDER BY at LIMIT 1) AS first,
+           (SELECT number FROM scheduling_round
+            WHERE pool_id = %(pool)s AND at < coalesce(%(until)s::timestamptz, 'infinity')
+            ORDER BY at DESC LIMIT 1) AS last
+), step AS MATERIALIZED (
+    SELECT first, last, greatest(1, ceil((last - first + 1) / %(points)s::numeric)::bigint) AS by
+    FROM span WHERE first <= last
+)
+SELECT r.number, r.at, r.wall_at, r.scale, {columns}
+FROM step
+CROSS JOIN LATERAL generate_series(first + (last - first) %% by, last, by) wanted(number)
+CROSS JOIN LATERAL (
+    SELECT * FROM scheduling_round
+    WHERE pool_id = %(pool)s AND number = wanted.number LIMIT 1
+) r
+CROSS JOIN LATERAL jsonb_to_recordset(r.shares) AS s(
+    tenant bigint, gpu_type text, own int, borrowed int, quota int, rho_before float,
+    alloc_gpu_us float, fair_gpu_us float
+)
+"""
+_CLAIM = (
+    _ROUNDS.format(
+        columns="s.gpu_type, s.own + s.borrowed, s.quota, s.rho_before,"
+        " s.alloc_gpu_us / 1e6, s.fair_gpu_us / 1e6"
+    )
+    + "WHERE s.tenant = %(tenant)s ORDER BY r.number, s.gpu_type"
+)
+_POOL = (
+    _ROUNDS.format(
+        columns="s.tenant, s.own + s.borrowed, s.alloc_gpu_us::float, s.fair_gpu_us::float"
+    )
+    + "ORDER BY r.number, s.tenant"
+)
+
+
+def claim_history(
+    pool_id: int,
+    tenant_id: int,
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    points: int = POINTS,
+) -> list[ClaimHistoryPoint]:
+    """Return a tenant's claims over the rounds of [since, until), oldest first. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _CLAIM,
+            {
+                "pool": pool_id,
+                "tenant": tenant_id,
+                "since": since,
+                "until": until,
+                "points": points,
+            },
+        )
+        return [ClaimHistoryPoint(*row) for row in cursor.fetchall()]
+
+
+def pool_history(
+    pool_id: int,
+    visibility: Visibility,
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    points: int = POINTS,
+) -> PoolHistory:
+    """Return what each tenant used after the rounds of [since, until). One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})
+        rows = cursor.fetchall()
+    at = tuple(dict.fromkeys(row[1] for row in rows))
+    place = {instant: index for index, instant in enumerate(at)}
+    sums: dict[int | None, _Sums] = {}
+    for _, instant, _, _, tenant, use, received, deserved in rows:
+        seen = tenant if tenant is not None and visibility.of(tenant) else None
+        sums.setdefault(seen, _Sums()).add(place[instant], use, received, deserved)
+    courses = [
+        TenantCourse(
+            None if tenant is None else visibility.of(tenant),
+            tuple(one.use[index] for index in range(len(at))),
+            tuple(None if tenant is None else one.rho(index) for index in range(len(at))),
+        )
+        for tenant, one in sums.items()
+    ]
+    # Those out of sight stand last.
+    courses.sort(key=lambda one: (one.tenant is None, one.tenant.number if one.tenant else 0))
+    return PoolHistory(at, tuple(courses))
+
+
+def joined(parts: Iterable[PoolHistory]) -> PoolHistory:
+    """Return histories that follow each other as one; who is not in a part used nothing there."""
+    parts = list(parts)
+    tenants = {_key(one): one.tenant for part in parts for one in part.tenants}
+    order = sorted(
+        tenants, key=lambda key: (key is None, one.number if (one := tenants[key]) else 0)
+    )
+    courses = []
+    for key in order:
+        use: list[int] = []
+        rho: list[float | None] = []
+        for part in parts:
+            course = next((one for one in part.tenants if _key(one) == key), None)
+            use += course.use if course else [0] * len(part.at)
+            rho += course.rho if course else [None] * len(part.at)
+        courses.append(TenantCourse(tenants[key], tuple(use), tuple(rho)))
+    return PoolHistory(tuple(at for part in parts for at in part.at), tuple(courses))
+
+
+def _key(one: TenantCourse) -> int | None:
+    return None if one.tenant is None else one.tenant.id
+
+
+class _Sums:
+    """One tenant's sums over GPU types, by the place of the round."""
+
+    def __init__(self) -> None:
+        self.use: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+        self._deserved: Counter[int] = Counter()
+
+    def add(self, place: int, use: int, received: Any, deserved: Any) -> None:
+        self.use[place] += use
+        self._received[place] += received or 0
+        self._deserved[place] += deserved or 0
+
+    def rho(self, place: int) -> float | None:
+        return rho_of(self._received[place], self._deserved[place])

@@ -1,0 +1,255 @@
+"""Charts to explore in a real browser, under the Content-Security-Policy of production."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import settings
+
+from scheduling.models import Round
+from tests.browser.complaints import complaints_of
+from tests.browser.test_accessible import AXE, SERIOUS
+from tests.functional.pool_stage import Stage, settled_stage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+# Whatever the policy refuses is noted here, whether the console tells or not.
+WATCH = """
+window.refused = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.refused.push(event.violatedDirective + " " + event.blockedURI + " " + event.sample);
+});
+"""
+PAGES = (
+    ("/pools/{pool}/", 2),
+    ("/pools/{pool}/prices/", 1),
+    ("/t/alpha/", 2),
+    ("/t/alpha/ledger/", 1),
+)
+WITHOUT = ("/t/alpha/jobs/", "/pools/{pool}/rounds/", "/pools/{pool}/rounds/1/", "/account/")
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return settled_stage()
+
+
+@pytest.fixture
+def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
+    client = there.client("owner")
+    context = browser.new_context(base_url=site, accept_downloads=True)
+    context.add_init_script(WATCH)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    opened = context.new_page()
+    yield opened
+    context.close()
+
+
+def drawn(page: Page, key: str, times: int = 1) -> Locator:
+    """Wait until a chart has been drawn at least so often."""
+    chart = page.locator(f"#{key}")
+    chart.locator(".chart-draw").scroll_into_view_if_needed()
+    page.wait_for_function(
+        "([key, times]) => Number(document.getElementById(key).dataset.drawn) >= times",
+        arg=[key, times],
+    )
+    return chart
+
+
+def plot(page: Page, key: str, expression: str) -> Any:
+    """A value of what Plotly drew, which it keeps at its element as `plot`."""
+    return page.eval_on_selector(f"#{key} .chart-plot", f"plot => {expression}")
+
+
+def redrawn(page: Page, key: str, act: Any) -> None:
+    """Do something and wait until it has been drawn."""
+    before = int(page.get_attribute(f"#{key}", "data-drawn") or 0)
+    act()
+    drawn(page, key, before + 1)
+
+
+def saved(page: Page, chart: Locator, kind: str, folder: Path) -> Path:
+    with page.expect_download() as download:
+        chart.get_by_role("button", name=f"Download as {kind}").click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+class TestEveryChart:
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_is_drawn_without_a_complaint(
+        self, there: Stage, page: Page, theme: Any, width: int
+    ) -> None:
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": 844})
+        complaints = complaints_of(page)
+        for path, count in PAGES:
+            page.goto(path.format(pool=there.pool))
+            keys = page.eval_on_selector_all("[data-chart]", "all => all.map(one => one.id)")
+            assert len(keys) == count, path
+            for key in keys:
+                drawn(page, key)
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+            assert page.evaluate("window.refused") == [], path
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            assert page.evaluate(SERIOUS) == [], path
+        assert complaints == []
+
+    def test_inserts_no_style_element_and_has_its_rules(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        drawn(page, "chart-use")
+        assert page.locator("style").count() == 0
+        over = "getComputedStyle(plot.querySelector('.main-svg')).position"
+        assert plot(page, "chart-use", over) == "absolute"
+
+
+class TestAPageWithoutAChart:
+    def test_loads_none_of_it(self, there: Stage, page: Page) -> None:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for path in WITHOUT:
+            page.goto(path.format(pool=there.pool))
+        assert asked
+        assert [url for url in asked if "plotly" in url or "charts.js" in url] == []
+
+    def test_nor_does_one_whose_chart_is_far_below(self, there: Stage, page: Page) -> None:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.set_viewport_size({"width": 390, "height": 300})
+        page.goto(f"/pools/{there.pool}/")
+        page.wait_for_function("document.querySelectorAll('.chart-plot').length === 2")
+        assert [url for url in asked if "plotly-basic" in url] == []
+        drawn(page, "chart-use")
+        assert len([url for url in asked if "plotly-basic" in url]) == 1
+
+
+class TestAReader:
+    def test_chooses_a_range_and_comes_back(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        key = "chart-use"
+        chart = drawn(page, key)
+        span = "[plot._fullLayout.xaxis.range].flat().map(Date.parse).reduce((a, b) => b - a)"
+        whole = plot(page, key, span)
+        assert whole > 2 * 3600 * 1000
+        redrawn(page, key, chart.get_by_role("button", name="1 h", exact=True).click)
+        assert plot(page, key, span) == 3600 * 1000
+        assert chart.locator("[aria-pressed=true][data-span]").inner_text() == "1 h"
+        redrawn(page, key, chart.get_by_role("button", name="All", exact=True).click)
+        assert plot(page, key, span) == whole
+
+    def test_switches_a_series_off_and_on(self, there: Stage, page: Page) -> None:
+        page.goto("/t/alpha/")
+        chart = drawn(page, "chart-use-v100")
+        quota = chart.get_by_role("button", name="quota", exact=True)
+        assert quota.get_attribute("aria-pressed") == "true"
+        redrawn(page, "chart-use-v100", quota.click)
+        assert quota.get_attribute("aria-pressed") == "false"
+        assert plot(page, "chart-use-v100", "plot.data[2].visible") == "legendonly"
+        redrawn(page, "chart-use-v100", quota.click)
+        assert plot(page, "chart-use-v100", "plot.data[2].visible") is True
+
+    def test_points_at_a_moment_and_reads_it(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        chart.locator(".nsewdrag").hover()
+        page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
+        assert "alpha" in (page.text_content("#chart-use .hoverlayer") or "")
+
+    def test_reads_by_keyboard(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        chart.locator(".chart-plot").focus()
+        page.keyboard.press("ArrowLeft")
+        said = page.inner_text("#say")
+        last = Round.objects.filter(pool=there.lab.pool).latest("number")
+        held = sum(row["own"] + row["borrowed"] for row in last.shares)
+        assert sum(int(part.split()[-1]) for part in said.split(": ", 1)[1].split(", ")) == held
+        page.locator("#chart-use .hoverlayer text").first.wait_for(state="attached")
+
+    def test_has_the_theme_of_the_page(self, there: Stage, page: Page) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        drawn(page, "chart-use")
+        paper = "getComputedStyle(document.body).backgroundColor"
+        ground = "plot.layout.paper_bgcolor"
+        seen = []
+        for _ in range(2):
+            redrawn(page, "chart-use", lambda: page.click("[data-act=theme]"))
+            seen.append(plot(page, "chart-use", ground))
+            assert seen[-1] == page.evaluate(paper).replace(" ", "")
+        assert seen[0] != seen[1]
+
+
+class TestADownload:
+    def test_is_a_picture(self, there: Stage, page: Page, tmp_path: Path) -> None:
+        complaints = complaints_of(page)
+        page.goto(f"/pools/{there.pool}/")
+        path = saved(page, drawn(page, "chart-use"), "PNG", tmp_path)
+        assert path.name == f"use-{there.pool}.png"
+        data = path.read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n"
+        assert struct.unpack(">II", data[16:24]) == (2400, 1280)
+        assert page.evaluate("window.refused") == []
+        assert complaints == []
+
+    def test_is_a_table_with_units_that_equals_the_rounds(
+        self, there: Stage, page: Page, tmp_path: Path
+    ) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        path = saved(page, drawn(page, "chart-use"), "CSV", tmp_path)
+        head, *rows = csv.reader(io.StringIO(path.read_text()))
+        assert head[:2] == ["at, UTC on the pool's clock", "GPUs in use by alpha"]
+        used = {
+            f"{round_.at:%Y-%m-%dT%H:%M:%SZ}": sum(
+                row["own"] + row["borrowed"] for row in round_.shares
+            )
+            for round_ in Round.objects.filter(pool=there.lab.pool)
+        }
+        found = {row[0]: sum(map(int, row[1:])) for row in rows}
+        assert {at: found[at] for at in used} == used
+
+
+class TestALivePage:
+    def test_keeps_zoom_and_choices_when_the_round_changes(self, there: Stage, page: Page) -> None:
+        complaints = complaints_of(page)
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        page.evaluate("window.same = document.querySelector('#chart-use .chart-plot')")
+        box = chart.locator(".nsewdrag").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 45, steps=4)
+        page.mouse.up()
+        ranged = "JSON.stringify(plot.layout.xaxis.range)"
+        page.wait_for_selector("#chart-use [data-span='0'][aria-pressed=false]")
+        zoomed = plot(page, "chart-use", ranged)
+        beta = chart.get_by_role("button", name="beta", exact=True)
+        redrawn(page, "chart-use", beta.click)
+        points = plot(page, "chart-use", "plot.data[0].x.length")
+        traces = page.locator("#chart-use .main-svg").count()
+
+        def next_round() -> None:
+            there.lab.round(after_s=900)
+            page.evaluate("htmx.trigger(document.body, 'round-changed')")
+
+        redrawn(page, "chart-use", next_round)
+        assert plot(page, "chart-use", "plot.data[0].x.length") == points + 1
+        assert plot(page, "chart-use", ranged) == zoomed
+        assert plot(page, "chart-use", "plot === window.same") is True
+        assert plot(page, "chart-use", "plot.data[1].visible") == "legendonly"
+        assert beta.get_attribute("aria-pressed") == "false"
+        # Nothing is left over of the drawing before.
+        assert page.locator("#chart-use .main-svg").count() == traces
+        assert page.locator(".chart-plot").count() == 2
+        assert complaints == []

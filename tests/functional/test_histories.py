@@ -1,0 +1,83 @@
+"""Use and rho over time: what each viewer is told, in one query."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from scheduling.selectors.histories import claim_history, joined, pool_history
+from scheduling.selectors.visibility import read_visibility
+from tenants.models import User
+from tenants.scopes import site_scope
+from tenants.selectors.access import access_of
+from tests.factories import BEGIN
+from tests.functional.pool_stage import Stage, settled_stage
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return settled_stage()
+
+
+def seen_by(there: Stage, name: str) -> Any:
+    return read_visibility(there.lab.pool.pk, access_of(User.objects.get(username=name)))
+
+
+class TestAPool:
+    def test_is_what_each_tenant_used(self, there: Stage) -> None:
+        pool = there.lab.pool.pk
+        with site_scope():
+            history = pool_history(pool, seen_by(there, "operator"), since=BEGIN - DAY)
+            claims = claim_history(pool, there.tenant("alpha").pk, since=BEGIN - DAY)
+        alpha = next(one for one in history.tenants if one.tenant and one.tenant.slug == "alpha")
+        assert history.at == tuple(point.at for point in claims)
+        assert list(alpha.use) == [point.use for point in claims]
+        rhos = [point.rho for point in claims]
+        assert [value is None for value in alpha.rho] == [value is None for value in rhos]
+        told = [(a, b) for a, b in zip(alpha.rho, rhos, strict=True) if a is not None]
+        assert told
+        assert all(a == pytest.approx(b) for a, b in told)
+
+    def test_tells_of_others_in_one_sum_where_the_pool_hides_them(self, there: Stage) -> None:
+        pool = there.lab.pool.pk
+        with site_scope():
+            whole = pool_history(pool, seen_by(there, "operator"), since=BEGIN - DAY)
+        there.see("own")
+        with site_scope():
+            part = pool_history(pool, seen_by(there, "owner"), since=BEGIN - DAY)
+        assert [one.tenant and one.tenant.slug for one in part.tenants] == ["alpha", None]
+        assert set(part.tenants[-1].rho) == {None}
+        sums = [
+            [sum(uses) for uses in zip(*(c.use for c in h.tenants), strict=True)]
+            for h in (whole, part)
+        ]
+        assert sums[0] == sums[1]
+
+    def test_is_read_by_one_query_and_joined(
+        self, there: Stage, django_assert_num_queries: Any
+    ) -> None:
+        pool, visibility = there.lab.pool.pk, seen_by(there, "operator")
+        with site_scope():
+            whole = pool_history(pool, visibility, since=BEGIN - DAY)
+            middle = whole.at[5]
+            with django_assert_num_queries(2):
+                parts = [
+                    pool_history(pool, visibility, since=BEGIN - DAY, until=middle),
+                    pool_history(pool, visibility, since=middle),
+                ]
+            assert joined(parts) == whole
+            few = pool_history(pool, visibility, since=BEGIN - DAY, points=4)
+        assert len(few.at) <= 4
+        assert few.at[-1] == whole.at[-1]
+
+    def test_without_rounds_is_empty(self, there: Stage) -> None:
+        with site_scope():
+            history = pool_history(
+                there.lab.pool.pk, seen_by(there, "operator"), since=BEGIN + 900 * DAY
+            )
+        assert (history.at, history.tenants) == ((), ())

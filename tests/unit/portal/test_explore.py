@@ -1,0 +1,319 @@
+"""Charts to explore: their figures say what the selectors said, in looks that tell apart."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from html import unescape
+from typing import Any
+
+import pytest
+
+from billing.selectors import PostedPricePoint
+from billing.selectors.hours import AccountHour
+from portal.charts.explore.chart import PageChart, Series, axis_range
+from portal.charts.explore.looks import OWN, tenant_area, tenant_line
+from portal.charts.explore.money import account_chart
+from portal.charts.explore.prices import price_chart
+from portal.charts.explore.throughputs import throughput_chart
+from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, rho_chart, use_chart
+from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
+from portal.charts.tenants import BADGES, OTHERS, TenantBadge
+from scheduling.selectors.histories import (
+    ClaimHistoryPoint,
+    PoolHistory,
+    TenantCourse,
+    joined,
+)
+from scheduling.selectors.throughput import ThroughputPoint
+from scheduling.selectors.visibility import VisibleTenant
+
+T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+HOSTILE = "<script>alert('x')</script>%{x}"
+
+
+def at(minutes: float) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def ms(when: datetime) -> int:
+    return round(when.timestamp() * 1000)
+
+
+def claim(minutes: float, use: int, quota: int, rho: float | None) -> ClaimHistoryPoint:
+    return ClaimHistoryPoint(1, at(minutes), at(minutes), 1, "v100", use, quota, rho, 0.0, 0.0)
+
+
+def posted(minutes: float, price: str) -> PostedPricePoint:
+    return PostedPricePoint(
+        "v100", Decimal(price), 3, 8, Decimal("1.000000"), Decimal("1.500"), 1, at(minutes)
+    )
+
+
+def traces(chart: PageChart) -> dict[str, Any]:
+    return {trace.name: trace for trace in chart.figure.data}
+
+
+def values(chart: PageChart) -> dict[str, list[Any]]:
+    return {trace.name: list(trace.y) for trace in chart.figure.data}
+
+
+def sent(chart: PageChart) -> Any:
+    """What the browser reads out of the page."""
+    return json.loads(unescape(chart.payload))
+
+
+class TestPrices:
+    def test_are_those_of_the_selector_to_the_last_digit(self) -> None:
+        history = [posted(0, "1.000001"), posted(5, "2.123456")]
+        chart = price_chart("v100", history, at(9), pool="p")
+        assert values(chart)["price"] == ["1.000001", "2.123456", "2.123456"]
+        assert list(traces(chart)["price"].x) == [ms(at(0)), ms(at(5)), ms(at(9))]
+        assert values(chart)["base"] == ["1.000000"] * 3
+        assert list(traces(chart)["price"].customdata[0]) == ["1.500", "3", "8"]
+        assert chart.heads[1] == "price of v100, credits per GPU-hour"
+
+    def test_end_with_the_last_one_when_the_clock_is_behind(self) -> None:
+        trace = traces(price_chart("v100", [posted(5, "1")], at(0), pool="p"))["price"]
+        assert list(trace.x) == [ms(at(5)), ms(at(5))]
+
+    def test_hold_until_the_next_one(self) -> None:
+        trace = traces(price_chart("v100", [posted(0, "1")], at(9), pool="p"))["price"]
+        assert trace.line.shape == "hv"
+
+    def test_that_hardly_change_do_not_fill_the_axis(self) -> None:
+        low, high = price_chart("v100", [posted(0, "1"), posted(1, "1.001")], at(9), pool="p").y
+        assert high - low >= 0.2
+
+    def test_none_is_no_error(self) -> None:
+        chart = price_chart("v100", [], at(9), pool="p")
+        assert sent(chart)["end"] is None
+        assert chart.rows == []
+
+
+class TestUseAndRho:
+    POINTS = (claim(0, 20, 16, 1.004), claim(60, 14, 16, None), claim(120, 0, 16, 0.996))
+
+    def test_own_and_borrowed_add_up_to_use(self) -> None:
+        chart = use_chart(self.POINTS, at(180), key="k", title="t", file="f")
+        found = values(chart)
+        assert found["within quota"] == [16, 14, 0, 0]
+        assert found["borrowed"] == [4, 0, 0, 0]
+        assert found["quota"] == [16] * 4
+        assert traces(chart)["borrowed"].fillpattern.path
+        assert traces(chart)["quota"].line.dash == "dash"
+
+    def test_rho_has_gaps_where_nothing_was_asked(self) -> None:
+        chart = rho_chart(self.POINTS, at(180), key="k", title="t", file="f")
+        assert values(chart)["rho"] == [1.004, None, 0.996, 0.996]
+
+    def test_half_a_percent_is_at_the_fair_share(self) -> None:
+        chart = rho_chart(self.POINTS, at(180), key="k", title="t", file="f")
+        assert chart.y[1] - chart.y[0] >= 0.5
+        assert chart.y[0] < 1 < chart.y[1]
+        band = chart.figure.layout.shapes[0]
+        assert band.y0 < 0.996
+        assert band.y1 > 1.004
+        assert [label.text for label in chart.labels] == ["fair share"]
+
+    @pytest.mark.parametrize("chart", [use_chart, rho_chart])
+    def test_no_zoom_changes_the_height(self, chart: Any) -> None:
+        layout = chart(self.POINTS, at(180), key="k", title="t", file="f").figure.layout
+        assert layout.yaxis.fixedrange is True
+        assert layout.yaxis.range is not None
+
+
+class TestAPool:
+    BADGES = {
+        1: TenantBadge("north", 3, "NO"),
+        2: TenantBadge("south", 9, "SO"),
+        3: TenantBadge("small", OTHERS, "··"),
+    }
+
+    def history(self) -> PoolHistory:
+        seen = {
+            number: VisibleTenant(number, number, name, "", 0)
+            for number, name in ((1, "north"), (2, "south"), (3, "small"))
+        }
+        return PoolHistory(
+            (at(0), at(5)),
+            (
+                TenantCourse(seen[1], (4, 6), (1.2, 1.1)),
+                TenantCourse(seen[2], (2, 2), (None, 0.7)),
+                TenantCourse(seen[3], (1, 0), (1.0, 1.0)),
+                TenantCourse(None, (3, 1), (None, None)),
+            ),
+        )
+
+    def test_is_the_use_of_each_tenant(self) -> None:
+        chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
+        assert values(chart) == {"north": [4, 6, 6], "south": [2, 2, 2], "other tenants": [4, 1, 1]}
+        assert chart.y[1] >= 16
+
+    def test_tells_rho_of_those_in_sight_alone(self) -> None:
+        chart = pool_rho_chart(self.history(), self.BADGES, at(9), pool="p")
+        assert values(chart)["south"] == [None, 0.7, 0.7]
+        assert set(values(chart)) == {"north", "south", "small"}
+        assert chart.title == "1 of 3 tenants below the fair share"
+
+    def test_draws_a_tenant_in_its_colour_everywhere(self) -> None:
+        area = traces(pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16))
+        line = traces(pool_rho_chart(self.history(), self.BADGES, at(9), pool="p"))
+        for name, css in (("north", "t3"), ("south", "t9")):
+            assert area[name].fillcolor == f"var(--{css}-fill)"
+            assert line[name].line.color == f"var(--{css}-str)"
+            assert area[name].meta["swatch"] == line[name].meta["swatch"] == css
+
+    def test_sends_the_shared_instants_once(self) -> None:
+        chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
+        assert sent(chart)["axes"] == [[ms(at(0)), ms(at(5)), ms(at(9))]]
+
+    def test_is_joined_out_of_days(self) -> None:
+        whole = self.history()
+        first = PoolHistory(
+            whole.at[:1], tuple(TenantCourse(c.tenant, c.use[:1], c.rho[:1]) for c in whole.tenants)
+        )
+        # The second tenant is new in the later part.
+        later = PoolHistory(
+            whole.at[1:], tuple(TenantCourse(c.tenant, c.use[1:], c.rho[1:]) for c in whole.tenants)
+        )
+        assert joined([first, later]) == whole
+        assert joined([PoolHistory((), ()), whole]) == whole
+
+
+class TestLooks:
+    def test_no_two_tenants_share_one(self) -> None:
+        badges = [TenantBadge(f"t{index}", index, "") for index in range(BADGES)]
+        areas = {(look.fill, look.pattern) for look in map(tenant_area, badges)}
+        assert len(areas) == BADGES
+        # Besides colour there is a pattern or a dash: neighbours differ by it too.
+        assert len({look.pattern for look in map(tenant_area, badges[:8])}) == 8
+        assert len({look.dash for look in map(tenant_line, badges[:6])}) == 6
+
+
+class TestThroughput:
+    def moment(self, number: int, milli: int, policy: str) -> ThroughputPoint:
+        return ThroughputPoint(number, at(number), milli, policy)
+
+    def test_is_a_line_for_each_policy_with_gaps(self) -> None:
+        moments = [
+            self.moment(0, 1000, "ltgf"),
+            self.moment(1, 2000, "oef"),
+            self.moment(2, 3000, "ltgf"),
+        ]
+        chart = throughput_chart(moments, at(3), key="k", title="t", file="f")
+        assert values(chart) == {"ltgf": [1.0, 1.0, None, 3.0, 3.0], "oef": [2.0, 2.0, None]}
+        assert [rule.text for rule in chart.rules] == ["oef", "ltgf"]
+        looks = [(trace.line.color, trace.line.dash) for trace in chart.figure.data]
+        assert looks[0][0] != looks[1][0]
+        assert looks[0][1] != looks[1][1]
+
+    def test_in_the_table_a_round_has_the_value_of_its_policy_alone(self) -> None:
+        moments = [self.moment(0, 1000, "ltgf"), self.moment(1, 2000, "oef")]
+        rows = dict(throughput_chart(moments, at(2), key="k", title="t", file="f").rows)
+        under = [value for _, value in rows["2026-01-05 09:01:00"]]
+        assert under == ["\N{EN DASH}", "2.000"]
+
+
+class TestMoney:
+    HOURS = (
+        AccountHour(at(0), Decimal("1.000001"), Decimal("0.500000")),
+        AccountHour(at(60), Decimal("0.000000"), Decimal("2.250000")),
+    )
+
+    def test_is_that_of_the_selector_to_the_last_digit(self) -> None:
+        chart = account_chart(self.HOURS, key="k", file="f")
+        assert values(chart) == {
+            "earned": ["1.000001", "0.000000"],
+            "paid": ["-0.500000", "-2.250000"],
+            "net": ["0.500001", "-2.250000"],
+        }
+        assert chart.title == "1.00 credits earned, 2.75 paid"
+        assert chart.y[0] < -2.25
+        assert chart.y[1] > 1
+
+
+class TestWhatIf:
+    def test_courses_are_lines_and_all_gpus_a_level(self) -> None:
+        lines = [Course("a", [(0, 1), (6, 5)]), Course("b", [(0, 1), (6, 2)])]
+        chart = course_chart(
+            lines, key="k", title="t", text="x", unit="GPUs held", file="f", top=(8, "8 GPUs")
+        )
+        assert values(chart) == {"a": [1, 5], "b": [1, 2], "8 GPUs": [8, 8]}
+        assert [label.text for label in chart.labels] == ["a", "b"]
+        assert chart.ranges == []
+        assert sent(chart)["end"] is None
+
+    def test_waits_are_bars_side_by_side(self) -> None:
+        chart = wait_chart(
+            [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
+        )
+        found = {trace.name: list(trace.x) for trace in chart.figure.data}
+        assert found == {"a": [1.0, 3.0], "b": [2.0, 0.0]}
+        assert chart.figure.data[1].marker.pattern.path
+        assert [key for key, _ in chart.rows] == ["n", "s"]
+
+    def test_nothing_to_draw_is_no_error(self) -> None:
+        empty = course_chart([Course("a", [])], key="k", title="t", text="x", unit="u", file="f")
+        assert sent(empty)["figure"]["data"][0]["name"] == "a"
+        assert sent(wait_chart([], ["a"], key="k", file="f"))["sideways"] is True
+
+
+class TestAChart:
+    def long(self, count: int, name: str = "n") -> PageChart:
+        keys = [at(10 * place) for place in range(count)]
+        line = Series(name, f"{name}, GPUs", keys, list(range(count)), OWN)
+        return PageChart("k", "t", "x", (line,), (0.0, 1.0), "GPUs", "f")
+
+    @pytest.mark.parametrize(
+        ("points", "ranges"),
+        [
+            (2, []),
+            (8, ["1 h"]),
+            (40, ["1 h", "6 h"]),
+            (150, ["1 h", "6 h", "24 h"]),
+            (1100, ["1 h", "6 h", "24 h", "7 d"]),
+        ],
+    )
+    def test_offers_ranges_as_far_as_the_data_go(self, points: int, ranges: list[str]) -> None:
+        assert [text for text, _ in self.long(points).ranges] == ranges
+
+    def test_begins_with_the_last_day_where_there_is_more(self) -> None:
+        assert sent(self.long(40))["first"] is None
+        assert sent(self.long(150))["first"] == 86_400
+
+    def test_has_a_table_of_the_newest_first_thinned(self) -> None:
+        chart = self.long(100)
+        assert len(chart.rows) <= 24
+        assert chart.rows[0] == ("2026-01-06 01:30:00", [("n, GPUs", "99")])
+        assert chart.is_thinned
+        assert not self.long(5).is_thinned
+
+    def test_puts_no_markup_into_the_page(self) -> None:
+        chart = self.long(2, HOSTILE)
+        assert "<" not in chart.payload
+        trace = sent(chart)["figure"]["data"][0]
+        assert trace["name"] == HOSTILE
+        # Plotly reads tags and fills in %{...} where it writes a text.
+        assert "<script" not in trace["hovertemplate"]
+        assert "%{x}" not in trace["hovertemplate"]
+
+    def test_names_colours_of_the_stylesheet_alone(self) -> None:
+        text = str(self.long(2).payload) + str(
+            pool_use_chart(TestAPool().history(), TestAPool.BADGES, at(9), pool="p", gpus=9).payload
+        )
+        assert "#" not in text
+        assert "rgb" not in text
+
+
+class TestTheAxis:
+    @pytest.mark.parametrize("shown", [[0.995, 1.005], [1.0], [], [0.4, 3.0], [0.0, 0.01]])
+    def test_holds_all_values_and_is_never_narrow(self, shown: list[float]) -> None:
+        low, high = axis_range(shown, least=0.5, around=1.0)
+        assert high - low >= 0.5
+        assert all(low <= value <= high for value in [*shown, 1.0])
+
+    def test_begins_at_its_floor(self) -> None:
+        assert axis_range([0.0, 0.01], least=0.2)[0] == 0
+        assert axis_range([-1.0], least=0.2, floor=None)[0] < -1
