@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from portal.charts.coverage import CoveragePoint, coverage_chart
+from portal.charts.explore.chart import PageChart
+from portal.charts.explore.coverage import CoveragePoint, coverage_chart
 from portal.charts.figures import percent, plural
 from portal.charts.notes import Instant
-from portal.charts.svg import Markup
 from portal.site.clocks import Clocks
 from scheduling.selectors.start_estimates import NO_ESTIMATE, Calibration
 
@@ -58,7 +58,7 @@ def headline(found: Calibration) -> str:
     return f"{share} of {plural(found.estimates, 'estimate')} held: the job started before p90."
 
 
-def chart(found: Calibration, pool: str) -> Markup:
+def chart(found: Calibration, pool: str) -> PageChart:
     """Shares over the window, a dot for each part of it that has any."""
     width = (found.until - found.since) / len(found.steps)
     points = [
@@ -69,8 +69,7 @@ def chart(found: Calibration, pool: str) -> Markup:
         )
         for step in found.steps
     ]
-    label = f"Share of starts before p90 and before p50 in {pool}; the table has the figures"
-    return coverage_chart(points, found.since, found.until, label=label)
+    return coverage_chart(points, found.since, found.until, pool=pool)
 
 
 def _share(count: int, of: int) -> float | None:
