@@ -6,7 +6,7 @@ words go by the alphabet, the largest tenant first, and the hash stays beside it
 
 from __future__ import annotations
 
-WORDS = (
+FIRST_NAMES = (
     "Aspen", "Birch", "Cedar", "Dune", "Ember", "Fjord", "Grove", "Heron",
     "Iris", "Juniper", "Kelp", "Larch", "Maple", "Nettle", "Osprey", "Pine",
 )  # fmt: skip
@@ -17,7 +17,7 @@ def readable_name(place: int, trace_name: str) -> tuple[str, str]:
 
     Past the words there is the hash alone.
     """
-    if place >= len(WORDS):
+    if place >= len(FIRST_NAMES):
         return trace_name, trace_name[:2].upper()
-    word = WORDS[place]
+    word = FIRST_NAMES[place]
     return f"{word} ({trace_name})", word[:2].upper()

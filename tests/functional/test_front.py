@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from portal.demo.names import WORDS, readable_name
+from portal.demo.names import FIRST_NAMES, readable_name
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock, PoolFence
@@ -67,7 +67,7 @@ class TestTheDemosTenants:
             assert found is not None, tenant.name
             assert tenant.slug == f"vc-{found[1]}"
         assert len({tenant.initials for tenant in tenants}) == len(tenants)
-        assert [readable_name(place, "ab12cd") for place in (0, len(WORDS))] == [
+        assert [readable_name(place, "ab12cd") for place in (0, len(FIRST_NAMES))] == [
             ("Aspen (ab12cd)", "AS"),
             ("ab12cd", "AB"),
         ]
