@@ -101,7 +101,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "nav_key": "overview",
         "viewer": Viewer("Sample Person", "manager", NAMES[0]),
         "round_line": sample_round_line(),
-        "pool_choices": [PoolChoice("philly", "#", is_here=True), PoolChoice("local", "#")],
+        "pool_choices": [PoolChoice("philly", "#", is_here=True), PoolChoice("mixed", "#")],
         "recompute_command": "python manage.py replay_round 4211",
         "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
         "badges": list(badges.values()),

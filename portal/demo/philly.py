@@ -9,6 +9,7 @@ from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.local import seed_local
 from portal.demo.mixed import seed_mixed
+from portal.demo.names import readable_name
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Membership, Tenant, User
@@ -67,19 +68,14 @@ def _tenants() -> list[tuple[Tenant, int]]:
     """The trace's virtual clusters with their real numbers of nodes, largest first."""
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: (-int(row["nodes"]), row["tenant"]))
-    return [
-        (
-            create_tenant(
-                slug=f"vc-{row['tenant']}",
-                name=f"vc-{row['tenant']}",
-                initials=row["tenant"][:2].upper(),
-                swatch=index,
-                book=BOOK,
-            ),
-            int(row["nodes"]),
-        )
-        for index, row in enumerate(rows)
-    ]
+    return [(_tenant(place, row["tenant"]), int(row["nodes"])) for place, row in enumerate(rows)]
+
+
+def _tenant(place: int, trace_name: str) -> Tenant:
+    name, initials = readable_name(place, trace_name)
+    return create_tenant(
+        slug=f"vc-{trace_name}", name=name, initials=initials, swatch=place, book=BOOK
+    )
 
 
 def _people(tenants: dict[str, Tenant]) -> None:

@@ -141,7 +141,8 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
         ),
         TourStop(
             "Be a tenant with queued jobs",
-            "Four questions in one glance, and the queued jobs with what would help them.",
+            "Four questions in one glance, and the queued jobs with what would help them. Its name"
+            " is ours; the hash beside it is all that the trace tells of a team.",
             "researcher",
             "Rosa's overview",
             reverse("front"),

@@ -102,7 +102,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRow:
+class PoolUseRow:
     """A tenant in one of its pools, as a row of the overview."""
 
     facts: PoolFacts

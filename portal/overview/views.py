@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from portal.overview.text import Board, PoolRow, board_context, fair_badge
+from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.submit_links import submit_links
@@ -51,7 +51,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
     return render(request, "overview/dashboard.html", context)
 
 
-def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolRow]:
+def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolUseRow]:
     """The tenant in every pool of its own; empty where it has one alone."""
     names = pool_names_of_tenant(tenant.pk)
     if len(names) < 2:
@@ -59,7 +59,7 @@ def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolRow]:
     pools = {facts.id: facts for facts in pools_named(names)}
     uses = pool_uses(tenant.pk, {facts.id: pool_now(facts).pool_at for facts in pools.values()})
     return [
-        PoolRow(pools[use.pool_id], use, fair_badge(use.rho), is_here=use.pool_id == pool.id)
+        PoolUseRow(pools[use.pool_id], use, fair_badge(use.rho), is_here=use.pool_id == pool.id)
         for use in uses
     ]
 

@@ -155,7 +155,7 @@ TABLE: dict[str, Route] = {
     "account/tokens/<uuid:uid>/revoke/": Route(
         {"POST": Row(302, 404, 404, 404, 404, 404, 302, 302)}, {"uid": "{token}"}
     ),
-    "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing("UsageLine.price"),
+    "pools/": get(Row(200, 200, 200, 200, 200, 200, 302, 302)).showing(),
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),

@@ -9,10 +9,11 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from portal.demo.names import FIRST_NAMES, readable_name
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock, PoolFence
-from tenants.models import User
+from tenants.models import Tenant, User
 from tests.functional.visitors import town
 
 
@@ -53,6 +54,28 @@ class TestTheFrontDoor:
         # Nothing that is linked is a dead end.
         for address in set(re.findall(r'<a[^>]*href="(/[^"]*)"', page)):
             assert client.get(address, follow=True).status_code == 200, address
+
+
+@pytest.mark.django_db
+class TestTheDemosTenants:
+    def test_have_names_to_read_beside_the_hashes_of_their_trace(self) -> None:
+        seed_demo()
+        tenants = list(Tenant.objects.order_by("id"))
+        assert len(tenants) == 11
+        for tenant in tenants:
+            found = re.fullmatch(r"[A-Z][a-z]+ \((\w{6})\)", tenant.name)
+            assert found is not None, tenant.name
+            assert tenant.slug == f"vc-{found[1]}"
+        assert len({tenant.initials for tenant in tenants}) == len(tenants)
+        assert [readable_name(place, "ab12cd") for place in (0, len(FIRST_NAMES))] == [
+            ("Aspen (ab12cd)", "AS"),
+            ("ab12cd", "AB"),
+        ]
+
+    def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
+        seed_demo()
+        page = " ".join(client.get("/").content.decode().split())
+        assert "Its name is ours; the hash beside it" in page
 
 
 @pytest.mark.django_db

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.account.passwords import check_present, verified_person
+from portal.account.views.passwords import check_present, verified_person
 from portal.site.access import signed_in
 from portal.site.forms import Field
 from portal.site.request_id import request_id_of

@@ -1,0 +1,100 @@
+"""A person's way through the site by links, menus and forms alone, and what axe says of each page.
+
+Every kind of page that a story comes to is looked at once: in light, in dark, and 390 px wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from django.urls import resolve
+
+from tests.functional.two_clocks import PASSWORD
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+AXE = Path(__file__).with_name("axe.min.js")
+# Colours alone differ between the themes.
+FINDINGS = """
+async (only) => (await axe.run(document, {
+  resultTypes: ["violations"],
+  ...(only ? {runOnly: {type: "rule", values: only}} : {}),
+})).violations
+  .filter((found) => found.impact === "serious" || found.impact === "critical")
+  .map((found) => found.id + ": " + found.nodes.map((node) => node.target.join(" ")).join(", "))
+"""
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@dataclass
+class Story:
+    """Somebody's browser; `findings` is what is wrong with the pages so far."""
+
+    page: Page
+    findings: list[str] = field(default_factory=list)
+    looked: set[str] = field(default_factory=set)
+
+    def sign_in(self, name: str) -> None:
+        """From the front page to the person's own first page."""
+        self.page.goto("/")
+        self.follow("Log in", within="header")
+        self.page.fill("#id_username", name)
+        self.page.fill("#id_password", PASSWORD)
+        self.press("Log in")
+
+    def follow(self, text: str, *, within: str = "main") -> None:
+        """Click a link by its words, and look at where it leads."""
+        link = self.page.locator(within).get_by_role("link", name=text, exact=True).first
+        with self.page.expect_navigation():
+            link.click()
+        self.look()
+
+    def menu(self, text: str) -> None:
+        """Click an entry of the main menu."""
+        self.follow(text, within="header nav")
+
+    def account(self, text: str) -> None:
+        """Click an entry of the account menu."""
+        self.page.click("#account-menu > summary")
+        self.follow(text, within="#account-menu")
+
+    def pool(self, text: str) -> None:
+        """Choose in the switch of pools."""
+        self.page.click("#pool-switch > summary")
+        self.follow(text, within="#pool-switch")
+
+    def press(self, text: str) -> None:
+        """Press a button that leads on, and look at what answers."""
+        button = self.page.locator("main").get_by_role("button", name=text, exact=True).first
+        with self.page.expect_navigation():
+            button.click()
+        self.look()
+
+    def sees(self, *texts: str) -> None:
+        """Wait until the page says all of it."""
+        for text in texts:
+            self.page.locator("main").get_by_text(text).first.wait_for(state="attached")
+
+    def look(self) -> None:
+        """Have axe look at a page of a kind that it has not seen yet."""
+        path = urlsplit(self.page.url).path
+        kind = resolve(path).route
+        if kind in self.looked or kind.startswith("api/"):
+            return
+        self.looked.add(kind)
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        said = self.page.evaluate(FINDINGS, None)
+        self.page.emulate_media(color_scheme="dark")
+        said += self.page.evaluate(FINDINGS, ["color-contrast"])
+        self.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a literal of two numbers
+        said += self.page.evaluate(FINDINGS, None)
+        wide = self.page.evaluate("document.documentElement.scrollWidth")
+        if wide > PHONE["width"]:
+            said.append(f"{wide} px wide on a phone")
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]  # a literal of two numbers
+        self.findings += [f"{path}: {line}" for line in said]

@@ -1,0 +1,224 @@
+"""Each role does its commonest tasks, from the front page by links and forms alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scheduling.models import Job
+from tenants.models import ApiToken, Tenant
+from tests.browser.complaints import complaints_of
+from tests.browser.story import WIDE, Story
+from tests.functional.two_clocks import TwoClocks, two_clocks
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# What a reader must not be shown, for it would be refused.
+CHANGES = (
+    "main form[method=post]:not([inert]) button, main #cancel-ask,"
+    " main a:text-is('Submit a job'), main a:text-is('Clone')"
+)
+
+
+@pytest.fixture
+def there(committed_db: str) -> TwoClocks:
+    assert committed_db
+    return two_clocks()
+
+
+@pytest.fixture
+def story(there: TwoClocks, site: str, browser: Browser) -> Iterator[Story]:
+    assert there.labs
+    context = browser.new_context(base_url=site, viewport=WIDE)  # type: ignore[arg-type]  # a literal of two numbers
+    page = context.new_page()
+    complaints = complaints_of(page)
+    told = Story(page)
+    yield told
+    context.close()
+    assert told.findings == []
+    assert complaints == []
+
+
+def queued_job(pool: str) -> str:
+    """The name of north's queued job of a pool."""
+    return Job.objects.get(pool__name=pool, tenant__slug="north", state="pending").name
+
+
+class TestAMember:
+    def test_submits_follows_and_pays(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("mo")
+        story.sees("In all pools")
+        story.follow("Submit a job")
+        page.select_option("#f-pool", "pool-2")
+        page.locator("#round-line[data-etag*='pool-2-']").wait_for()
+        page.fill("#f-command", "true")
+        page.fill("#f-duration_s", "60")
+        story.press("Submit the job")
+        made = Job.objects.order_by("-pk")[0]
+        assert page.url.endswith(f"/jobs/{made.uid}/")
+        story.sees("Why it is queued", "What happened")
+        story.follow("Clone")
+        story.menu("Jobs")
+        page.locator(f"main a[href='/jobs/{made.uid}/']").wait_for()
+        story.follow(queued_job("pool-1"))
+        story.sees("Why it is queued", "Decided in")
+        page.click("#cancel-ask")
+        story.press("Cancel the job")
+        assert not Job.objects.filter(
+            pool__name="pool-1", tenant__slug="north", state="pending"
+        ).exists()
+        story.menu("Ledger")
+        story.follow("Lines behind it")
+        story.sees("All sides sum to zero")
+        story.menu("Rounds")
+        with page.expect_navigation():
+            page.locator("main tbody th a").first.click()
+        story.look()
+        page.locator("main .crumb >> text=Rounds of").wait_for()
+        story.menu("Pool")
+        story.follow("Price board")
+        story.pool("pool-2")
+        assert "/pools/pool-2/prices/" in page.url
+        self.makes_and_revokes_a_token(story)
+
+    def makes_and_revokes_a_token(self, story: Story) -> None:
+        story.account("API tokens")
+        story.page.fill("#token-name", "workstation")
+        story.page.fill("#id_old_password", "a long enough password")
+        story.press("Make the token")
+        assert story.page.locator("#new-token").inner_text().count("es_") == 1
+        story.press("Revoke workstation")
+        assert not ApiToken.objects.exists()
+        story.account("API documentation")
+        story.page.go_back()
+        story.account("Account and password")
+        story.page.click("#account-menu > summary")
+        with story.page.expect_navigation():
+            story.page.click("#account-menu button")
+        story.page.locator("header").get_by_role("link", name="Log in").wait_for()
+
+
+class TestAViewer:
+    def test_reads_and_is_offered_nothing_that_would_be_refused(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("vera")
+        for step in ("Jobs", "Pool", "Rounds", "Ledger", "Overview"):
+            story.menu(step)
+            assert page.locator(CHANGES).count() == 0, step
+        story.menu("Jobs")
+        story.follow(queued_job("pool-1"))
+        story.sees("Why it is queued")
+        assert page.locator(CHANGES).count() == 0
+        story.pool("All pools, side by side")
+        story.follow("pool-2")
+        story.follow("Price board")
+        story.menu("Ledger")
+        story.follow("Lines behind it")
+        assert page.locator(CHANGES).count() == 0
+
+
+class TestAManager:
+    def test_looks_after_the_tenant(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("mag")
+        story.sees("In all pools")
+        story.follow("pool-2")
+        assert "pool=pool-2" in page.url
+        story.menu("Jobs")
+        page.select_option("select[name=pool]", "pool-2")
+        story.press("Show")
+        assert page.locator("#t-jobs tbody tr").count() == 3
+        story.follow(queued_job("pool-2"))
+        page.click("#cancel-ask")
+        story.press("Cancel the job")
+        story.follow("Clone")
+        page.locator("#answer-says").wait_for()
+        story.press("Submit the job")
+        story.sees("Why it is queued")
+        story.menu("Ledger")
+        story.pool("pool-2")
+        story.sees("Each settled hour")
+        story.menu("Rounds")
+        story.menu("Pool")
+        story.account("Account and password")
+
+
+class TestFinance:
+    def test_reads_every_account_down_to_the_lines(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("finn")
+        assert page.url.endswith("/ledger/")
+        story.sees("Book main", "Book replay")
+        story.follow("north")
+        story.sees("Each settled hour")
+        story.follow("Lines behind it")
+        story.sees("All sides sum to zero")
+        assert page.locator("main a[href^='/jobs/']").count() == 0
+        assert not any(
+            job.name in page.inner_text("main") for job in Job.objects.filter(tenant__slug="north")
+        )
+        story.menu("Ledger")
+        page.locator("#book-replay").get_by_role("link", name="south").wait_for()
+        story.follow("south", within="#book-replay")
+        story.follow("Price board")
+        story.menu("Pool")
+        story.pool("All pools, side by side")
+        story.menu("Operator")
+        story.follow("Audit log")
+        story.follow("Tenants")
+        assert page.locator(CHANGES).count() == 0
+        story.account("API tokens")
+
+
+class TestAnOperator:
+    def test_runs_the_site(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("oda")
+        story.menu("Operator")
+        story.sees("Job quarantined")
+        story.press("Release")
+        assert Job.objects.exclude(quarantine="").count() == 1
+        story.follow("pool-1", within=".op-nav")
+        for step in ("Nodes", "Settings", "Round health", "What if"):
+            story.follow(step, within=".op-nav")
+            story.page.locator("#pool-clock").wait_for()
+        story.pool("pool-2")
+        assert page.url.endswith("/operate/pools/pool-2/what-if/")
+        story.follow("fifo, 6 h")
+        story.follow("Tenants", within=".op-nav")
+        page.fill("main [name=slug]", "west")
+        page.fill("main [name=name]", "West")
+        page.fill("main [name=initials]", "W")
+        story.press("Create the tenant")
+        assert Tenant.objects.filter(slug="west").exists()
+        story.follow("People", within=".op-nav")
+        story.follow("Audit log", within=".op-nav")
+        story.sees("west")
+        story.menu("Ledger")
+        story.follow("north")
+
+
+class TestAnAuditor:
+    def test_reads_everything_and_changes_nothing(self, story: Story) -> None:
+        page = story.page
+        story.sign_in("aud")
+        story.menu("Operator")
+        story.sees("You may read this console, not change it.")
+        steps = ("pool-1", "Nodes", "Settings", "Round health", "What if", "Tenants", "People")
+        for step in (*steps, "Audit log"):
+            story.follow(step, within=".op-nav")
+            assert page.locator(CHANGES).count() == 0, step
+        story.follow("Tenants", within=".op-nav")
+        story.follow("north")
+        story.follow("Its dashboard")
+        story.menu("Jobs")
+        story.follow(queued_job("pool-1"))
+        story.menu("Rounds")
+        story.menu("Ledger")
+        story.follow("south")
+        story.follow("Lines behind it")
+        assert page.locator(CHANGES).count() == 0
