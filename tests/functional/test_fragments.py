@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from typing import Any
 
 import pytest
-from django.http import HttpResponse
 
 from portal.site.fragments import BEGIN, END, etag_of_fragment
 from scheduling.models import PoolClock
@@ -14,10 +14,9 @@ from tests.functional.visitors import Town, town
 PATHS = ("/pools/pool-1/", "/t/north/", "/t/north/ledger/", "/pools/pool-1/prices/")
 
 
-def fetched(place: Town, path: str, etag: str = "") -> HttpResponse:
+def fetched(place: Town, path: str, etag: str = "") -> Any:
     headers = {"HX-Request": "true", "HX-Target": "live"}
-    answer: HttpResponse = place.owner.get(path, headers=headers | {"If-None-Match": etag})
-    return answer
+    return place.owner.get(path, headers=headers | {"If-None-Match": etag})
 
 
 @pytest.fixture
