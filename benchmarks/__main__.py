@@ -16,7 +16,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
-BENCHMARKS = ("decide_ltgf", "simulate", "certify", "round_postgres", "submit_http", "oef")
+BENCHMARKS = (
+    *("decide_ltgf", "simulate", "certify", "round_postgres", "submit_http", "polls_http"),
+    "oef",
+)
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
 
 

@@ -10,6 +10,7 @@
    3. Regions listen to it: <section hx-get="..." hx-trigger="round-changed from:body"
       hx-swap="outerHTML">. base.html wraps a page's headline and content in one such region,
       #live, when the view passes live=True; it fetches the page itself and takes #live out of it.
+      The server sends #live alone, or 304 when it says the same but for what ticks.
    4. Nothing jumps: a region with an open note or a field in use waits until that is closed;
       the focus, scroll positions of inner scrollers and open <details> (with ids) are kept. An element
       with an id and data-flash="value" flashes once when its value differs from before, or
@@ -31,6 +32,7 @@
   var remembered = new Map();
   var lastAnswer = Date.now();
   var etag = null;
+  var liveEtag = null;
   var shownRound = null;
   var stale = false;
 
@@ -200,6 +202,7 @@
   var places = null;
   body.addEventListener("htmx:configRequest", function (event) {
     if (isLine(event.detail.elt) && etag) event.detail.headers["If-None-Match"] = etag;
+    if (event.detail.elt.id === "live" && liveEtag) event.detail.headers["If-None-Match"] = liveEtag;
   });
   body.addEventListener("htmx:beforeRequest", function (event) {
     if (document.hidden && isLine(event.detail.elt)) event.preventDefault();
@@ -216,6 +219,7 @@
     if (!target || !target.id || !event.detail.shouldSwap) return;
     if (xhr.responseText.indexOf('id="' + target.id + '"') < 0) { event.detail.shouldSwap = false; return; }
     if (inUse(target)) { event.detail.shouldSwap = false; waiting.add(target.id); return; }
+    if (target.id === "live") liveEtag = xhr.getResponseHeader("ETag");
     remember(target);
     places = keepPlaces(target);
   });

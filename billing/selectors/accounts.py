@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import QuerySet, Sum
@@ -184,7 +185,7 @@ def ledger_page(
 ) -> LedgerPage:
     """Return a page of the transfers that touch an account (tenant None: the operator's).
 
-    Four queries: account, its entries, all entries of their transfers, what it lent in them.
+    Five queries: account, its entries, all entries of their transfers, these, what it lent in them.
     """
     account = _accounts_of(tenant_id).filter(book__slug=book).first()
     if account is None:
@@ -216,21 +217,32 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
 
 
 def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
-    """All sides of transfers that touch an account: those of others too."""
-    by_transfer: dict[uuid.UUID, list[Entry]] = defaultdict(list)
-    entries = (
-        Entry.objects.filter(transfer_id__in=transfers)
-        .select_related("transfer__pool", "transfer__tenant", "account__tenant")
-        .order_by("account__tenant_id", "pk")
-    )
+    """All sides of transfers that touch an account: those of others too.
+
+    A page has a thousand sides of fifty transfers: of a side it reads the columns that it shows.
+    """
+    sides: dict[uuid.UUID, list[_Side]] = defaultdict(list)
+    entries = Entry.objects.filter(transfer_id__in=transfers).order_by("account__tenant_id", "pk")
+    columns = ("transfer_id", "account_id", "account__tenant_id", "account__tenant__slug", "amount")
+    stored = Transfer.objects.filter(pk__in=transfers).select_related("pool", "tenant")
     with site_reading():
-        for entry in entries:
-            by_transfer[entry.transfer_id].append(entry)
-        lent = _lent(account, [rows[0].transfer for rows in by_transfer.values()])
+        for transfer_id, *fields in entries.values_list(*columns):
+            sides[transfer_id].append(_Side(*fields))
+        by_key = stored.in_bulk()
+        lent = _lent(account, list(by_key.values()))
     return {
-        key: _ledger_row(rows[0].transfer, rows, account, lent.get(_usage(rows[0].transfer)))
-        for key, rows in by_transfer.items()
+        key: _ledger_row(by_key[key], rows, account, lent.get(_usage(by_key[key])))
+        for key, rows in sides.items()
     }
+
+
+class _Side(NamedTuple):
+    """One entry of a transfer, as far as a ledger shows it."""
+
+    account_id: int
+    tenant_id: int | None
+    slug: str | None
+    amount: Decimal
 
 
 Usage = tuple[int | None, int | None, datetime | None]  # pool, borrower, hour
@@ -251,7 +263,7 @@ def _lent(account: Account, transfers: list[Transfer]) -> dict[Usage, int]:
 
 
 def _ledger_row(
-    transfer: Transfer, entries: list[Entry], account: Account, lent_us: int | None
+    transfer: Transfer, entries: list[_Side], account: Account, lent_us: int | None
 ) -> LedgerRow:
     mine = [entry.amount for entry in entries if entry.account_id == account.pk]
     borrows = transfer.hour is not None and transfer.tenant_id == account.tenant_id
@@ -270,11 +282,7 @@ def _ledger_row(
         lent_gpu_h=None if lent_us is None else gpu_hours(lent_us),
         late_lines=transfer.data.get("late_lines", 0),
         entries=tuple(
-            LedgerEntry(
-                entry.account.tenant_id,
-                entry.account.tenant.slug if entry.account.tenant else "operator",
-                entry.amount,
-            )
+            LedgerEntry(entry.tenant_id, entry.slug or "operator", entry.amount)
             for entry in entries
         ),
     )

@@ -4,9 +4,11 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from portal.site.memory import give_back_what_is_freed
 from portal.site.shared_counts import share
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+give_back_what_is_freed()
 share()
 _django = get_asgi_application()
 

@@ -75,6 +75,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.site.fragments.LiveFragment",
     "portal.site.middleware.WatchedPools",
 ]
 ROOT_URLCONF = "portal.site.urls"

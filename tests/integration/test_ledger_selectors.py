@@ -106,7 +106,7 @@ class TestLedgerPage:
     def test_shows_each_transfer_with_all_sides(
         self, story: Story, django_assert_num_queries: Any
     ) -> None:
-        with django_assert_num_queries(6):  # two are a scope's
+        with django_assert_num_queries(7):  # two are a scope's
             page = ledger_page(story.tenants["a"].pk, "demo")
         (row,) = page.rows
         assert plain(row.paid, row.earned) == ["3", "0"]

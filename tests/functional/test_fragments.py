@@ -1,0 +1,82 @@
+"""What a live page fetches after a round: its live part, once."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+
+from portal.site.fragments import BEGIN, END, etag_of_fragment
+from scheduling.models import PoolClock
+from tests.functional.visitors import Town, town
+
+PATHS = ("/pools/pool-1/", "/t/north/", "/t/north/ledger/", "/pools/pool-1/prices/")
+
+
+def fetched(place: Town, path: str, etag: str = "") -> Any:
+    headers = {"HX-Request": "true", "HX-Target": "live"}
+    return place.owner.get(path, headers=headers | {"If-None-Match": etag})
+
+
+@pytest.fixture
+def place(committed_db: str) -> Town:
+    assert committed_db
+    place = town()
+    place.play()
+    # So that what is shown changes by rounds alone, however slow the machine.
+    PoolClock.objects.update(paused=True, pause_reason="maintenance")
+    return place
+
+
+class TestALivePage:
+    @pytest.mark.parametrize("path", PATHS)
+    def test_gets_its_live_part_alone(self, place: Town, path: str) -> None:
+        page = place.owner.get(path).content.decode()
+        part = fetched(place, path).content.decode()
+        begin = BEGIN.search(page)
+        assert begin is not None
+        assert part.startswith('<div id="live"')
+        assert part.rstrip().endswith("</div>")
+        assert part.count("<div") == part.count("</div>")
+        assert len(part) < len(page)
+        for word in ("<html", "<footer", "<nav", END):
+            assert word not in part
+
+    def test_gets_nothing_while_it_would_say_the_same(self, place: Town) -> None:
+        first = fetched(place, "/t/north/ledger/")
+        again = fetched(place, "/t/north/ledger/", first.headers["ETag"])
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["ETag"] == first.headers["ETag"]
+
+    def test_gets_what_a_round_changed(self, place: Town) -> None:
+        first = fetched(place, "/pools/pool-1/")
+        place.submit(gpus=2)
+        place.play()
+        again = fetched(place, "/pools/pool-1/", first.headers["ETag"])
+        assert again.status_code == 200
+        assert again.headers["ETag"] != first.headers["ETag"]
+
+    def test_of_somebody_else_is_theirs(self, place: Town) -> None:
+        """Whoever sends another's ETag gets their own page."""
+        etag = fetched(place, "/t/north/").headers["ETag"]
+        headers = {"HX-Request": "true", "HX-Target": "live", "If-None-Match": etag}
+        assert place.neighbour.get("/t/south/", headers=headers).status_code == 200
+        assert place.neighbour.get("/t/north/", headers=headers).status_code == 404
+
+    def test_is_whole_for_everybody_else_who_asks(self, place: Town) -> None:
+        for headers in ({}, {"HX-Request": "true"}, {"HX-Target": "round-line"}):
+            page = place.owner.get("/t/north/", headers={**headers, "Accept-Encoding": "gzip"})
+            assert b"<html" in gzip.decompress(page.content)
+
+
+class TestAnEtag:
+    def test_is_of_what_is_said_and_not_of_what_ticks(self) -> None:
+        row = '<time datetime="{0}" data-ago="{1}" data-scale="60">{1} s ago</time><b>{2}</b>'
+        token = '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
+        shown = row.format("2030", 3, "x") + token.format("abc")
+        assert etag_of_fragment(shown) == etag_of_fragment(
+            row.format("2030", 9, "x") + token.format("xyz")
+        )
+        for other in (row.format("2031", 3, "x"), row.format("2030", 3, "y")):
+            assert etag_of_fragment(shown) != etag_of_fragment(other + token.format("abc"))

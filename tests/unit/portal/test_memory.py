@@ -1,0 +1,69 @@
+"""A web process gives back what log-ins took, and what it keeps has a bound."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+# Passwords are hashed on threads that all live, as those of requests do, each after the other.
+PROGRAM = """
+import hashlib, os, sys, threading
+from portal.site.memory import give_back_what_is_freed
+if sys.argv[1] == "set":
+    assert give_back_what_is_freed()
+
+def resident():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+def hashed():
+    hashlib.scrypt(b"password", salt=b"salt", n=2**14, r=8, p=1, maxmem=2**26)
+
+def request():
+    for _ in range(2):
+        with turn:
+            hashed()
+    done.release()
+    leave.wait()
+
+turn, leave, done = threading.Lock(), threading.Event(), threading.Semaphore(0)
+hashed()
+before = resident()
+threads = [threading.Thread(target=request) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for _ in threads:
+    done.acquire()
+print(resident() - before)
+leave.set()
+"""
+HASH_MB = 16
+
+glibc_only = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists() or not os.confstr("CS_GNU_LIBC_VERSION"),
+    reason="it is glibc that keeps large blocks",
+)
+
+
+def grown_mb(way: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, way], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@glibc_only
+def test_hashing_passwords_on_many_threads_leaves_nothing_behind() -> None:
+    assert grown_mb("set") < 2 * HASH_MB
+
+
+@glibc_only
+def test_the_library_by_itself_would_keep_most_of_it() -> None:
+    """What this is about: without it the test above would be worth nothing."""
+    assert grown_mb("unset") > 4 * HASH_MB
