@@ -113,6 +113,10 @@ class TestEveryChart:
         assert page.locator("style").count() == 0
         over = "getComputedStyle(plot.querySelector('.main-svg')).position"
         assert plot(page, "chart-use", over) == "absolute"
+        # Nor are they added to the sheet a second time.
+        sheet = "document.getElementById('plotly.js-style-global').sheet.cssRules.length"
+        assert page.evaluate(sheet) == 66
+        assert page.evaluate("window.refused") == []
 
 
 class TestAPageWithoutAChart:
