@@ -17,6 +17,7 @@ from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
 from tests.browser.test_accessible import AXE, SERIOUS
+from tests.browser.test_charts import drawn
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
 from tests.tools import PATIENCE_S, eventually
@@ -149,7 +150,8 @@ class TestAnOperator:
             page.wait_for_selector("#t-figures")
         assert page.inner_text("h1").startswith("Under fifo jobs would wait")
         assert "not applicable" in page.inner_text("#f-deadline_miss_rate")
-        page.wait_for_function("document.querySelectorAll('#sim-charts [data-drawn]').length === 3")
+        for key in ("chart-gpus", "chart-completed", "chart-waits"):
+            drawn(page, key)
         page.focus("#chart-gpus-table summary")
         page.keyboard.press("Enter")
         assert page.locator("#chart-gpus-rows tbody tr").count() == 24

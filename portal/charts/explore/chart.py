@@ -215,8 +215,10 @@ def _plain(key: Key) -> Any:
 
 
 def _number(value: Value) -> str | float | int | None:
-    """A Decimal travels as its digits, so that no amount becomes a float on the way."""
-    return str(value) if isinstance(value, Decimal) else value
+    """A Decimal travels as its digits, so that no amount becomes a float; a float with six."""
+    if isinstance(value, Decimal):
+        return str(value)
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _trace(one: Series, *, sideways: bool) -> Any:
