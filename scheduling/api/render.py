@@ -93,7 +93,10 @@ def job_json(
 
 
 def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
-    """Return where the queued ones of these jobs stand and when they may start, by job id."""
+    """Return where the queued ones of these jobs stand and when they may start, by job id.
+
+    Left out are those that no round has looked at yet.
+    """
     queued = [job for job in jobs if job.state == Job.State.PENDING]
     orders = read_queue_orders(queued)
     starts = read_starts(orders, [job.pk for job in queued])
@@ -101,6 +104,9 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
     for job in queued:
         order, start = orders[job.pool_id], starts.get(job.pk)
         place = order.positions.get(job.pk)
+        is_unseen = order.is_ordered or order.round is None
+        if place is None and start is None and is_unseen:
+            continue
         shown[job.pk] = {
             "round": order.round,
             "position": place.pool if place else None,

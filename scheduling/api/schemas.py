@@ -126,7 +126,7 @@ class JobRow(s.Serializer[object]):
     ended_at = s.DateTimeField(allow_null=True)
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
-    queue = QueuePlace(allow_null=True, help_text="Null: it is not queued, or was just submitted.")
+    queue = QueuePlace(allow_null=True, help_text="Null: not queued, or in no round yet.")
     losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
     backoff_until = s.DateTimeField(allow_null=True)
     lease = LeaseRow(allow_null=True)

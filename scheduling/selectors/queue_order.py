@@ -42,12 +42,14 @@ class QueueKey(NamedTuple):
 class QueueOrder:
     """A pool's queued jobs after round `round`, in order.
 
-    `keys` has all of them. `positions` leaves out those that the round did not know or may not
-    start, and all where the policy has no order; `text` says who goes first, or why nobody does.
+    `keys` has all of them; `is_ordered` says whether by the policy or by arrival. `positions`
+    leaves out those that the round did not know or may not start, and all where the policy has no
+    order; `text` says who goes first, or why nobody does.
     """
 
     round: int | None
     text: str
+    is_ordered: bool = False
     keys: Mapping[int, QueueKey] = field(default_factory=dict)
     positions: Mapping[int, QueuePosition] = field(default_factory=dict)
 
@@ -76,7 +78,8 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     }
     tenants = {job: tenant for job, tenant, _ in rows}
     placed = sorted((job for job in keys if job in places), key=keys.__getitem__)
-    return QueueOrder(last.number if last else None, text, keys, _positions(placed, tenants))
+    number, is_ordered = last.number if last else None, order is not None
+    return QueueOrder(number, text, is_ordered, keys, _positions(placed, tenants))
 
 
 def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:

@@ -95,7 +95,7 @@ class Calibration:
     """Past estimates of a pool, of those whose p90 has passed and whose job was not taken back.
 
     `jobs` is how many jobs they are of, `gone` how many estimates were of jobs that were cancelled
-    or ended without another start. `newest` is the last forecast that was made, if any.
+    or ended before p90 without another start. `newest` is the last forecast that was made, if any.
     """
 
     since: datetime
@@ -121,15 +121,27 @@ class Calibration:
         return sum(step.by_p50 for step in self.steps)
 
 
+# What became of those that are open is looked up here too: it is noted with the next forecast.
 _COUNTS = """
+WITH past AS (
+    SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at,
+           coalesce(e.started_at, s.started_at) IS NULL
+           AND j.ended_at IS NOT NULL AND j.ended_at <= e.p90 AS gone
+    FROM scheduling_startestimate e
+    JOIN scheduling_job j ON j.id = e.job_id
+    LEFT JOIN LATERAL (
+        SELECT min(l.started_at) AS started_at FROM scheduling_lease l
+        JOIN scheduling_startforecast f ON f.id = e.forecast_id
+        WHERE e.fate = 'open' AND l.job_id = e.job_id AND l.granted_round > f.round
+    ) s ON true
+    WHERE e.pool_id = %(pool)s AND e.kept AND e.p90 > to_timestamp(%(since)s)
+          AND e.p90 <= to_timestamp(%(until)s)
+)
 SELECT width_bucket(extract(epoch FROM p90), %(since)s, %(until)s, %(steps)s) AS step,
-       count(*) FILTER (WHERE fate <> 'gone'),
+       count(*) FILTER (WHERE NOT gone),
        count(*) FILTER (WHERE started_at <= p90), count(*) FILTER (WHERE started_at <= p50),
-       count(*) FILTER (WHERE fate = 'gone'), array_agg(DISTINCT job_id)
-FROM scheduling_startestimate
-WHERE pool_id = %(pool)s AND kept AND p90 > to_timestamp(%(since)s)
-      AND p90 <= to_timestamp(%(until)s)
-GROUP BY 1 ORDER BY 1
+       count(*) FILTER (WHERE gone), array_agg(DISTINCT job_id) FILTER (WHERE NOT gone)
+FROM past GROUP BY 1 ORDER BY 1
 """
 
 
@@ -154,7 +166,7 @@ def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibr
         of_step = counts[min(step, STEPS) - 1]
         for index, count in enumerate((estimates, by_p90, by_p50)):
             of_step[index] += count
-        gone, jobs = gone + left, jobs | set(ids)
+        gone, jobs = gone + left, jobs | set(ids or ())
     steps = tuple(
         CalibrationStep(since + window * index / STEPS, *count)
         for index, count in enumerate(counts)

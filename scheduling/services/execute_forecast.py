@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import structlog
-from django.db.models import Max
+from django.db.models import F, Max
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.snapshot import Snapshot
@@ -47,17 +47,17 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 HORIZON_US = 24 * HOUR_US
-BUDGET_S = 10.0  # CPU seconds of all runs together; what is cut says so
+BUDGET_S = 6.0  # CPU seconds of all runs together; what is cut says so
 BEAT_S = 1.0
 SCORES_MOST = 1_000
 ORPHAN_FAILURE = "The worker that started it was stopped."
 
 
-class NotWantedError(Exception):
+class ForecastUnwantedError(Exception):
     """It was given up meanwhile."""
 
 
-class GivenUpError(Exception):
+class ForecastGivenUpError(Exception):
     """It cannot go on; the message says why."""
 
 
@@ -80,11 +80,11 @@ def execute_forecast(
         return ""
     try:
         return _forecast(row, _Watch(row, timer, cpu, is_orphan), cpu)
-    except NotWantedError:
+    except ForecastUnwantedError:
         return ""
     except Exception as error:
         failure = str(error)
-        if not isinstance(error, GivenUpError):
+        if not isinstance(error, ForecastGivenUpError):
             log.exception("forecast.failed", forecast=forecast_id, pool=row.pool.name)
             failure = f"It failed: {type(error).__name__}: {error}."
         give_up_forecast(forecast_id, claim, failure)
@@ -107,7 +107,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         Start(snapshot, work),
         history,
         until_us=snapshot.at_us + HORIZON_US,
-        random=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
+        rng=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
         widening=widening(scores),
         stop=watch.stop,
     )
@@ -128,7 +128,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
             rest_until=ended_at + rest,
         )
         if not done:
-            raise NotWantedError  # and what was kept is rolled back
+            raise ForecastUnwantedError  # and what was kept is rolled back
     log.info("forecast.done", pool=row.pool.name, round=number - 1, cpu_s=round(cpu_s, 1))
     return State.DONE
 
@@ -138,7 +138,7 @@ def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
     past = (
         StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, p90__lte=now)
         .filter(forecast__policy=snapshot.policy)
-        .exclude(fate=StartEstimate.Fate.GONE)
+        .exclude(fate=StartEstimate.Fate.GONE, job__ended_at__lte=F("p90"))  # before it was late
         .order_by("-p90", "-id")[:SCORES_MOST]
     )
     return [
@@ -238,7 +238,7 @@ class _Watch:
         if now_s - self._last_s >= BEAT_S:
             self._last_s = now_s
             if self._is_orphan():
-                raise GivenUpError(ORPHAN_FAILURE)
+                raise ForecastGivenUpError(ORPHAN_FAILURE)
             if not beat_forecast(self._row.pk, self._row.claim):
-                raise NotWantedError
+                raise ForecastUnwantedError
         return self._cpu() - self._began_s > BUDGET_S * (number + 1) / RUNS

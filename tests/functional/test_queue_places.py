@@ -13,7 +13,6 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, Round, StartEstimate, StartForecast
 from scheduling.selectors.queue_order import FIRST, NO_QUEUE
 from scheduling.selectors.stored_rounds import round_values
-from scheduling.services.forecasts import settle_estimates
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town
 
@@ -242,12 +241,11 @@ class TestTheCalibration:
             fate = {"fate": "started", "started_at": began} if began else {}
             expect(place, job, kept=True, **soon(place, 2, 5), **fate)
         place.play(every_s=1200)
-        settle_estimates(place.cluster.pool.pk)
         for client in (place.owner, place.mate, place.neighbour, place.operator):
             page = client.get(path)
             shown = text(page)
             assert "50 % of 4 estimates held: the job started before p90." in shown
-            assert (page.context["found"].by_p90, page.context["found"].by_p50) == (2, 1)
+            assert (page.context["past"].by_p90, page.context["past"].by_p50) == (2, 1)
             assert "p90 was widened by 1.25" in shown
             assert "1 job without an honest estimate" in shown
             assert "<svg" in page.content.decode()

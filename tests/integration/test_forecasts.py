@@ -204,8 +204,10 @@ class TestWhatBecameOfIt:
         assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).estimates == 0
         for _ in range(30):
             lab.round(after_s=3 * MINUTES)
+        unsettled = read_calibration(lab.pool.pk, lab.at, WINDOWS["day"])
         service.settle_estimates(lab.pool.pk)
         found = read_calibration(lab.pool.pk, lab.at, WINDOWS["day"])
+        assert found == unsettled, "whoever asks before it is noted reads the same"
         past = [row for row in made.all() if row.p90 and row.p90 <= lab.at]
         assert (found.estimates, found.jobs, found.gone) == (len(past), len(past), 0)
         assert found.estimates > 5
@@ -215,6 +217,18 @@ class TestWhatBecameOfIt:
         assert len(found.steps) == 12
         later = read_calibration(lab.pool.pk, lab.at + timedelta(days=2), WINDOWS["day"])
         assert later.estimates == 0
+
+    def test_of_a_job_that_was_cancelled_counts_if_it_was_late_by_then(self, lab: Cluster) -> None:
+        forecast()
+        early, late = sorted(queued(lab))[-2:]
+        p90 = lab.at + timedelta(minutes=10)
+        StartEstimate.objects.filter(job__in=[early, late]).update(p50=lab.at, p90=p90)
+        StartEstimate.objects.exclude(job__in=[early, late]).delete()
+        for job, after in ((early, 5), (late, 15)):
+            ended_at = lab.at + timedelta(minutes=after)
+            Job.objects.filter(pk=job).update(state="cancelled", ended_at=ended_at)
+        found = read_calibration(lab.pool.pk, lab.at + timedelta(hours=1), WINDOWS["day"])
+        assert (found.estimates, found.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
 
     def test_widens_the_next_p90_where_past_ones_were_too_early(self, lab: Cluster) -> None:
         first = forecast()

@@ -95,6 +95,20 @@ MUTANTS = (
         f"{LTGF_TESTS}::TestTwoPhases",
     ),
     pure(
+        "a_queue_charges_nobody",
+        LTGF,
+        "claim.alloc += job.gpus * snapshot.lease_us",
+        "claim.alloc += 0",
+        "tests/unit/core/test_queue_order.py",
+    ),
+    pure(
+        "p90_is_p80",
+        "core/src/evenshare_core/simulation/starts.py",
+        "ceil(0.9 * (runs + 1))",
+        "ceil(0.8 * (runs + 1))",
+        "tests/unit/core/test_starts.py::TestNoEstimate",
+    ),
+    pure(
         "a_refused_renewal_keeps_its_gpus",
         LTGF,
         "free_capacity.drop(lease.placement)",

@@ -121,6 +121,6 @@ class Replay:
             Start(state.snapshot(), work),
             History(ended, arrivals, span_us),
             until_us=at_us + self.horizon_us,
-            random=Random(f"{self.seed} {at_us}"),  # noqa: S311 - draws of a test
+            rng=Random(f"{self.seed} {at_us}"),  # noqa: S311 - draws of a test
             widening=self._widening(),
         )

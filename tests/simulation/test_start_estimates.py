@@ -74,8 +74,12 @@ class TestP90:
 
     @pytest.mark.parametrize(
         ("policy", "seed", "estimates"),
-        [("fifo", 2, None), ("ltgf", 1, None), ("sjf", 2, 0.8)],
-        ids=["fifo", "ltgf", "sjf-with-wrong-estimates"],
+        [
+            ("fifo", 2, None),
+            pytest.param("ltgf", 1, None, marks=pytest.mark.soak),
+            pytest.param("fifo", 2, 0.8, marks=pytest.mark.soak),
+        ],
+        ids=["fifo", "ltgf", "fifo-with-wrong-estimates"],
     )
     def test_covers_the_starts_of_a_synthetic_workload(
         self, policy: str, seed: int, estimates: float | None

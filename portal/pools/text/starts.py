@@ -23,7 +23,7 @@ class CoverageRow(NamedTuple):
     p50: float | None
 
 
-def calibration_context(found: Calibration, clocks: Clocks, pool: str) -> dict[str, Any]:
+def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[str, Any]:
     """Return what templates/pools/starts.html reads."""
     rows = [
         CoverageRow(
@@ -34,42 +34,42 @@ def calibration_context(found: Calibration, clocks: Clocks, pool: str) -> dict[s
             _share(step.by_p90, step.estimates),
             _share(step.by_p50, step.estimates),
         )
-        for step in found.steps
+        for step in past.steps
     ]
-    newest = found.newest
+    newest = past.newest
     return {
-        "found": found,
-        "headline": headline(found),
+        "past": past,
+        "headline": headline(past),
         "rows": [row for row in reversed(rows) if row.estimates],
-        "p90": _share(found.by_p90, found.estimates),
-        "p50": _share(found.by_p50, found.estimates),
-        "chart": chart(found, pool),
+        "p90": _share(past.by_p90, past.estimates),
+        "p50": _share(past.by_p50, past.estimates),
+        "chart": chart(past, pool),
         "newest": newest,
         "newest_at": clocks.instant(newest.at) if newest else None,
         "none": _reasons(newest.facts.get("none", {}) if newest else {}),
     }
 
 
-def headline(found: Calibration) -> str:
+def headline(past: Calibration) -> str:
     """The finding: the share of starts before p90."""
-    if not found.estimates:
+    if not past.estimates:
         return "No start estimate has come due in this time."
-    share = percent(found.by_p90 / found.estimates)
-    return f"{share} of {plural(found.estimates, 'estimate')} held: the job started before p90."
+    share = percent(past.by_p90 / past.estimates)
+    return f"{share} of {plural(past.estimates, 'estimate')} held: the job started before p90."
 
 
-def chart(found: Calibration, pool: str) -> PageChart:
+def chart(past: Calibration, pool: str) -> PageChart:
     """Shares over the window, a dot for each part of it that has any."""
-    width = (found.until - found.since) / len(found.steps)
+    width = (past.until - past.since) / len(past.steps)
     points = [
         CoveragePoint(
             step.since + width / 2,
             _share(step.by_p90, step.estimates),
             _share(step.by_p50, step.estimates),
         )
-        for step in found.steps
+        for step in past.steps
     ]
-    return coverage_chart(points, found.since, found.until, pool=pool)
+    return coverage_chart(points, past.since, past.until, pool=pool)
 
 
 def _share(count: int, of: int) -> float | None:

@@ -24,12 +24,12 @@ def starts(request: HttpRequest, name: str) -> HttpResponseBase:
     asked = request.GET.get("window", DEFAULT)
     window = asked if asked in WINDOWS else DEFAULT
     with site_scope():
-        found = read_calibration(facts.id, times.now.pool_at, WINDOWS[window])
+        past = read_calibration(facts.id, times.now.pool_at, WINDOWS[window])
     context = {
         "pool": facts,
         "nav_key": "pool",
         "window": window,
         "windows": list(WINDOWS),
-        **calibration_context(found, times, facts.name),
+        **calibration_context(past, times, facts.name),
     }
     return render(request, "pools/starts.html", context)

@@ -42,7 +42,7 @@ RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th p90
 LEAST_RUNS = 9  # with fewer there is no p90: it would lie above all of them
 LEAST_ENDED = 10  # jobs that ended, before their durations are taken for those of others
 LEAST_LONGER = 3  # of them that took longer than a job has run
-LEAST_SCORES = 30  # past estimates, before p90 is widened by them
+LEAST_SCORES = 10  # past estimates, before p90 is widened by them: with 9 it would be by the worst
 MOST_WIDENING = 10.0
 ARRIVALS_MOST = 20_000  # of one run
 LONGEST = 0.95  # of the draw: then 19 times as long again
@@ -118,19 +118,19 @@ class Survival:
             left -= 1
             self._losses.append(-share)
 
-    def draw_left(self, done: int, random: Random, *, least: int) -> int:
+    def draw_left(self, done: int, rng: Random, *, least: int) -> int:
         """Draw what is left of one that has lasted so long.
 
         Beyond what is known, or with fewer than `least` that lasted longer: as long again in the
         median, at most 19 times as long.
         """
-        first, drawn = bisect_right(self._totals, done), random.random()
+        first, drawn = bisect_right(self._totals, done), rng.random()
         if len(self._totals) - first >= least:
             share = -self._losses[first - 1] if first else 1.0
             index = bisect_left(self._losses, -drawn * share, first)
             if index < len(self._totals):
                 return self._totals[index] - done
-            drawn = random.random()
+            drawn = rng.random()
         sofar = max(done, self._totals[-1] if self._totals else 0)
         return int(sofar / (1 - min(LONGEST, drawn))) - done
 
@@ -138,10 +138,8 @@ class Survival:
 class Durations:
     """Draws how much work is left of a job; `still` are open jobs by what they have done."""
 
-    def __init__(
-        self, ended: Sequence[EndedJob], still: Sequence[EndedJob], random: Random
-    ) -> None:
-        self._random = random
+    def __init__(self, ended: Sequence[EndedJob], still: Sequence[EndedJob], rng: Random) -> None:
+        self._rng = rng
         self._known = len(ended) >= LEAST_ENDED
         self._pool = _survival(ended, still)
         by_tenant: dict[int, list[EndedJob]] = {}
@@ -165,10 +163,10 @@ class Durations:
         """Draw the work that is left of a job that has done some; one that `knows`."""
         if job.estimate_us is None:
             past = self._tenants.get(job.tenant, self._pool)
-            return max(SECOND_US, past.draw_left(done_us, self._random, least=LEAST_LONGER))
+            return max(SECOND_US, past.draw_left(done_us, self._rng, least=LEAST_LONGER))
         ratios = self._ratios or EXACT
         done_milli = done_us * ONE_MILLI // max(1, job.estimate_us)
-        left_milli = ratios.draw_left(done_milli, self._random, least=1)
+        left_milli = ratios.draw_left(done_milli, self._rng, least=1)
         return max(SECOND_US, left_milli * job.estimate_us // ONE_MILLI)
 
 
@@ -188,7 +186,7 @@ def estimate_starts(
     history: History,
     *,
     until_us: int,
-    random: Random,
+    rng: Random,
     widening: float = 1.0,
     runs: int = RUNS,
     stop: Callable[[int], bool] = lambda _: False,
@@ -206,7 +204,7 @@ def estimate_starts(
     reasons = _without_estimate(snapshot)
     done = _done(start)
     still = [EndedJob(j.tenant, done[j.id], j.estimate_us) for j in snapshot.jobs if done[j.id]]
-    durations = Durations(history.ended, still, random)
+    durations = Durations(history.ended, still, rng)
     waiting = _waiting(snapshot)
     if not all(durations.knows(job) for job in snapshot.jobs):
         reasons = {job: reasons.get(job, NoEstimate.TOO_LITTLE_KNOWN) for job in waiting}
@@ -218,7 +216,7 @@ def estimate_starts(
             job.id: start.work[job.id]._replace(left_us=durations.left_us(job, done[job.id]))
             for job in snapshot.jobs
         }
-        coming = _arrivals(snapshot, history, durations, until_us, random)
+        coming = _arrivals(snapshot, history, durations, until_us, rng)
         again = Start(snapshot, work, coming)
         starts, came_us = _starts(again, wanted, until_us, partial(stop, number))
         drawn.append(starts)
@@ -226,8 +224,8 @@ def estimate_starts(
     estimates = {job: EstimatedStart(None, reason=reason) for job, reason in reasons.items()}
     later = NoEstimate.BEYOND if reached == until_us else NoEstimate.TOO_MUCH_WORK
     for job in sorted(wanted):
-        found = sorted(starts[job] for starts in drawn if job in starts)
-        estimates[job] = _estimate(found, len(drawn), snapshot, widening, later)
+        instants = sorted(starts[job] for starts in drawn if job in starts)
+        estimates[job] = _estimate(instants, len(drawn), snapshot, widening, later)
     mean = arrivals / max(1, len(drawn))
     return Forecast(snapshot.at_us, reached, len(drawn), widening, mean, estimates)
 
@@ -280,7 +278,7 @@ def _done(start: Start) -> dict[int, int]:
 
 
 def _arrivals(
-    snapshot: Snapshot, history: History, durations: Durations, until_us: int, random: Random
+    snapshot: Snapshot, history: History, durations: Durations, until_us: int, rng: Random
 ) -> tuple[SimJob, ...]:
     tenants = {row.id for row in snapshot.tenants}
     profiles = {0, *(row.id for row in snapshot.profiles)}
@@ -288,7 +286,7 @@ def _arrivals(
     if not past:
         return ()
     span_us, at_us = history.span_us, snapshot.at_us
-    shift_us = random.randrange(span_us)
+    shift_us = rng.randrange(span_us)
     # By how long after the start they come, in the first time round.
     waits = sorted(
         ((job.submitted_us - at_us + 2 * span_us - shift_us) % span_us, job.id, job) for job in past
@@ -344,18 +342,18 @@ def _starts(
 
 
 def _estimate(
-    found: list[int], runs: int, snapshot: Snapshot, widening: float, later: NoEstimate
+    instants: list[int], runs: int, snapshot: Snapshot, widening: float, later: NoEstimate
 ) -> EstimatedStart:
-    """Quantiles of the starts that were found, in order; of the other runs it is only later."""
+    """Quantiles of starts, in order; of the other runs it is only later."""
     if runs < LEAST_RUNS:
         return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     first, last = ceil(0.5 * (runs + 1)), ceil(0.9 * (runs + 1))
-    if len(found) < first:
+    if len(instants) < first:
         return EstimatedStart(None, reason=later)
-    p50_us = found[first - 1]
-    if len(found) < last:
+    p50_us = instants[first - 1]
+    if len(instants) < last:
         return EstimatedStart(p50_us)
-    raw_us = found[last - 1]
+    raw_us = instants[last - 1]
     wait_us = raw_us - snapshot.at_us
     if widening > 1:
         wait_us = ceil(max(wait_us, snapshot.round_us) * widening)
