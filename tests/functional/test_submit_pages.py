@@ -16,6 +16,7 @@ from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_y
 from portal.jobs.forms.submit import form_of_draft, form_of_text
 from scheduling.models import Job
 from scheduling.selectors.job_requests import job_as_request
+from tenants.models import Quota
 from tests.functional.visitors import Town, town
 
 NEW = "/t/north/jobs/new/"
@@ -307,6 +308,41 @@ class TestTheAnswer:
         used = place.owner.post(NEW, form(place, gpus="64", use="8")).content.decode()
         assert field(used, "gpus") == "8"
         assert "gpus: 8\n" in field(used, "yaml")
+
+    def test_names_the_price_from_now_to_the_renewal(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
+        assert "costs 0.00 to 1.00 credits per GPU-hour" in says(page)
+        assert "at most 1.0000 credits" in says(page)
+
+    def test_offers_no_submission_of_what_can_never_run(self, place: Town) -> None:
+        for gpus, reason in (("9", "larger than the pool"), ("6", "borrowing limit")):
+            Quota.objects.filter(tenant=place.tenant).update(borrow_limit=1)
+            for path in (ASK, NEW):
+                page = place.owner.post(path, form(place, gpus=gpus)).content.decode()
+                assert re.search(r'<button[^>]*id="submit"[^>]*disabled', page), gpus
+                assert f"It can never run as written ({reason})" in page
+            sent = place.owner.post(NEW, form(place, gpus=gpus, act="submit"))
+            assert sent.status_code == 422
+            assert re.search(r'id="err-gpus"[^>]*>\s*<p', sent.content.decode())
+        page = place.owner.post(ASK, form(place, gpus="5")).content.decode()
+        assert not re.search(r'<button[^>]*id="submit"[^>]*disabled', page)
+        assert Job.objects.count() == 0
+
+    def test_never_calls_more_gpus_own_than_the_quota(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
+        own = [int(text) for text in re.findall(r'data-label="Own">(\d+)<', page)]
+        assert own
+        assert max(own) <= 4
+
+    def test_offers_the_shells_line_where_that_would_work(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place)).content.decode()
+        assert "evenshare job submit" not in page
+        assert "once there is a command to run" in page
+        page = place.owner.post(ASK, form(place, command="python x.py")).content.decode()
+        assert "-- python x.py" in page
+        shown = place.owner.get(f"/jobs/{place.submit().uid}/").content.decode()
+        assert "evenshare job submit" not in shown
+        assert "curl" in shown
 
     def test_writes_nothing(self, place: Town) -> None:
         place.owner.post(ASK, form(place))

@@ -255,8 +255,18 @@ def _context(
         "from_form": from_form,
         "new_pool": from_form and form.changed == "pool",
         "source": request.GET.get("from", ""),
-        "cli": submit_command({"tenant": target.tenant.slug, **form.spec}) if form.spec else "",
+        **_shell(target.tenant, form),
     }
+
+
+def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
+    """The command line that does the same; without a command of the job it would fail."""
+    if not form.spec:
+        return {"cli": "", "needs_command": False}
+    if not form.spec.get("command"):
+        return {"cli": "", "needs_command": True}
+    cli = submit_command({"tenant": tenant.slug, **form.spec})
+    return {"cli": cli, "needs_command": False}
 
 
 def _type_note(kind: StartProspect) -> Note:
