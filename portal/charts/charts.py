@@ -98,6 +98,9 @@ def _now_label(last: UsePoint, curves: Sequence[Sequence[Point]], y: Scale, widt
     return label_at(caption, places, curves, css=css)
 
 
+NEAREST = 0.1
+
+
 def rho_chart(
     points: Sequence[RhoPoint], *, label: str, width: int = WIDTH, deserved: float = 1.0
 ) -> Markup:
@@ -105,7 +108,8 @@ def rho_chart(
     known = [(point.at, point.rho) for point in points if point.rho is not None]
     if not known:
         return _blank(label, width)
-    values = [rho for _, rho in known] + [deserved]
+    # No closer than a tenth around the fair share: half a percent is no mountain.
+    values = [rho for _, rho in known] + [deserved - NEAREST, deserved + NEAREST]
     room = max(max(values) - min(values), 0.04) * 0.12
     levels = ticks(max(min(values) - room, 0), max(values) + room, 4)
     places = tick_places(levels, 2)

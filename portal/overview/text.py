@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 
 from billing.selectors.accounts import AccountSummary
 from evenshare_core.domain.entitlements import Mode
-from evenshare_core.fairness.rho import rho_of
+from evenshare_core.fairness.rho import rho_of, standing
 from portal.charts.charts import RhoPoint, UsePoint, rho_chart, use_chart
 from portal.charts.figures import (
     apportion,
@@ -21,7 +22,6 @@ from portal.charts.figures import (
     percent,
     plural,
     ratio,
-    telling_places,
     thousands,
 )
 from portal.charts.glyphs import StateBadge
@@ -39,10 +39,9 @@ from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10
 NAMED = 3
-AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
 CHART_WIDTH = 340
 MODES = {
-    Mode.RESERVE: "It is kept, not lent.",
+    Mode.RESERVE: "It is reserved: nothing of it is lent, and nothing is borrowed above it.",
     Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
     Mode.LEND_AND_BORROW: "What is free of it is lent, and more may be borrowed.",
 }
@@ -88,6 +87,19 @@ class Board:
         return self.own + self.borrowed
 
     @property
+    def kept(self) -> int:
+        """Idle GPUs of its quota that are not lent."""
+        claims = self.last.claims if self.last else ()
+        quota = {row.gpu_type: row.quota for row in claims}
+        own: Counter[str] = Counter()
+        for run in self.runs:
+            own[run.gpu_type] += run.own
+        return sum(
+            row.kept(max(0, quota.get(row.gpu_type, row.gpus) - own[row.gpu_type]))
+            for row in self.quotas
+        )
+
+    @property
     def hourly(self) -> Decimal:
         """Credits an hour at the present prices of the running terms."""
         return sum((run.hourly for run in self.runs), Decimal(0))
@@ -130,6 +142,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "rest_borrowed": sum(run.borrowed for run in rest),
         "rest_hourly": costs[-1],
         "idle": max(0, board.has - board.uses),
+        "idle_text": idle_text(board),
     }
 
 
@@ -162,10 +175,17 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
     if len(claims) > 1:
         return tuple(LineItem(row.gpu_type, thousands(row.quota)) for row in claims), total
     within = min(board.own, board.has)
-    return (
+    kept = min(board.kept, board.has - within)
+    lines = [
         LineItem("in use", thousands(within)),
-        LineItem("free for others", thousands(board.has - within)),
-    ), total
+        LineItem("idle, not lent", thousands(kept)),
+        LineItem("free for others", thousands(board.has - within - kept)),
+    ]
+    if not kept:
+        del lines[1]
+    elif kept == board.has - within:
+        del lines[2]
+    return tuple(lines), total
 
 
 def have_note(board: Board) -> Note:
@@ -225,11 +245,8 @@ def _received(board: Board) -> Stat:
 def _fair(rho: float | None) -> StateBadge:
     if rho is None:
         return StateBadge("unclaimed", "nothing asked yet")
-    if abs(rho - 1) <= AT_SHARE:
-        return StateBadge("ok", "at fair share")
-    if rho > 1:
-        return StateBadge("ok", "above fair share")
-    return StateBadge("note", "below fair share")
+    where_it_is = standing(rho)
+    return StateBadge("note" if where_it_is == "below" else "ok", f"{where_it_is} fair share")
 
 
 def _owe(board: Board, who: str) -> Stat:
@@ -273,6 +290,30 @@ def lenders_text(board: Board) -> str:
     if len(lenders) > len(names):
         return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def idle_text(board: Board) -> str:
+    """What becomes of the GPUs of its quota that it does not use, and whether others may."""
+    idle = max(0, board.has - board.uses)
+    if not idle:
+        return "" if board.uses else "No job asks for GPUs."
+    kept = min(idle, board.kept)
+    be, them = ("is", "it") if idle == 1 else ("are", "them")
+    if not board.uses:
+        text = f"No job asks for GPUs. {'It is' if idle == 1 else 'They are'} there at the next"
+        text += " round when one does; "
+    else:
+        text = (
+            f"The other {thousands(idle)} {be} there at the next round when a job asks for {them}; "
+        )
+    if kept == idle:
+        they_are = "it is" if idle == 1 else "they are"
+        return f"{text}nobody else may use {them}, because {they_are} not lent."
+    if kept:
+        lent, kept_be = thousands(idle - kept), "is" if kept == 1 else "are"
+        text += f"until then others may borrow {lent} of them, and pay for it;"
+        return f"{text} the other {thousands(kept)} {kept_be} not lent."
+    return f"{text}until then others may borrow {them}, and pay for it."
 
 
 def hourly_note(board: Board) -> Note | None:
@@ -352,9 +393,9 @@ def _throughput_figure(board: Board) -> Figure:
 def _use_figure(days: Sequence[ClaimHistoryPoint], board: Board, prefix: str) -> Figure:
     last = days[-1]
     points = [UsePoint(day.at, day.use, day.quota) for day in days]
-    title = f"{prefix}{thousands(last.use)} in use, quota {thousands(last.quota)}"
+    title = f"{prefix}{thousands(last.use)} in use, quota {plural(last.quota, 'GPU')}"
     svg = use_chart(points, board.now, label=f"{title}; over the last day", width=CHART_WIDTH)
-    return Figure(title, "GPUs. Hatched: borrowed", svg)
+    return Figure(title, "Hatched: borrowed", svg)
 
 
 def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
@@ -362,10 +403,9 @@ def _rho_figure(days: Sequence[ClaimHistoryPoint], prefix: str) -> Figure:
     if not known:
         return Figure(f"{prefix}no rho yet", "Nothing was asked so far", "")
     low, high = min(known), max(known)
-    places = telling_places([low, high, 1.0])
-    title = f"{prefix}rho {ratio(known[-1], places)}"
-    if low < high:
-        title += f", between {ratio(low, places)} and {ratio(high, places)}"
+    title = f"{prefix}rho {ratio(known[-1])}, {standing(known[-1])} fair share"
+    if ratio(low) != ratio(high):
+        title = f"{prefix}rho {ratio(known[-1])}, between {ratio(low)} and {ratio(high)}"
     points = [RhoPoint(day.at, day.rho) for day in days]
     svg = rho_chart(points, label=f"{title} over the last day", width=CHART_WIDTH)
     return Figure(title, "Dotted zone: below the fair share", svg)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from billing.selectors import PostedPricePoint
-from portal.charts.figures import credits_text, thousands
+from portal.charts.figures import credits_text, plural, thousands
 from portal.charts.notes import LineItem, Note
 from portal.charts.pricechart import PRICE_FORMULA, PriceStep, price_chart
 from portal.site.clocks import Clocks
@@ -51,7 +51,7 @@ def _note(point: PostedPricePoint) -> Note:
         (
             LineItem("base price", credits_text(point.base, 6)),
             LineItem("theta", f"{point.theta:.3f}"),
-            LineItem("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
+            LineItem("use", f"{thousands(point.used)} of {plural(point.capacity, 'GPU')}"),
         ),
         LineItem(PRICE_FORMULA, credits_text(point.price, 6)),
     )

@@ -1,5 +1,6 @@
 """The builders of SVG: well-formed, escaped, and the code of marks held."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -9,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.fairness.rho import standing
 from portal.charts import (
     bars,
     charts,
@@ -221,6 +223,47 @@ class TestTimeline:
 
     def test_says_so_when_nothing_happened(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestLabelsOnATimeline:
+    @pytest.mark.parametrize("length", [1, 7, 61, 1441, 100_003])
+    @pytest.mark.parametrize("share", [0.0, 0.5, 0.93, 0.999])
+    def test_stay_inside_of_it(self, length: int, share: float) -> None:
+        late = at(length * share)
+        segments = (
+            timeline.Segment("turn", at(0), late, "queued 3 h"),
+            timeline.Segment("blocked", late, at(length), "no node fits 12 min"),
+        )
+        changes = {
+            "segments": segments,
+            "cuts": (timeline.Cut(late),),
+            "gpus": (timeline.GpuSpan(at(0), late, 5, 3), timeline.GpuSpan(late, at(length), 8)),
+        }
+        root = drawn(timeline.timeline(job(end=at(length), now=at(length), **changes)))
+        for element in root.iter("text"):
+            wide = scale.text_width(element.text or "")
+            x = float(element.get("x", "0"))
+            left = {"middle": x - wide / 2, "end": x - wide}.get(element.get("text-anchor", ""), x)
+            assert left >= -1, element.text
+            assert left + wide <= timeline.WIDTH + 1, element.text
+
+
+class TestRho:
+    def test_within_two_percent_is_at_the_fair_share(self) -> None:
+        words = {rho: standing(rho) for rho in (0.5, 0.979, 0.98, 0.99, 1, 1.02, 1.021, 3)}
+        assert [words[rho] for rho in (0.98, 0.99, 1, 1.02)] == ["at"] * 4
+        assert (words[0.5], words[0.979], words[1.021], words[3]) == (
+            *("below", "below", "above", "above"),
+        )
+
+    @pytest.mark.parametrize("spread", [0.0, 0.001, 0.02])
+    def test_of_half_a_percent_makes_no_mountain(self, spread: float) -> None:
+        points = [charts.RhoPoint(at(n), 1 - spread * (n % 2)) for n in range(9)]
+        root = drawn(charts.rho_chart(points, label="x"))
+        (line,) = [e for e in root.iter("path") if e.get("class") == "la"]
+        heights = [float(y) for y in re.findall(r"[ ,](\d+\.?\d*)(?=[LVM ]|$)", line.get("d", ""))]
+        assert heights
+        assert max(heights) - min(heights) <= (charts.BASE - charts.TOP) / 5
 
 
 class TestLabels:
