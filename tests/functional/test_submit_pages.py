@@ -16,7 +16,7 @@ from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_y
 from portal.jobs.forms.submit import form_of_draft, form_of_text
 from scheduling.models import Job
 from scheduling.selectors.job_requests import job_as_request
-from tenants.models import Quota
+from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town
 
 NEW = "/t/north/jobs/new/"
@@ -309,41 +309,6 @@ class TestTheAnswer:
         assert field(used, "gpus") == "8"
         assert "gpus: 8\n" in field(used, "yaml")
 
-    def test_names_the_price_from_now_to_the_renewal(self, place: Town) -> None:
-        page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
-        assert "costs 0.00 to 1.00 credits per GPU-hour" in says(page)
-        assert "at most 1.0000 credits" in says(page)
-
-    def test_offers_no_submission_of_what_can_never_run(self, place: Town) -> None:
-        for gpus, reason in (("9", "larger than the pool"), ("6", "borrowing limit")):
-            Quota.objects.filter(tenant=place.tenant).update(borrow_limit=1)
-            for path in (ASK, NEW):
-                page = place.owner.post(path, form(place, gpus=gpus)).content.decode()
-                assert re.search(r'<button[^>]*id="submit"[^>]*disabled', page), gpus
-                assert f"It can never run as written ({reason})" in page
-            sent = place.owner.post(NEW, form(place, gpus=gpus, act="submit"))
-            assert sent.status_code == 422
-            assert re.search(r'id="err-gpus"[^>]*>\s*<p', sent.content.decode())
-        page = place.owner.post(ASK, form(place, gpus="5")).content.decode()
-        assert not re.search(r'<button[^>]*id="submit"[^>]*disabled', page)
-        assert Job.objects.count() == 0
-
-    def test_never_calls_more_gpus_own_than_the_quota(self, place: Town) -> None:
-        page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
-        own = [int(text) for text in re.findall(r'data-label="Own">(\d+)<', page)]
-        assert own
-        assert max(own) <= 4
-
-    def test_offers_the_shells_line_where_that_would_work(self, place: Town) -> None:
-        page = place.owner.post(ASK, form(place)).content.decode()
-        assert "evenshare job submit" not in page
-        assert "once there is a command to run" in page
-        page = place.owner.post(ASK, form(place, command="python x.py")).content.decode()
-        assert "-- python x.py" in page
-        shown = place.owner.get(f"/jobs/{place.submit().uid}/").content.decode()
-        assert "evenshare job submit" not in shown
-        assert "curl" in shown
-
     def test_writes_nothing(self, place: Town) -> None:
         place.owner.post(ASK, form(place))
         place.owner.post(NEW, form(place))
@@ -374,11 +339,24 @@ class TestAClone:
         page = place.owner.get(f"{NEW}?from={first.uid}").content.decode()
         names = ("name", "gpus", "command", "environment", "duration_s", "weight", "max_price")
         again = {name: field(page, name) for name in names}
-        assert again == {**{name: sent[name] for name in names}, "max_price": "1.5"}
+        own = {"max_price": "1.5", "name": "run-1-2"}
+        assert again == {**{name: sent[name] for name in names}, **own}
         place.owner.post(NEW, form(place, **again, act="submit", gpu_types=["v100"]))
         second = Job.objects.exclude(pk=first.pk).get()
-        assert job_as_request(second) == job_as_request(first)
+        assert job_as_request(second) == {**job_as_request(first), "name": "run-1-2"}
         assert second.uid != first.uid
+        # Of the clone's clone, and once more of the first, the next free number.
+        for source in (first, second):
+            page = place.owner.get(f"{NEW}?from={source.uid}").content.decode()
+            assert field(page, "name") == "run-1-3"
+
+    @pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 58}-9999", "x-1", "0-0-0"])
+    def test_has_a_name_that_is_taken_as_it_is(self, place: Town, name: str) -> None:
+        job = place.submit()
+        Job.objects.filter(pk=job.pk).update(name=name)
+        again = field(place.owner.get(f"{NEW}?from={job.uid}").content.decode(), "name")
+        assert again != name
+        assert place.owner.post(NEW, form(place, name=again, act="submit")).status_code == 302
 
     def test_is_of_ones_own_tenant_alone(self, place: Town) -> None:
         theirs = place.submit(tenant="south")
@@ -409,6 +387,21 @@ class TestCancelling:
         assert place.nobody.post(path).status_code == 302
         assert place.owner.get(path).status_code == 405
         assert not Job.objects.filter(cancel_asked_at__isnull=False).exists()
+
+    def test_changes_the_heading_and_leads_back_to_where_the_button_was(self, place: Town) -> None:
+        job = place.submit()
+        answer = place.owner.post(f"/jobs/{job.uid}/cancel/")
+        assert answer.headers["Location"] == f"/jobs/{job.uid}/#cancelled"
+        page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert headline(page) == "Cancelled before it ran."
+        assert 'id="cancelled"' in page
+        running = place.submit()
+        Job.objects.filter(pk=running.pk).update(
+            state=Job.State.RUNNING, cancel_asked_at=place.cluster.at
+        )
+        page = place.owner.get(f"/jobs/{running.uid}/").content.decode()
+        assert headline(page).startswith("Cancelling: it may save its state")
+        assert 'id="cancelled"' in page
 
     def test_is_offered_while_there_is_something_to_cancel(self, place: Town) -> None:
         job = place.submit()

@@ -39,7 +39,12 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
 from scheduling.requests.jobs import DURATION_S
 from scheduling.selectors.job_requests import job_as_request
-from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
+from scheduling.selectors.jobs import (
+    find_tenant_job,
+    free_job_name,
+    pool_names,
+    submitted_duration_us,
+)
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects
@@ -166,7 +171,7 @@ def _blank(request: HttpRequest, pools: list[str]) -> Draft:
 
 
 def _cloned(tenant: Tenant, source: str) -> Draft:
-    """The form of a job of this tenant.
+    """The form of a job of this tenant, with a name of its own.
 
     Raises:
         Http404: there is none.
@@ -181,7 +186,8 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
             raise Http404
         duration_us = submitted_duration_us(job)
         duration_s = None if duration_us is None else duration_us // SECOND_US
-        return draft_of(job_as_request(job, duration_s=duration_s))
+        named = {"name": free_job_name(tenant.pk, job.name)} if job.name else {}
+        return draft_of({**job_as_request(job, duration_s=duration_s), **named})
 
 
 def _pools(tenant: Tenant) -> list[str]:
