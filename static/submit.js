@@ -37,7 +37,8 @@
     var field = event.target;
     if (field.name === "yaml") { side("yaml"); changed.value = ""; number(field); }
     else if (field.name && field.name !== "side") { side("form"); changed.value = field.name; }
-    /* An answer under way is about what stood here before. */
+    /* An answer, here or under way, is about what stood here before; the server asks again. */
+    document.getElementById("submit").disabled = false;
     htmx.trigger(answer, "htmx:abort");
   });
   form.addEventListener("click", function (event) {

@@ -34,7 +34,7 @@ class OverlapError(ValueError):
     """A period would run into another one that was planned, `period`."""
 
     def __init__(self, period: Period) -> None:
-        super().__init__(f"a period with {period.terms.gpus} GPUs begins {period.since}")
+        super().__init__(f"a period of {period.terms.gpus} begins {period.since}")
         self.period = period
 
 

@@ -123,12 +123,18 @@ def _clock(job: JobTimeline, x: Scale, bottom: float) -> Markup:
         for at in marks
         for part in (
             path(f"M{x(at.timestamp()):.1f} 24V{bottom}", class_="grid"),
-            text(x(at.timestamp()), 14, tick_text(at, marks), anchor="middle"),
+            _tick(x(at.timestamp()), tick_text(at, marks)),
         )
     ]
     if LEFT <= now <= WIDTH - RIGHT:
         parts.append(path(f"M{now:.1f} 24V{bottom}", class_="now"))
     return join(parts)
+
+
+def _tick(at: float, caption: str) -> Markup:
+    """A label over its mark, moved inwards where it would be cut off."""
+    half = text_width(caption) / 2
+    return text(min(at, WIDTH - half), 14, caption, anchor="middle")
 
 
 def _states(job: JobTimeline, x: Scale) -> Markup:
@@ -142,9 +148,10 @@ def _states(job: JobTimeline, x: Scale) -> Markup:
         if segment.kind == "run" and wide + 12 < end - start:
             at = (start + end) / 2
             parts.append(text(at, middle + 5, segment.label, class_="b on", anchor="middle"))
-        elif segment.label and start >= clear:
-            parts.append(text(start, STATE_TOP + STATE_HEIGHT + 17, segment.label, class_="m"))
-            clear = start + wide + 8
+        elif segment.label and min(start, WIDTH - wide) >= clear:
+            begin = min(start, WIDTH - wide)  # inwards where it would be cut off
+            parts.append(text(begin, STATE_TOP + STATE_HEIGHT + 17, segment.label, class_="m"))
+            clear = begin + wide + 8
     parts += _cut_marks(job, x)
     return join(parts)
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from django.urls import reverse
 
 from billing.selectors.totals import MovedCredits
-from portal.charts.figures import apportion, credits_text, gpu_hours, percent, ratio, thousands
+from evenshare_core.fairness.rho import standing
+from portal.charts.figures import (
+    apportion,
+    credits_text,
+    duration,
+    gpu_hours,
+    percent,
+    plural,
+    ratio,
+    thousands,
+)
 from portal.charts.notes import LineItem, Link, Note, Stat
 from scheduling.selectors.lines import PoolFacts, PoolSoFar
 
@@ -81,12 +91,12 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             LineItem("terms", thousands(so_far.terms)),
             Note(
                 "Leases",
-                text=f"A lease holds GPUs for {pool.lease_s // 60} minutes of pool time; then"
+                text=f"A lease holds GPUs for {duration(pool.lease_s)} of pool time; then"
                 " a round renews it or gives the GPUs to whoever is further below its fair share.",
             ),
         ),
         Stat(
-            "Furthest below its fair share",
+            _least_title(so_far.least_rho),
             percent(so_far.least_rho),
             "received",
             (
@@ -95,7 +105,7 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
             ),
             LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(so_far.least_rho)),
             Note(
-                "The tenant that is furthest below its fair share",
+                "The tenant that received the least of its fair share",
                 text="rho: GPU-time received over its fair share, since the pool began. Whoever"
                 " has the lowest is served first, so that it comes back to 1.00.",
             ),
@@ -125,7 +135,8 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
     return (
         TourStop(
             "See who is where",
-            f"{pool.nodes} nodes, {pool.gpus} GPUs, drawn as boxes of leases. The jobs are those"
+            f"{plural(pool.nodes, 'node')}, {plural(pool.gpus, 'GPU')}, drawn as boxes of leases."
+            " The jobs are those"
             " of a real cluster on a Friday in October 2017, replayed.",
             "operator",
             "The pool",
@@ -162,3 +173,10 @@ def tour(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
             reverse("ledger"),
         ),
     )
+
+
+def _least_title(rho: float | None) -> str:
+    """What the tenant with the lowest rho is, in words."""
+    if rho is None or standing(rho) == "below":
+        return "Furthest below its fair share"
+    return f"The least served tenant is {standing(rho)} its fair share"

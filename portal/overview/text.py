@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,10 +12,10 @@ from typing import Any
 
 from billing.selectors.accounts import AccountSummary
 from evenshare_core.domain.entitlements import Mode
-from evenshare_core.fairness.rho import rho_of
+from evenshare_core.fairness.rho import rho_of, standing
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.throughputs import throughput_chart
-from portal.charts.explore.uses import AT_SHARE, rho_chart, use_chart
+from portal.charts.explore.uses import rho_chart, use_chart
 from portal.charts.figures import (
     apportion,
     coarse,
@@ -39,7 +40,7 @@ from scheduling.selectors.visibility import Visibility
 SHOWN = 10
 NAMED = 3
 MODES = {
-    Mode.RESERVE: "It is kept, not lent.",
+    Mode.RESERVE: "It is reserved: nothing of it is lent, and nothing is borrowed above it.",
     Mode.LEND: "What is free of it is lent; nothing is borrowed above it.",
     Mode.LEND_AND_BORROW: "What is free of it is lent, and more may be borrowed.",
 }
@@ -87,6 +88,19 @@ class Board:
     def uses(self) -> int:
         """GPUs in use."""
         return self.own + self.borrowed
+
+    @property
+    def kept(self) -> int:
+        """Idle GPUs of its quota that are not lent."""
+        claims = self.last.claims if self.last else ()
+        quota = {row.gpu_type: row.quota for row in claims}
+        own: Counter[str] = Counter()
+        for run in self.runs:
+            own[run.gpu_type] += run.own
+        return sum(
+            row.kept(max(0, quota.get(row.gpu_type, row.gpus) - own[row.gpu_type]))
+            for row in self.quotas
+        )
 
     @property
     def hourly(self) -> Decimal:
@@ -141,6 +155,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "rest_borrowed": sum(run.borrowed for run in rest),
         "rest_hourly": costs[-1],
         "idle": max(0, board.has - board.uses),
+        "idle_text": idle_text(board),
     }
 
 
@@ -173,10 +188,17 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
     if len(claims) > 1:
         return tuple(LineItem(row.gpu_type, thousands(row.quota)) for row in claims), total
     within = min(board.own, board.has)
-    return (
+    kept = min(board.kept, board.has - within)
+    lines = [
         LineItem("in use", thousands(within)),
-        LineItem("free for others", thousands(board.has - within)),
-    ), total
+        LineItem("idle, not lent", thousands(kept)),
+        LineItem("free for others", thousands(board.has - within - kept)),
+    ]
+    if not kept:
+        del lines[1]
+    elif kept == board.has - within:
+        del lines[2]
+    return tuple(lines), total
 
 
 def have_note(board: Board) -> Note:
@@ -239,11 +261,8 @@ def fair_badge(rho: float | None) -> StateBadge:
     """Where a tenant stands beside its fair share."""
     if rho is None:
         return StateBadge("unclaimed", "nothing asked yet")
-    if abs(rho - 1) <= AT_SHARE:
-        return StateBadge("ok", "at fair share")
-    if rho > 1:
-        return StateBadge("ok", "above fair share")
-    return StateBadge("note", "below fair share")
+    where_it_is = standing(rho)
+    return StateBadge("note" if where_it_is == "below" else "ok", f"{where_it_is} fair share")
 
 
 def _owe(board: Board, who: str) -> Stat:
@@ -287,6 +306,30 @@ def lenders_text(board: Board) -> str:
     if len(lenders) > len(names):
         return f"{', '.join(names)} and {plural(len(lenders) - len(names), 'other')}"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def idle_text(board: Board) -> str:
+    """What becomes of the GPUs of its quota that it does not use, and whether others may."""
+    idle = max(0, board.has - board.uses)
+    if not idle:
+        return "" if board.uses else "No job asks for GPUs."
+    kept = min(idle, board.kept)
+    be, them = ("is", "it") if idle == 1 else ("are", "them")
+    if not board.uses:
+        text = f"No job asks for GPUs. {'It is' if idle == 1 else 'They are'} there at the next"
+        text += " round when one does; "
+    else:
+        text = (
+            f"The other {thousands(idle)} {be} there at the next round when a job asks for {them}; "
+        )
+    if kept == idle:
+        they_are = "it is" if idle == 1 else "they are"
+        return f"{text}nobody else may use {them}, because {they_are} not lent."
+    if kept:
+        lent, kept_be = thousands(idle - kept), "is" if kept == 1 else "are"
+        text += f"until then others may borrow {lent} of them, and pay for it;"
+        return f"{text} the other {thousands(kept)} {kept_be} not lent."
+    return f"{text}until then others may borrow {them}, and pay for it."
 
 
 def hourly_note(board: Board) -> Note | None:
@@ -378,7 +421,7 @@ def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
     if not known:
         return f"{prefix}no rho yet"
     low, high = min(known), max(known)
-    if low >= 1 - AT_SHARE and high <= 1 + AT_SHARE:
+    if standing(low) == standing(high) == "at":
         return f"{prefix}at fair share for all of the day"
     places = telling_places([low, high, 1.0])
     title = f"{prefix}rho {ratio(known[-1], places)}"

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
+from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
@@ -45,7 +46,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
         context |= {
             "board": board,
             "clock": clocks(pool),
-            "lease_text": f"A lease lasts {pool.lease_s // 60} minutes of pool time; then a round"
+            "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"
             " renews it, or others who are further below their fair share get the GPUs.",
         }
     return render(request, "overview/dashboard.html", context)

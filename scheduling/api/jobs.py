@@ -160,6 +160,8 @@ class JobDryRun(SchedulingView):
                 "reason_code": answer.reason_code,
                 "detail": answer.detail,
                 "price": credits_text(answer.price),
+                "price_after": credits_text(answer.price_after),
+                "own": answer.own,
                 "borrowed": answer.borrowed,
                 "currency": currency,
                 "note": answer.note,

@@ -16,7 +16,7 @@ from scheduling.api.base import OperatePoolView
 from scheduling.api.pools import OperateReason
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
-from scheduling.requests.nodes import NodeRequest, WindowRequest
+from scheduling.requests.nodes import DrainRequest, NodeRequest, WindowRequest
 from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
 from scheduling.services.nodes import (
     add_node,
@@ -42,13 +42,17 @@ POOL = OpenApiParameter(
 
 
 class OperateNodeRow(s.Serializer[object]):
-    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now."""
+    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
+
+    `state`: up, draining (leases are still there), drained or lost. `reason`: why it was drained.
+    """
 
     pool = s.CharField()
     name = s.CharField()
     gpu_type = s.CharField()
     gpus = s.IntegerField()
     state = s.CharField()
+    reason = s.CharField(allow_blank=True)
     held = s.IntegerField()
     leases = s.IntegerField()
     last_expiry = s.DateTimeField(allow_null=True)
@@ -148,12 +152,17 @@ class NodeSwitch(NodeEdit):
     """A node that takes leases, or takes none."""
 
     def switch(
-        self, request: Request, name: str, node: str, change: Callable[..., object]
+        self,
+        request: Request,
+        place: tuple[str, str],
+        change: Callable[..., object],
+        wanted: type[ReasonRequest | DrainRequest],
     ) -> Response:
-        """Make the change, with the reason that is given for it."""
-        reason = request_of(ReasonRequest, request.data).reason
+        """Make the change of a pool's node, with the reason that is given for it."""
+        name, node = place
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
+            reason = request_of(wanted, request.data).reason
             change(actor=self.actor, pool=pool, name=node, reason=reason)
             return _one(pool, node, now)
 
@@ -161,10 +170,12 @@ class NodeSwitch(NodeEdit):
 class NodeDrain(NodeSwitch):
     """No new lease."""
 
-    @extend_schema(operation_id="operate_node_drain", **SWITCH)
+    @extend_schema(
+        operation_id="operate_node_drain", **SWITCH | {"request": request_serializer(DrainRequest)}
+    )
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let no new lease onto a node; those that are there end at their expiry."""
-        return self.switch(request, name, node, drain_node)
+        return self.switch(request, (name, node), drain_node, DrainRequest)
 
 
 class NodeResume(NodeSwitch):
@@ -173,7 +184,7 @@ class NodeResume(NodeSwitch):
     @extend_schema(operation_id="operate_node_resume", **SWITCH)
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let leases onto a node again, from the next round on."""
-        return self.switch(request, name, node, resume_node)
+        return self.switch(request, (name, node), resume_node, ReasonRequest)
 
 
 class WindowList(OperatePoolView):
@@ -219,7 +230,7 @@ class WindowOne(OperatePoolView):
         operation_id="operate_maintenance_end", responses={204: None}, parameters=[IF_MATCH]
     )
     def delete(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Call maintenance off, or end now what has begun."""
+        """Cancel maintenance, or end now what has begun."""
         with self.edited(name) as (pool, now):
             present = windows_ahead(pool.pk, now)
             if number not in [row.pk for row in present]:
@@ -256,7 +267,8 @@ def _node(pool: Pool, row: NodeStatus) -> dict[str, Any]:
         "name": row.name,
         "gpu_type": row.gpu_type,
         "gpus": row.gpus,
-        "state": row.state,
+        "state": row.phase,
+        "reason": row.reason,
         "held": row.held,
         "leases": row.leases,
         "last_expiry": time_text(row.last_expiry),

@@ -18,6 +18,7 @@ from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.operate import windows_near
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.queue_order import (
@@ -60,7 +61,12 @@ class PoolShow(SchedulingView):
         """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
         facts = self.pool(name)
         with site_scope():
-            overview = pool_overview(facts.id, read_visibility(facts.id, self.access))
+            windows = windows_near(facts, pool_time(facts.clock, facts.wall))
+            overview = pool_overview(
+                facts.id,
+                read_visibility(facts.id, self.access),
+                away={row.node_id for row in windows},
+            )
         return Response({**_pool(facts), "types": types_json(overview)})
 
 

@@ -172,7 +172,7 @@ def types_json(overview: PoolOverview) -> list[dict[str, Any]]:
             "idle": row.idle,
             "blocked": row.blocked,
             "nodes": [
-                {"name": node.name, "gpus": node.gpus, "held": node.held, "state": node.state}
+                {"name": node.name, "gpus": node.gpus, "held": node.held, "state": node.phase}
                 for node in row.nodes
             ],
         }

@@ -153,12 +153,18 @@ class BulkMade(s.Serializer[object]):
 
 
 class DryRunAnswer(s.Serializer[object]):
-    """Whether a job could run. `price`: credits per borrowed GPU-hour."""
+    """Whether a job could run, and what a borrowed GPU-hour costs.
+
+    `price`: credits as posted now. `price_after`: from its first renewal on, with its own GPUs in
+    use, if nothing else changes.
+    """
 
     feasible = s.BooleanField()
     reason_code = s.CharField(allow_blank=True)
     detail = s.CharField(allow_blank=True)
     price = Credits()
+    price_after = Credits()
+    own = s.IntegerField()
     borrowed = s.IntegerField()
     currency = s.CharField()
     note = s.CharField()

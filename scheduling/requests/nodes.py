@@ -13,6 +13,7 @@ from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
+REASON_MAX = 800
 NO_SUCH_NODES = "Choose nodes of this pool."
 
 
@@ -40,6 +41,20 @@ class NodeRequest(Request, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=GPUS_MAX, description="How many GPUs it has."),
         Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
+    ]
+
+
+class DrainRequest(Request, frozen=True, kw_only=True):
+    """No new lease for a node: always with a reason, which people read who wonder."""
+
+    NOUN: ClassVar[str] = "a drain"
+
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=REASON_MAX, description="Why, for the audit log and the page."
+        ),
+        Input(label="Reason", complaint="Say why, in a few words."),
     ]
 
 

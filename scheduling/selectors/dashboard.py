@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenshare_core.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 from tenants.models import Quota
+from tenants.scopes import site_reading
 
 ZERO = Decimal("0.000000")
 HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
@@ -35,7 +36,7 @@ class LastRoundClaim:
 
 @dataclass(frozen=True, slots=True)
 class IdleLender:
-    """A tenant that does not use all of its quota."""
+    """A tenant that does not use all of its quota, and lends what is idle."""
 
     tenant: int
     idle: int
@@ -94,6 +95,12 @@ class QuotaNow:
     gpu_type: str
     gpus: int
     mode: Mode
+    lend_limit: int | None = None
+
+    def kept(self, idle: int) -> int:
+        """Return how many of so many idle GPUs of it are not lent."""
+        terms = Entitlement(0, self.gpu_type, self.gpus, self.mode, lend_limit=self.lend_limit)
+        return idle - terms.lendable(idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ class JobCounts:
 
 
 def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
-    """Return the last round's rows for a tenant, or None before the first. One query."""
+    """Return the last round's rows for a tenant, or None before the first. Two queries."""
     row = Round.objects.filter(pool_id=pool_id).order_by("-number").first()
     if row is None:
         return None
@@ -126,17 +133,24 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
             for share in shares
             if share["tenant"] == tenant_id
         ),
-        lenders=_lenders(shares, tenant_id),
+        lenders=_lenders(shares, {tenant_id, *_reservers(pool_id, row.at)}),
         borrowed=sum(share["borrowed"] for share in shares),
         idle=row.summary.get("idle", 0),
     )
 
 
-def _lenders(shares: list[dict[str, Any]], but: int) -> tuple[IdleLender, ...]:
+def _reservers(pool_id: int, at: datetime) -> Iterable[int]:
+    """The tenants whose quota in a pool is not lent."""
+    rows = Quota.objects.filter(pool_id=pool_id, valid_from__lte=at, mode=Mode.RESERVE.value)
+    with site_reading():
+        return list(rows.exclude(valid_until__lte=at).values_list("tenant_id", flat=True))
+
+
+def _lenders(shares: list[dict[str, Any]], but: Container[int]) -> tuple[IdleLender, ...]:
     idle: dict[int, int] = {}
     for share in shares:
         left = share["quota"] - share["own"]
-        if left > 0 and share["tenant"] != but:
+        if left > 0 and share["tenant"] not in but:
             idle[share["tenant"]] = idle.get(share["tenant"], 0) + left
     return tuple(IdleLender(*item) for item in sorted(idle.items(), key=lambda i: (-i[1], i[0])))
 
@@ -248,9 +262,9 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
         Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
         .exclude(valid_until__lte=at)
         .order_by("gpu_type__rank", "gpu_type__name")
-        .values_list("gpu_type__name", "gpus", "mode")
+        .values_list("gpu_type__name", "gpus", "mode", "lend_limit")
     )
-    return [QuotaNow(name, gpus, Mode(mode)) for name, gpus, mode in rows]
+    return [QuotaNow(name, gpus, Mode(mode), lends) for name, gpus, mode, lends in rows]
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:

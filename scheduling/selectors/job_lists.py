@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names
@@ -35,7 +37,18 @@ def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
 
     One query, never an offset.
     """
-    jobs = Job.objects.select_related("tenant", "pool", "profile").order_by("-id")
+    jobs = _wanted(wanted).select_related("tenant", "pool", "profile").order_by("-id")
+    page = list(jobs[: limit + 1])
+    return page[:limit], len(page) > limit
+
+
+def count_jobs(wanted: JobListFilter, *, most: int) -> int:
+    """Return how many jobs a filter leaves, `most` where there are as many or more. One query."""
+    return _wanted(wanted)[:most].count()
+
+
+def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
+    jobs = Job.objects.all()
     if wanted.tenants is not None:
         jobs = jobs.filter(tenant__in=list(wanted.tenants))
     if wanted.states:
@@ -46,8 +59,7 @@ def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
         jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
     if wanted.before is not None:
         jobs = jobs.filter(id__lt=wanted.before)
-    page = list(jobs[: limit + 1])
-    return page[:limit], len(page) > limit
+    return jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,7 +14,7 @@ from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.job_lists import TEXT_MAX, JobListFilter, list_jobs
+from scheduling.selectors.job_lists import TEXT_MAX, JobListFilter, count_jobs, list_jobs
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueOrder,
@@ -24,10 +26,15 @@ from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 PAGE = 50
+COUNTED = 1000
 # A job of months has thousands of terms; its page tells of the last ones.
 EVENTS, LEASES = 600, 200
 # Rounds whose stored decision is read to say why a past wait was.
 LOOKED_UP = 4
+
+# A name that ends with a number from 2 on is taken to be a clone's.
+_NUMBERED = re.compile(r"(.+)-([2-9]|[1-9][0-9]{1,3})")
+NAME_MAX, NUMBER_MAX = 63, 10
 
 # What the filter offers -> the states behind it.
 STATES: dict[str, tuple[str, ...]] = {
@@ -94,14 +101,7 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
-    listing = JobListFilter(
-        tenants=[tenant_id],
-        states=STATES.get(wanted.state, ()),
-        pool=wanted.pool,
-        text=wanted.text,
-        before=wanted.before,
-    )
-    shown, more = list_jobs(listing, limit=limit)
+    shown, more = list_jobs(_listing(tenant_id, wanted), limit=limit)
     held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
     holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
     orders = read_queue_orders(shown)
@@ -134,6 +134,21 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
         None,
         wanted.after + limit if more else None,
+    )
+
+
+def count_matches(tenant_id: int, wanted: JobFilter) -> int:
+    """Return how many of a tenant's jobs a filter leaves, on all pages, `COUNTED` at most."""
+    return count_jobs(_listing(tenant_id, replace(wanted, before=None)), most=COUNTED)
+
+
+def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
+    return JobListFilter(
+        tenants=[tenant_id],
+        states=STATES.get(wanted.state, ()),
+        pool=wanted.pool,
+        text=wanted.text,
+        before=wanted.before,
     )
 
 
@@ -183,6 +198,19 @@ def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
     """Return a tenant's job with its pool and job type, or None. One query."""
     rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)
     return rows.select_related("pool", "profile").first()
+
+
+def free_job_name(tenant_id: int, name: str) -> str:
+    """Return the name with the next number that no job of the tenant has: "run" gives "run-2".
+
+    It is usable as a name, so cut where it would be too long. One query.
+    """
+    match = _NUMBERED.fullmatch(name)
+    stem, number = (match[1], int(match[2])) if match else (name, 1)
+    stem = stem[: NAME_MAX - NUMBER_MAX].rstrip("-")
+    rows = Job.objects.filter(tenant_id=tenant_id, name__startswith=f"{stem}-")
+    taken = set(rows.values_list("name", flat=True))
+    return next(wanted for n in count(number + 1) if (wanted := f"{stem}-{n}") not in taken)
 
 
 def submitted_duration_us(job: Job) -> int | None:

@@ -20,8 +20,19 @@ SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.lease_s, p.round_s,
        coalesce((
            SELECT jsonb_object_agg(f.name, f.speedups)
            FROM scheduling_profile f WHERE f.pool_id = p.id AND f.tenant_id = %s
+       ), '{}')::text,
+       coalesce((
+           SELECT jsonb_object_agg(name, gpus) FROM (
+               SELECT t.name, max(q.gpus + CASE q.mode
+                   WHEN 'LEND_AND_BORROW' THEN q.borrow_limit ELSE 0 END) AS gpus
+               FROM tenants_quota q JOIN scheduling_gputype t ON t.id = q.gpu_type_id
+               WHERE q.pool_id = p.id AND q.tenant_id = %s
+                 AND (q.valid_until IS NULL OR q.valid_until > s.at)
+               GROUP BY t.name
+               HAVING count(*) = 1 AND bool_and(q.valid_until IS NULL AND q.valid_from <= s.at)
+           ) limits WHERE gpus IS NOT NULL
        ), '{}')::text
-FROM scheduling_pool p
+FROM scheduling_pool p JOIN scheduling_poolstate s ON s.pool_id = p.id
 WHERE p.name = %s
   AND EXISTS (SELECT FROM tenants_quota q WHERE q.pool_id = p.id AND q.tenant_id = %s)
 """
@@ -32,6 +43,8 @@ class PoolOffer:
     """A pool as a submitter needs it; `gpus` counts all GPUs by type, drained ones too.
 
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
+    `at_most`: GPUs that the tenant may hold at once, its quota and what it may borrow, of the
+    types where that has a limit which stays: one quota since before the last round, without end.
     """
 
     id: int
@@ -43,6 +56,7 @@ class PoolOffer:
     round_s: int
     gpus: Mapping[str, int]
     profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    at_most: Mapping[str, int] = field(default_factory=dict)
 
 
 def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
@@ -50,11 +64,11 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
     if not name:
         return None
     with connection.cursor() as cursor:
-        cursor.execute(_OFFER, [tenant_id, name, tenant_id])
+        cursor.execute(_OFFER, [tenant_id, tenant_id, name, tenant_id])
         row = cursor.fetchone()
     if row is None:
         return None
-    id_, name_, executor, on_demand, book, lease_s, round_s, gpus, profiles = row
+    id_, name_, executor, on_demand, book, lease_s, round_s, gpus, profiles, at_most = row
     return PoolOffer(
         id_,
         name_,
@@ -65,4 +79,5 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
         round_s,
         json.loads(gpus),
         json.loads(profiles),
+        json.loads(at_most),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -23,10 +24,12 @@ from scheduling.models import (
     RoundScrub,
 )
 from scheduling.selectors.lines import PoolFacts, pool_facts
-from tenants.models import Budget, Quota
+from tenants.models import AuditRecord, Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
 STUCK_ROUNDS = 3
+# What the audit log calls it, and what a node does until its last lease is gone.
+NODE_DRAINED, DRAINING = "node.drained", "draining"
 LISTED = 20
 HEALTH_ROUNDS = 20
 
@@ -250,7 +253,10 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node for its operator: GPUs held, when the last of its leases expires, its windows."""
+    """A node for its operator: GPUs held, when the last of its leases expires, its windows.
+
+    `reason`: why it was drained, as the audit log has it; empty where it is not.
+    """
 
     name: str
     gpu_type: str
@@ -260,6 +266,12 @@ class NodeStatus:
     leases: int
     last_expiry: datetime | None
     windows: tuple[MaintenanceWindow, ...] = ()
+    reason: str = ""
+
+    @property
+    def phase(self) -> str:
+        """Its state: "draining" until its last lease is gone, then "drained"."""
+        return DRAINING if self.state == Node.State.DRAINED and self.held else self.state
 
     @property
     def empty(self) -> bool:
@@ -268,7 +280,7 @@ class NodeStatus:
 
 
 def node_statuses(pool_id: int, now: datetime) -> list[NodeStatus]:
-    """A pool's nodes with their leases and the windows that are not over. Two queries."""
+    """A pool's nodes with their leases and the windows that are not over. Three queries."""
     windows: dict[int, list[MaintenanceWindow]] = {}
     for window in windows_ahead(pool_id, now):
         windows.setdefault(window.node_id, []).append(window)
@@ -281,8 +293,9 @@ def node_statuses(pool_id: int, now: datetime) -> list[NodeStatus]:
             last_expiry=Max("leaseslot__lease__expires_at", filter=held),
         )
         .order_by("gpu_type__rank", "gpu_type", "name")
-        .select_related("gpu_type")
+        .select_related("gpu_type", "pool")
     )
+    reasons = _drain_reasons(rows)
     return [
         NodeStatus(
             name=node.name,
@@ -293,15 +306,37 @@ def node_statuses(pool_id: int, now: datetime) -> list[NodeStatus]:
             leases=node.leases,
             last_expiry=node.last_expiry,
             windows=tuple(windows.get(node.pk, ())),
+            reason=reasons.get(_subject(node), ""),
         )
         for node in rows
     ]
+
+
+def _drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
+    """Why each drained node was drained last, by what the audit log calls it."""
+    subjects = [_subject(node) for node in nodes if node.state == Node.State.DRAINED]
+    records = AuditRecord.objects.filter(action=NODE_DRAINED, subject__in=subjects)
+    last = records.order_by("subject", "-id").distinct("subject")
+    return dict(last.values_list("subject", "reason"))
+
+
+def _subject(node: Node) -> str:
+    return f"node {node.pool.name if node.pool else ''}/{node.name}"
 
 
 def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
     """Maintenance that is not over at `now` (pool time), the next one first."""
     rows = MaintenanceWindow.objects.filter(pool_id=pool_id, ends_at__gt=now)
     return list(rows.select_related("node").order_by("starts_at", "node__name"))
+
+
+def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
+    """Maintenance that runs, or keeps new leases away already: a term there could overlap it.
+
+    As `scheduling.engine.snapshots` counts it: a term lasts a lease length, and a round more.
+    """
+    near = now + timedelta(seconds=facts.lease_s + facts.round_s * facts.clock.scale)
+    return [row for row in windows_ahead(facts.id, now) if row.starts_at < near]
 
 
 def leases_into(window: MaintenanceWindow) -> int:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, PoolState, Round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.models import Quota
 
 STRIP = 60
 
@@ -35,13 +39,29 @@ class HeldGpus:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One node and its holds, in slot order; `state` is up, drained or lost."""
+    """One node and its holds, in slot order; `state` is up, drained or lost.
+
+    `away`: maintenance keeps new leases from it, as the rounds count it.
+    """
 
     name: str
     gpu_type: str
     gpus: int
     state: str
     holds: tuple[HeldGpus, ...]
+    away: bool = False
+
+    @property
+    def phase(self) -> str:
+        """Its state; "draining" while leases are still there, "in maintenance" while away."""
+        if self.state == Node.State.DRAINED and self.held:
+            return "draining"
+        return "in maintenance" if self.state == Node.State.UP and self.away else self.state
+
+    @property
+    def takes_leases(self) -> bool:
+        """Whether a round may place a lease there."""
+        return self.state == Node.State.UP and not self.away
 
     @property
     def held(self) -> int:
@@ -58,8 +78,9 @@ class NodeUse:
 class ClaimUse:
     """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
 
-    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `tenant`
-    None: all tenants that the viewer may not see, summed.
+    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `kept`:
+    idle GPUs of the quota that are not lent. `tenant` None: all tenants that the viewer may not
+    see, summed.
     """
 
     tenant: VisibleTenant | None
@@ -68,6 +89,7 @@ class ClaimUse:
     borrowed: int
     quota: int | None = None
     rho: float | None = None
+    kept: int = 0
 
     @property
     def uses(self) -> int:
@@ -84,7 +106,7 @@ class ClaimUse:
 class TypeUse:
     """All GPUs of one type. used + idle + blocked = gpus; quota + unassigned + out = gpus.
 
-    `idle`: free on nodes that are up; `blocked`: free on nodes that are not. `out`: GPUs that
+    `idle`: free on nodes that take leases; `blocked`: free on nodes that do not. `out`: GPUs that
     the last round did not count; `unassigned`: counted, and nobody's quota. Both None before the
     first round.
     """
@@ -116,12 +138,12 @@ class TypeUse:
 
     @property
     def idle(self) -> int:
-        """Free GPUs of nodes that are up."""
-        return sum(node.free for node in self.nodes if node.state == Node.State.UP)
+        """Free GPUs of nodes that take leases."""
+        return sum(node.free for node in self.nodes if node.takes_leases)
 
     @property
     def blocked(self) -> int:
-        """Free GPUs of nodes that are drained or lost."""
+        """Free GPUs of nodes that are drained, lost or in maintenance."""
         return self.gpus - self.used - self.idle
 
     @property
@@ -142,7 +164,10 @@ class TypeUse:
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:
-    """One past round: GPUs that it left idle, and GPUs that it could not use."""
+    """One past round: GPUs that it left idle, and GPUs that it could not use.
+
+    `reasons`: how many jobs were queued after it for which reason, by its code.
+    """
 
     number: int
     at: datetime
@@ -150,6 +175,7 @@ class RoundSummary:
     blocked: int
     waiting: int
     waiting_gpus: int
+    reasons: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +202,17 @@ class PoolOverview:
 
     @property
     def off(self) -> list[NodeUse]:
-        """Nodes that are drained or lost."""
-        return [node for row in self.types for node in row.nodes if node.state != Node.State.UP]
+        """Nodes that take no lease."""
+        return [node for row in self.types for node in row.nodes if not node.takes_leases]
 
 
-def pool_overview(pool_id: int, visibility: Visibility) -> PoolOverview:
-    """Return a pool's nodes, holds, claims, last rounds and prices. Four queries."""
+def pool_overview(
+    pool_id: int, visibility: Visibility, *, away: Container[int] = ()
+) -> PoolOverview:
+    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
+
+    `away`: ids of nodes that maintenance keeps new leases from.
+    """
     nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
     rows = list(nodes.select_related("gpu_type"))
     holds, uses = _holds(pool_id, visibility)
@@ -191,17 +222,25 @@ def pool_overview(pool_id: int, visibility: Visibility) -> PoolOverview:
         .values("number", "at", "summary")[:STRIP]
     )
     total = sum(node.gpus for node in rows)
-    prices, shares = _last(pool_id, {node.gpu_type.name for node in rows})
+    prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
+    keepers = _keepers(pool_id, at)
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
             name=gpu_type,
             nodes=tuple(
-                NodeUse(node.name, gpu_type, node.gpus, node.state, tuple(holds.get(node.pk, ())))
+                NodeUse(
+                    node.name,
+                    gpu_type,
+                    node.gpus,
+                    node.state,
+                    tuple(holds.get(node.pk, ())),
+                    node.pk in away,
+                )
                 for node in rows
                 if node.gpu_type.name == gpu_type
             ),
-            claims=_claims(gpu_type, uses, shares, visibility),
+            claims=_claims(gpu_type, uses, shares, visibility, keepers),
             capacity=capacity.get(gpu_type),
         )
         for gpu_type in dict.fromkeys(node.gpu_type.name for node in rows)
@@ -245,17 +284,31 @@ def _holds(
 
 def _last(
     pool_id: int, gpu_types: Container[str]
-) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]]]:
-    """Prices of these types, and shares, of the last round."""
-    state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round").first()
-    posted, number = state or ([], 0)
+) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime | None]:
+    """Prices of these types, and shares, of the last round, and its instant."""
+    state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round", "at").first()
+    posted, number, at = state or ([], 0, None)
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
         for row in posted
         if row["gpu_type"] in gpu_types
     )
     shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
-    return prices, shares.first() or []
+    return prices, shares.first() or [], at
+
+
+def _keepers(pool_id: int, at: datetime | None) -> dict[tuple[int, str], Entitlement]:
+    """The terms of quotas in force of which not all that is idle is lent, by (tenant, type)."""
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .exclude(~Q(mode=Mode.RESERVE.value), lend_limit=None)
+        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
+    )
+    return {
+        (tenant, gpu_type): Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
+        for tenant, gpu_type, gpus, mode, lends in (rows if at else ())
+    }
 
 
 def _claims(
@@ -263,6 +316,7 @@ def _claims(
     uses: dict[tuple[int, str], Counter[str]],
     shares: Iterable[dict[str, Any]],
     visibility: Visibility,
+    keepers: Mapping[tuple[int, str], Entitlement],
 ) -> tuple[ClaimUse, ...]:
     """Claims of one type in the tenants' order; those out of sight are one row at the end."""
     rows = {row["tenant"]: row for row in shares if row["gpu_type"] == gpu_type}
@@ -273,14 +327,18 @@ def _claims(
         seen, share = visibility.of(tenant), rows.get(tenant)
         use = uses.get((tenant, gpu_type)) or Counter[str]()
         quota = share["quota"] if share else None
+        own, borrowed, keeper = use["own"], use["borrowed"], keepers.get((tenant, gpu_type))
+        idle = max(0, (quota or 0) - own)
+        kept = idle - keeper.lendable(idle) if keeper else 0
         if seen is None:
-            hidden.update(own=use["own"], borrowed=use["borrowed"], quota=quota or 0, rows=1)
+            hidden.update(own=own, borrowed=borrowed, quota=quota or 0, kept=kept, rows=1)
             continue
         rho = share["rho_before"] if share else None
-        shown.append(ClaimUse(seen, gpu_type, use["own"], use["borrowed"], quota, rho))
+        shown.append(ClaimUse(seen, gpu_type, own, borrowed, quota, rho, kept))
     shown.sort(key=lambda claim: claim.tenant.number if claim.tenant else 0)
     if hidden["rows"]:
-        shown.append(ClaimUse(None, gpu_type, hidden["own"], hidden["borrowed"], hidden["quota"]))
+        own, borrowed, quota, kept = (hidden[key] for key in ("own", "borrowed", "quota", "kept"))
+        shown.append(ClaimUse(None, gpu_type, own, borrowed, quota, kept=kept))
     return tuple(shown)
 
 
@@ -294,4 +352,5 @@ def _bar(row: dict[str, Any], total: int) -> RoundSummary:
         blocked=max(0, summary.get("gpus", total) - summary["capacity"]),
         waiting=summary["waiting"],
         waiting_gpus=summary["waiting_gpus"],
+        reasons=tuple(summary.get("reasons", {}).items()),
     )

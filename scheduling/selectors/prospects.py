@@ -10,8 +10,11 @@ from typing import NamedTuple
 from django.db.models import Q, Sum
 
 from evenshare_core.domain.entitlements import Mode
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.units import ONE_MILLI
 from scheduling.models import Lease, Node, PoolState
+from scheduling.selectors.pool_settings import price_settings
 from tenants.models import Budget, Quota
 from tenants.scopes import site_reading
 
@@ -22,6 +25,7 @@ class StartProspect:
 
     `may_borrow`: GPUs above quota at most (None: no limit). `price`: credits per borrowed
     GPU-hour that the next round's terms pay. `own_held`, `borrowed_held`: by the tenant's jobs.
+    `used` of `capacity` GPUs are behind that price, by the operator's `base` and `theta`.
     """
 
     gpu_type: str
@@ -31,6 +35,17 @@ class StartProspect:
     borrowed_held: int
     free: int
     price: Decimal
+    used: int
+    capacity: int
+    base: Decimal
+    theta: Decimal
+
+    def price_with(self, gpus: int) -> Decimal:
+        """Return the price that would be posted if so many more GPUs were in use."""
+        theta_milli = int(self.theta * ONE_MILLI)
+        used = self.used + gpus
+        micro = posted_price_micro(to_micro(self.base), theta_milli, used, self.capacity)
+        return to_credits(micro)
 
 
 class _LeasedGpus(NamedTuple):
@@ -42,10 +57,11 @@ class _LeasedGpus(NamedTuple):
 
 
 _NOTHING = _LeasedGpus(0, 0, 0)
+_UNPOSTED = {"price_micro": 0, "used": 0}
 
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
-    """Return a tenant's prospects per GPU type of a pool, slowest type first. Five queries."""
+    """Return a tenant's prospects per GPU type of a pool, slowest type first. Seven queries."""
     nodes = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
@@ -71,7 +87,8 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
         )
     held = {name: _LeasedGpus(own or 0, borrowed or 0, gpus) for name, own, borrowed, gpus in rows}
     posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
-    prices = {row["gpu_type"]: to_credits(row["price_micro"]) for row in posted or []}
+    prices = {row["gpu_type"]: row for row in posted or []}
+    settings = price_settings(pool_id)
     names = dict.fromkeys(types.values_list("gpu_type__name", flat=True))
     return [
         StartProspect(
@@ -81,7 +98,11 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             own_held=held.get(name, _NOTHING).own,
             borrowed_held=held.get(name, _NOTHING).borrowed,
             free=max(0, up.get(name, 0) - held.get(name, _NOTHING).gpus),
-            price=prices.get(name, Decimal("0.000000")),
+            price=to_credits(prices.get(name, _UNPOSTED)["price_micro"]),
+            used=prices.get(name, _UNPOSTED)["used"],
+            capacity=up.get(name, 0),
+            base=settings[name].base,
+            theta=settings[name].theta,
         )
         for name in names
     ]

@@ -15,7 +15,8 @@ from evenshare_core.units import CREDIT_MICRO
 class ReasonWording:
     """How a reason reads.
 
-    `text` is its name. `sentence` is a format string over the skip's numbers, `plain` what
+    `text` is its name. `sentence` is a format string over the skip's numbers, in which
+    "{free:was|were}" is a word of one or of many; `plain` what
     stands where they are not known. `next_step` is what helps, and names no number: those of a
     skip are of its round. `kind` is how a timeline draws the wait: turn, price or blocked.
     `now` is the sentence over numbers of this moment (a dry run), where that reads otherwise.
@@ -44,7 +45,8 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "lower priority now",
         # Not "others had received less": a smaller job of a tenant with more may have fitted
         # what was left.
-        "Its {needed} GPUs were free when the round began. Tenants that have received less of"
+        "Its {needed} {needed:GPU was|GPUs were} free when the round began. Tenants that have"
+        " received less of"
         " their fair share took the free GPUs first; its own has received {own_rho}"
         " \N{MULTIPLICATION SIGN} its fair share, and what was left did not fit. Smaller jobs may"
         " still have.",
@@ -62,34 +64,38 @@ WORDINGS: dict[Reason, ReasonWording] = {
     Reason.NO_FREE_GPUS: ReasonWording(
         "no free GPUs",
         # A round counts the leases that were due as free: it may renew them.
-        "It needs {needed} GPUs at once; {free} were free, or up for renewal, when the round"
+        "It needs {needed} {needed:GPU|GPUs} at once; {free} {free:was|were} free, or up for"
+        " renewal, when the round"
         " began.",
         "Fewer GPUs were free than it needs at once.",
         "It starts when leases end; a smaller job fits sooner.",
-        now="It needs {needed} GPUs at once; {free} are free now.",
+        now="It needs {needed} {needed:GPU|GPUs} at once; {free} {free:is|are} free now.",
     ),
     Reason.FRAGMENTED: ReasonWording(
         "no node fits",
-        "It needs {needed} GPUs side by side; when the round began, {free} were free or up for"
+        "It needs {needed} {needed:GPU|GPUs} side by side; when the round began, {free}"
+        " {free:was|were} free or up for"
         " renewal, at most {largest_hole} of them on one node.",
         "Enough GPUs were free, but not side by side.",
         "It starts when enough of one node frees up; a smaller job fits sooner.",
     ),
     Reason.RESERVED_FOR_GANG: ReasonWording(
         "kept for a larger job",
-        "{free} GPUs were left, {held_back} more are kept for a job that has waited too long.",
+        "{free} {free:GPU was|GPUs were} left, {held_back} more {held_back:is|are} kept for a job"
+        " that has waited too long.",
         "Free GPUs are kept for a larger job that has waited too long.",
         "It starts after that job, or elsewhere as leases end.",
     ),
     Reason.RESERVED_QUOTA: ReasonWording(
         "quota that is not lent",
-        "{unused} GPUs were free, but their owners do not lend {kept} of them.",
+        "{unused} {unused:GPU was|GPUs were} free, but their owners do not lend {kept} of them.",
         "The free GPUs belong to tenants that do not lend them.",
         "It starts when own quota or lent quota is free.",
     ),
     Reason.QUOTA_LIMIT: ReasonWording(
         "borrowing limit",
-        "{own} of {quota} GPUs of the quota are in use and {borrowed} borrowed; at most"
+        "Of a quota of {quota} {quota:GPU|GPUs}, {own} {own:is|are} in use, and {borrowed}"
+        " {borrowed:is|are} borrowed; at most"
         " {may_borrow} may be.",
         "The tenant may not borrow more.",
         "It starts when a job of the tenant ends, or with a higher limit.",
@@ -110,13 +116,14 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
     Reason.TOO_LARGE: ReasonWording(
         "larger than the pool",
-        "It needs {needed} GPUs; the pool has {capacity}.",
+        "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
         "It needs more GPUs than the pool has.",
         "It cannot start as it is: submit it with fewer GPUs.",
     ),
     Reason.BACKING_OFF: ReasonWording(
         "backing off after losses",
-        "Its process was lost soon after its start, {losses} times in a row. It may start again at"
+        "Its process was lost soon after its start, {losses} {losses:time|times} in a row. It"
+        " may start again at"
         " {until} of pool time; after {limit} such losses it is failed.",
         "Its process was lost soon after its start, so it waits before it may start again.",
         "Look at its log: something ends it from outside, or it ends its own supervisor.",
@@ -149,11 +156,23 @@ def given_up_text(losses: int) -> str:
     return f"It failed: its process was lost {losses} times in a row, each soon after its start."
 
 
-class _Shown(dict[str, str]):
+class _ShownNumber(str):
+    """A number as it is shown; "{free:was|were}" is the word that goes with it."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        one, _, many = spec.partition("|")
+        if many:
+            return one if self == "1" else many
+        return str(self)
+
+
+class _Shown(dict[str, _ShownNumber]):
     """Numbers that are missing read as a dash."""
 
-    def __missing__(self, key: str) -> str:
-        return "\N{EN DASH}"
+    def __missing__(self, key: str) -> _ShownNumber:
+        return _ShownNumber("\N{EN DASH}")
 
 
 def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
@@ -169,7 +188,8 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
     if not numbers or blind:
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
-    shown = _Shown({name: _show(value) for name, value in _read(numbers).items()})
+    values = _read(numbers).items()
+    shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
     return ReasonText(code, wording.text, sentence.format_map(shown), wording.next_step)
 
 

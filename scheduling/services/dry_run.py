@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
-from scheduling.selectors.reasons import ReasonText, why
+from scheduling.selectors.reasons import why
 from scheduling.services.job_requests import named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -28,16 +28,22 @@ ZERO = Decimal("0.000000")
 class DryRun:
     """The answer. `feasible`: some round could start it with today's quota, limits and price.
 
-    `reason_code` and `detail` say why not, or what it would wait for; empty: it fits now. Of
-    `gpus`, `borrowed` would be borrowed if it started now, at `price` credits per GPU-hour.
+    `reason_code` and `detail` say why not, or what it would wait for; empty: it fits now. `own`
+    of its GPUs would be within quota if it started now, and `borrowed` borrowed, at `price`
+    credits per GPU-hour; both 0 where the pool is too small for it. From its first renewal on
+    they cost `price_after`: what is posted with its own GPUs in use, if nothing else changes.
+    `never`: a submission is refused for it.
     """
 
     feasible: bool
     reason_code: str
     detail: str
     price: Decimal
+    price_after: Decimal
+    own: int
     borrowed: int
     book: str
+    never: bool = False
     note: str = NOTE
 
 
@@ -46,21 +52,25 @@ def dry_run_job(
 ) -> DryRun:
     """Return whether a job could run as `spec` writes it down.
 
-    A job larger than the pool is an answer (`too_large`), everything else that is wrong with a
-    specification an error.
+    A job larger than the pool (`too_large`) or than what the tenant may ever hold (`quota_limit`)
+    is an answer, everything else that is wrong with a specification an error.
 
     Raises:
         InvalidInputError: the specification is wrong.
     """
     with tenant_scope(tenant.pk):
         offer = pool_offer(named_pool(spec), tenant.pk)
+        never = False
         try:
             request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            if offer is None or any(one.code != "too_large" for one in error.errors):
+            codes = {one.code for one in error.errors}
+            if offer is None or codes not in ({"too_large"}, {"quota_limit"}):
                 raise
-            numbers = {"needed": spec["gpus"], "capacity": max(offer.gpus.values(), default=0)}
-            return _refusal(Reason.TOO_LARGE, numbers, ZERO, 0, offer.book)
+            if codes == {"too_large"}:
+                return _too_large(spec["gpus"], max(offer.gpus.values(), default=0), offer.book)
+            never = True
+            request = read_job_request(spec, replace(offer, at_most={}))
         assert offer is not None  # noqa: S101 - else there were errors
         at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
         choices = [
@@ -71,7 +81,17 @@ def dry_run_job(
         question = _Question(request, offer, spendable(tenant.pk, offer.book))
     answers = [_answer(question, choice) for choice in choices]
     # The best type: feasible, then nothing to wait for, then the fewest GPUs borrowed.
-    return min(answers, key=lambda a: (not a.feasible, bool(a.reason_code), a.borrowed, a.price))
+    best = min(
+        answers,
+        key=lambda a: (
+            not a.feasible,
+            a.reason_code == Reason.TOO_LARGE,
+            bool(a.reason_code),
+            a.borrowed,
+            a.price,
+        ),
+    )
+    return replace(best, never=never)
 
 
 class _Question(NamedTuple):
@@ -85,24 +105,40 @@ class _Question(NamedTuple):
 def _answer(question: _Question, choice: StartProspect) -> DryRun:
     """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
     request, offer, _ = question
-    book, price = offer.book, choice.price
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):
-        numbers = {"needed": request.gpus, "capacity": offer.gpus.get(choice.gpu_type, 0)}
-        return _refusal(Reason.TOO_LARGE, numbers, price, 0, book)
+        return _too_large(request.gpus, offer.gpus.get(choice.gpu_type, 0), offer.book)
     at_best = max(0, request.gpus - choice.quota)
     own_now = max(0, choice.quota - choice.own_held)
     borrowed = max(at_best, request.gpus - own_now)
     never = _refused(question, choice, at_best, 0)
     if never is not None:
-        return _refusal(*never, price, at_best, book)
+        return _priced(question, choice, at_best, never, feasible=False)
     later = _refused(question, choice, borrowed, choice.borrowed_held)
     if later is None and request.gpus > choice.free:
         later = Reason.NO_FREE_GPUS, {"needed": request.gpus, "free": choice.free}
-    if later is not None:
-        detail = _detail(why(later[0].value, later[1], now=True))
-        return DryRun(True, later[0].value, detail, price, borrowed, book)
-    detail = f"It fits now: {request.gpus - borrowed} own GPUs and {borrowed} borrowed."
-    return DryRun(True, "", detail, price if borrowed else ZERO, borrowed, book)
+    return _priced(question, choice, borrowed, later, feasible=True)
+
+
+def _priced(
+    question: _Question,
+    choice: StartProspect,
+    borrowed: int,
+    binds: tuple[Reason, Mapping[str, object]] | None,
+    *,
+    feasible: bool,
+) -> DryRun:
+    """The answer with its numbers; `binds`: why it cannot start, or not now."""
+    gpus = question.request.gpus
+    own = gpus - borrowed
+    if binds is None:
+        gpus_text = "1 own GPU" if own == 1 else f"{own} own GPUs"
+        code, detail = "", f"It fits now: {gpus_text} and {borrowed} borrowed."
+    else:
+        reason = why(binds[0].value, binds[1], now=feasible)
+        code, detail = binds[0].value, f"{reason.sentence} {reason.next_step}"
+    price = choice.price if borrowed or binds is not None else ZERO
+    after = choice.price_with(gpus) if borrowed else price
+    return DryRun(feasible, code, detail, price, after, own, borrowed, question.offer.book)
 
 
 def _refused(
@@ -129,12 +165,9 @@ def _refused(
     return None
 
 
-def _refusal(
-    reason: Reason, numbers: Mapping[str, object], price: Decimal, borrowed: int, book: str
-) -> DryRun:
-    detail = _detail(why(reason.value, numbers))
-    return DryRun(False, reason.value, detail, price, borrowed, book)
-
-
-def _detail(reason: ReasonText) -> str:
-    return f"{reason.sentence} {reason.next_step}"
+def _too_large(gpus: object, capacity: int, book: str) -> DryRun:
+    """The answer to a job that is larger than the pool: nothing of it is own or borrowed."""
+    code = Reason.TOO_LARGE.value
+    reason = why(code, {"needed": gpus, "capacity": capacity})
+    detail = f"{reason.sentence} {reason.next_step}"
+    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, book, never=True)

@@ -126,3 +126,13 @@ def _check_size(
         what = "accepted type" if gpu_types else "type"
         reason = f"is more than the pool has of any {what}"
         errors.add("gpus", reason, f"Ask for {largest} at most.", "too_large")
+        return
+    # A type without a limit lets the job wait for it.
+    names = [name for name in gpu_types or offer.gpus if offer.gpus.get(name, 0) >= gpus]
+    limits = [offer.at_most.get(name) for name in names]
+    allowed = max((limit for limit in limits if limit is not None), default=0)
+    if None not in limits and gpus > allowed:
+        advice = f"Ask for {allowed} at most, or" if allowed else "Name another GPU type, or"
+        hint = f"{advice} an operator for more quota or a higher borrowing limit."
+        reason = "is more than the tenant's quota and borrowing limit allow at once"
+        errors.add("gpus", reason, hint, "quota_limit")

@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
 from scheduling.requests.nodes import NO_SUCH_NODES, NodeRequest, WindowRequest
+from scheduling.selectors.operate import NODE_DRAINED
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.requests import (
@@ -22,13 +23,15 @@ from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
 
-def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
+def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> Node:
     """Let no new lease onto a node; those that are there end at their expiry, elsewhere to go on.
 
     Raises:
-        InvalidInputError: on `node`.
+        InvalidInputError: on `node`, or on `reason`: there is none.
         PermissionDenied: the actor may not operate.
     """
+    if not reason.strip():
+        raise invalid("reason", "Say why, in a few words.", code="required")
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
 
 
@@ -43,7 +46,7 @@ def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Nod
 
 
 def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason: str) -> Node:
-    action = "node.resumed" if state == Node.State.UP else "node.drained"
+    action = "node.resumed" if state == Node.State.UP else NODE_DRAINED
     with operation(actor):
         node = _locked(pool, name)
         if node.state != state:

@@ -22,7 +22,7 @@ class InUseError(Exception):
     """Jobs that wait or run are of this type; nothing was dropped."""
 
     def __init__(self, jobs: int) -> None:
-        super().__init__(f"{jobs} jobs of this type wait or run")
+        super().__init__(f"jobs of this type wait or run: {jobs}")
         self.jobs = jobs
 
 
@@ -73,7 +73,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row
         if jobs:
             hint = "Cancel them, or wait for their end; or declare another job type."
-            errors.add(f"speeds.{kind}", f"is left out, but {jobs} jobs accept it", hint, "in_use")
+            errors.add(f"speeds.{kind}", f"is left out, but jobs accept it: {jobs}", hint, "in_use")
     errors.raise_any(order=("speeds",))
 
 

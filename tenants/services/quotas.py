@@ -101,7 +101,8 @@ def plan_quotas(
 
 def _overlap_text(period: Period) -> str:
     begins = f"{period.since:%Y-%m-%d %H:%M}"
-    return f"A period with {period.terms.gpus} GPUs begins {begins}: end this one by then."
+    gpus = "1 GPU" if period.terms.gpus == 1 else f"{period.terms.gpus} GPUs"
+    return f"A period with {gpus} begins {begins}: end this one by then."
 
 
 def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:

@@ -159,14 +159,20 @@ class TestAnOperator:
     def test_drains_a_node_and_watches_its_leases_move_off(self, there: Town, page: Page) -> None:
         page.goto(f"{base(there)}/nodes/")
         page.click("#node-n0000 >> text=Drain")
+        page.wait_for_selector("h2 >> text=Drain n0000?")
+        assert held("n0000") == 4
+        page.fill("#drain-reason", "new fans")
+        page.click("#drain >> button")
         page.wait_for_selector("h1 >> text=1 of 2 nodes take leases.")
         assert held("n0000") == 4
-        assert "4 GPUs on nodes that are off" in page.inner_text(".deck")
+        assert page.inner_text("#node-n0000 td").split() == ["draining", "new", "fans"]
+        assert "4 GPUs on nodes that take no new lease" in page.inner_text(".deck")
         for _ in range(5):
             there.play(1)
         assert (held("n0000"), held("n0001")) == (0, 4)
         page.reload()
         assert "the others are empty" in page.inner_text(".deck")
+        assert page.inner_text("#node-n0000 td").split() == ["drained", "new", "fans"]
         page.goto("/operate/")
         page.wait_for_selector("text=n0000 of")
         page.goto(f"{base(there)}/nodes/")

@@ -62,7 +62,7 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         "add": ("POST", "operate/nodes", node, nodes),
         "drain": ("POST", f"operate/nodes/{pool}/n0001/drain", {"reason": "fan"}, nodes),
         "up": ("POST", f"operate/nodes/{pool}/n0001/resume", None, nodes),
-        "drain again": ("POST", f"operate/nodes/{pool}/n0001/drain", None, nodes),
+        "drain again": ("POST", f"operate/nodes/{pool}/n0001/drain", {"reason": "again"}, nodes),
         "remove": ("DELETE", f"operate/nodes/{pool}/n0001", None, nodes),
         "plan": ("POST", "operate/maintenance", plan, windows),
         "call off": ("DELETE", f"operate/maintenance/{pool}/{window.pk}", None, windows),

@@ -135,8 +135,11 @@ class TestAJob:
         answer = stage.post("jobs/dry-run", stage.spec()).json()
         assert answer["feasible"]
         assert (answer["price"], answer["currency"]) == ("0.000000", "credit")
+        assert (answer["own"], answer["borrowed"]) == (stage.spec()["gpus"], 0)
+        assert answer["note"] == "feasibility, not a reservation"
         too_large = stage.post("jobs/dry-run", stage.spec(gpus=99)).json()
         assert (too_large["feasible"], too_large["reason_code"]) == (False, "too_large")
+        assert (too_large["own"], too_large["borrowed"]) == (0, 0)
         assert not Job.objects.exists()
 
     def test_comes_in_bulk(self, stage: ApiStage) -> None:

@@ -220,8 +220,12 @@ class TestNodes:
         committed.cluster.round()
         refused = edit(committed, "DELETE", one, seen=self.SEEN)
         assert (refused.status_code, refused.json()["reason_code"]) == (409, "conflict")
-        drained = edit(committed, "POST", f"{one}/drain", seen=self.SEEN).json()
-        assert (drained["state"], drained["held"]) == ("drained", 4)
+        why = {"reason": "new fans"}
+        silent = edit(committed, "POST", f"{one}/drain", {}, seen=self.SEEN)
+        assert (silent.status_code, silent.json()["errors"][0]["field"]) == (400, "reason")
+        drained = edit(committed, "POST", f"{one}/drain", why, seen=self.SEEN).json()
+        assert (drained["state"], drained["held"]) == ("draining", 4)
+        assert drained["reason"] == "new fans"
         assert edit(committed, "DELETE", one, seen=self.SEEN).status_code == 409
         assert Node.objects.filter(pool__isnull=False).count() == 2
 

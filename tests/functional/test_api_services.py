@@ -243,6 +243,36 @@ class TestADryRun:
         answer = self.ask(stage, gpus=5)
         assert (answer.feasible, answer.reason_code) == (False, "quota_limit")
 
+    def test_counts_own_gpus_within_the_quota_alone(self, stage: Cluster) -> None:
+        for gpus in range(1, 20):
+            answer = self.ask(stage, gpus=gpus)
+            assert answer.own <= QUOTAS["aa"]
+            assert answer.own + answer.borrowed == (gpus if gpus <= 8 else 0)
+
+    def test_names_the_price_once_its_own_gpus_are_in_use(self, stage: Cluster) -> None:
+        # Nothing runs: a borrowed GPU costs nothing now, and with all of the pool base x 1.
+        answer = self.ask(stage, gpus=8)
+        assert (answer.price, answer.price_after) == (0, 1)
+        assert self.ask(stage, gpus=2).price_after == 0  # within quota nothing is paid
+
+    def test_of_what_can_never_run_is_what_a_submission_says(self, stage: Cluster) -> None:
+        rows = Quota.objects.filter(tenant=stage.tenants["aa"])
+        rows.update(borrow_limit=1)
+        assert not self.ask(stage, gpus=4).never
+        answer = self.ask(stage, gpus=5)
+        assert (answer.feasible, answer.never, answer.reason_code) == (False, True, "quota_limit")
+        assert (answer.own, answer.borrowed) == (3, 2)
+        with pytest.raises(InvalidInputError) as refused:
+            submit(stage, gpus=5)
+        (error,) = refused.value.errors
+        assert (error.field, error.code) == ("gpus", "quota_limit")
+        assert "Ask for 4 at most" in error.hint
+        # A limit that ends leaves room to wait for.
+        rows.update(valid_until=stage.at + timedelta(days=1))
+        answer = self.ask(stage, gpus=5)
+        assert (answer.feasible, answer.never) == (False, False)
+        assert submit(stage, gpus=5).gpus == 5
+
     def test_meets_price_and_budget(self, live: Cluster) -> None:
         live.submit("bb", 4, 9000)
         live.round()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,38 @@ class TestBeforeAnythingHappened:
         assert b"has no quota yet" in place.owner.get(PAGE).content
 
 
+@pytest.mark.django_db
+class TestIdleQuota:
+    """What others may do with it follows from the mode and the lend limit."""
+
+    @pytest.mark.parametrize(
+        ("terms", "said", "unsaid"),
+        [
+            ({"mode": "RESERVE"}, "they are not lent", "others may borrow"),
+            ({"mode": "LEND", "lend_limit": 0}, "they are not lent", "others may borrow"),
+            ({"mode": "LEND"}, "others may borrow them", "not lent"),
+            ({"lend_limit": 3}, "borrow 3 of them, and pay for it; the other 1 is", "borrow them"),
+            ({}, "others may borrow them", "not lent"),
+        ],
+    )
+    def test_is_said_to_be_lent_where_it_is(
+        self, terms: dict[str, Any], said: str, unsaid: str
+    ) -> None:
+        place = town()
+        Quota.objects.filter(tenant=place.tenant).update(**terms)
+        page = place.owner.get(PAGE).content.decode()
+        deck = " ".join(page.split('class="deck"')[1].split("</p>")[0].split())
+        assert said in deck
+        assert unsaid not in deck
+        assert ("free for others" in page) == ("others may" in said or "borrow 3" in said)
+        assert ("idle, not lent" in page) == ("not lent" in said or "borrow 3" in said)
+
+    def test_of_one_gpu_reads_as_one(self) -> None:
+        place = town()
+        Quota.objects.filter(tenant=place.tenant).update(gpus=1)
+        assert b"others may borrow it" in place.owner.get(PAGE).content
+
+
 class TestTheDay:
     """The finding over the use chart: true to the minute, whatever the share of the day."""
 
@@ -93,6 +127,24 @@ def board_of(place: Town) -> Board:
 
 
 class TestWhatItSays:
+    @pytest.mark.parametrize(
+        ("rho", "said"), [(0.97, "below"), (0.99, "at"), (1.01, "at"), (1.03, "above")]
+    )
+    def test_calls_what_is_within_two_percent_at_fair_share(
+        self, busy: Town, rho: float, said: str
+    ) -> None:
+        board = board_of(busy)
+        assert board.last is not None
+        claim = replace(board.last.claims[0], received_gpu_s=100 * rho, deserved_gpu_s=100.0)
+        received = stats(replace(board, last=replace(board.last, claims=(claim,))))[2]
+        assert received.state is not None
+        assert received.state.text == f"{said} fair share"
+
+    def test_tells_how_long_a_short_lease_lasts(self, busy: Town) -> None:
+        busy.cluster.pool.lease_s = 20
+        busy.cluster.pool.save(update_fields=["lease_s"])
+        assert b"A lease lasts 20 s of pool time" in busy.owner.get(PAGE).content
+
     def test_adds_up(self, busy: Town) -> None:
         board = board_of(busy)
         assert (board.has, board.own, board.borrowed) == (4, 4, 2)
@@ -103,6 +155,10 @@ class TestWhatItSays:
         page = busy.owner.get(PAGE).content.decode()
         assert "borrowed from south" in page
         assert "south-2" not in page
+
+    def test_names_nobody_who_lends_nothing(self, busy: Town) -> None:
+        Quota.objects.exclude(tenant=busy.tenant).update(mode="RESERVE")
+        assert "borrowed from south" not in busy.owner.get(PAGE).content.decode()
 
     def test_groups_what_waits_by_reason_with_its_numbers(self, busy: Town) -> None:
         board = board_of(busy)

@@ -191,7 +191,12 @@ class TestAway:
             assert "n0001 is away until" in banner
             assert f"{ends:%Y-%m-%d %H:%M}" in banner
         drained = there.cluster.at
-        assert there.operator.post(nodes, {"do": "drain", "node": "n0000"}).status_code == 302
+        assert (
+            there.operator.post(
+                nodes, {"do": "drain", "node": "n0000", "reason": "fan"}
+            ).status_code
+            == 302
+        )
         there.submit(duration_s=100)
         there.play(12, every_s=100)
         assert not LeaseTerm.objects.filter(starts_at__gt=drained).exists()

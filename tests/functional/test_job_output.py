@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
-from scheduling.models import Job
+from scheduling.models import Job, Lease
+from scheduling.selectors.jobs import JobStory, LeaseView
 from tests.functional.visitors import Town, town
 
 HOSTILE = (
@@ -64,6 +67,44 @@ class TestTheLines:
         (line,) = output_lines(b"x" * 250_000)
         assert len(line) < LINE_CHARACTERS + 60
         assert line.endswith("246,000 more characters of this line]")
+
+
+class TestAPreemption:
+    @pytest.mark.parametrize(
+        ("first", "second", "said"),
+        [
+            (
+                b"step 900 of 2474\nstep 1800 of 2474\n",
+                b"resumed at step 1763 of 2474\n",
+                "Resumed at step 1,763 of 2,474: about 12 s lost, 37 steps done again",
+            ),
+            (
+                b"step 1800 of 2474\n",
+                b"resumed at step 1800 of 2474\n",
+                "Resumed at step 1,800 of 2,474: no work was lost",
+            ),
+            (b"\xff", b"resumed at step 5 of 9", "Resumed at step 5 of 9"),
+            (b"step 5 of 9", b"anything", ""),
+            (HOSTILE, HOSTILE, ""),
+        ],
+    )
+    def test_says_what_was_lost_as_the_outputs_tell(
+        self, place: Town, tmp_path: Path, first: bytes, second: bytes, said: str
+    ) -> None:
+        job = wrote(place, tmp_path, second, job=wrote(place, tmp_path, first), lease=2)
+        begin = place.cluster.at
+        holds = [
+            LeaseView(
+                Lease(
+                    pk=number, number=number, job=job, started_at=begin,
+                    ended_at=begin + timedelta(seconds=600),
+                ),
+                (), (),
+            )
+            for number in (1, 2)
+        ]  # fmt: skip
+        story = JobStory(job, tuple(holds), (), (), {}, None, cut=False)
+        assert loss_texts(story) == ({1: said} if said else {})
 
 
 class TestThePage:

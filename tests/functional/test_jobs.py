@@ -14,6 +14,7 @@ from evenshare_core.domain.reasons import EndReason, Reason
 from scheduling.models import Job, Lease, PoolClock
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
+from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
 
 LIST = "/t/north/jobs/"
@@ -64,6 +65,24 @@ class TestTheList:
             place.submit()  # what arrives meanwhile moves no row to another page
         uids = dict(Job.objects.values_list("pk", "uid"))
         assert seen == [uids[pk] for pk in reversed(made)]
+
+    def test_counts_in_its_heading_what_it_is_narrowed_to(self) -> None:
+        place = town()
+        for _ in range(3):
+            place.submit()
+        done = place.submit()
+        Job.objects.filter(pk=done.pk).update(state=Job.State.SUCCEEDED, name="odd")
+        asked = {
+            "": "0 jobs run and 3 are queued.",
+            "state=pending": "3 queued jobs.",
+            "state=succeeded": "1 done job.",
+            "state=failed": "No failed job.",
+            "q=odd": "1 job with “odd” in its name.",
+            f"state=pending&pool={place.cluster.pool.name}": "3 queued jobs in"
+            f" {place.cluster.pool.name}.",
+        }
+        for query, said in asked.items():
+            assert headline(place.owner.get(f"/t/north/jobs/?{query}").content.decode()) == said
 
     def test_is_narrowed_by_its_address(self) -> None:
         place = town()
@@ -140,6 +159,27 @@ class TestTheJobPage:
         page = text_of(busy, ended.job)
         assert "Preempted:" in page
         assert "All closed terms" in page
+
+    def test_of_a_preempted_job_names_rule_round_loss_and_queue_but_nobody_else(
+        self, committed_db: str
+    ) -> None:
+        assert committed_db
+        place = town()
+        loser = place.submit(8, 90_000)
+        place.play(1)
+        winner = place.submit(4, 90_000, tenant="south")
+        Job.objects.filter(pk=winner.pk).update(name="secret-of-south")
+        place.play(2, every_s=900)
+        page = place.owner.get(f"/jobs/{loser.uid}/").content.decode()
+        story = " ".join(page.split("What happened")[1].split("</ul>")[0].split())
+        assert "Preempted:</b> preempted at lease end, for jobs with a higher priority" in story
+        assert "It was queued again at once" in story
+        assert "A simulated job loses no work" in story
+        assert re.search(r"/rounds/\d+/", story)
+        why = place.owner.get(f"/api/v1/jobs/{loser.uid}/why").content.decode()
+        for said in (page, why):
+            assert "secret-of-south" not in said
+            assert "cem" not in said
 
     def test_tells_a_move_as_a_move(self, busy: Town) -> None:
         """An end and a grant of one job in one round is no preemption."""

@@ -223,7 +223,7 @@ class TestPeople:
 class TestThePages:
     def test_of_nodes_change_them(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
-        there.operator.post(path, {"do": "drain", "node": "n0001"})
+        there.operator.post(path, {"do": "drain", "node": "n0001", "reason": "fan"})
         assert headline(page(there.operator, path)) == "1 of 2 nodes take leases."
         there.operator.post(path, {"do": "remove", "node": "n0001"})
         assert Node.objects.filter(pool=there.cluster.pool).count() == 1
@@ -266,7 +266,8 @@ class TestThePages:
     def test_of_the_log_are_found_by_what_who_and_key(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         for n in range(60):
-            there.operator.post(path, {"do": "resume" if n % 2 else "drain", "node": "n0001"})
+            act = {"do": "resume" if n % 2 else "drain", "node": "n0001", "reason": "fan"}
+            there.operator.post(path, act)
         there.operator.post("/operate/people/", {"username": "nina"})
         shown = page(there.operator, "/operate/audit/")
         assert shown.count('<tr id="a-') == 50

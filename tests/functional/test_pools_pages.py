@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from scheduling.models import Node
+from scheduling.models import Job, LeaseSlot, Node
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
 from tenants.selectors.access import Access, access_of
-from tests.functional.pool_stage import Stage, headline, settled_stage, stage
+from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
 
 
 @pytest.fixture
@@ -79,8 +80,42 @@ class TestThePoolPage:
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
-        assert "Drained" in page
+        assert "Draining" in page  # beta's lease is still there
         assert "unavailable" in page
+        Node.objects.filter(pool=there.lab.pool, name="n0000").update(state=Node.State.DRAINED)
+        LeaseSlot.objects.update(holding=False)
+        assert "Draining" not in there.page("owner", there.url())
+        assert there.page("owner", there.url()).count("Drained") == 2
+
+    def test_says_why_jobs_are_queued_while_gpus_are_idle(self, there: Stage) -> None:
+        # Alpha borrows one beside its four, beta uses one of its four: gamma's eight do not fit.
+        page = there.page("owner", there.url())
+        last = last_round(there)
+        section = page.split('id="idle-why"')[1].split("</section>")[0]
+        counts = [int(text) for text in re.findall(r'class="k">(\d+)<', section)]
+        assert sum(counts) == last.summary["waiting"] == 1
+        assert "no free GPUs" in section
+        assert f"/rounds/{last.number}/" in section
+
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_names_whose_idle_gpus_are_reserved_to_those_who_may_know(
+        self, there: Stage, visibility: str
+    ) -> None:
+        there.see(visibility)
+        beta = Quota.objects.filter(tenant=there.tenant("beta"))
+        beta.update(mode="RESERVE")
+        there.lab.submit("gamma", 2, 100)
+        there.lab.round(after_s=10)
+        section = there.page("owner", there.url()).split('id="idle-why"')[1].split("</section>")[0]
+        assert "quota that is not lent" in section
+        whose = {"full": "3 of beta", "pseudonyms": "3 of tenant 2", "own": "3 of other tenants"}
+        assert f"Idle and not lent: {whose[visibility]}" in section
+        assert ("beta" in section) == (visibility == "full")
+
+    def test_gives_no_reason_where_nothing_is_idle_or_queued(self, there: Stage) -> None:
+        Job.objects.filter(state=Job.State.PENDING).update(state=Job.State.CANCELLED)
+        there.lab.round(after_s=10)
+        assert 'id="idle-why"' not in there.page("owner", there.url())
 
     def test_reads_no_more_rows_by_query_when_there_are_more_nodes(self, there: Stage) -> None:
         counts = []
@@ -92,7 +127,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        assert counts == [19, 19]
+        assert counts == [20, 20]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(

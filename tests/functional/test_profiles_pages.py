@@ -59,7 +59,7 @@ class TestThePage:
         profile = place.cluster.profile("north", "gru", k80=1000)
         Job.objects.filter(pk=place.submit().pk).update(profile=profile, gpu_types=["k80"])
         answer = place.owner.post("/t/north/profiles/?pool=pool-1", {"act": "drop", "name": "gru"})
-        assert "1 jobs of this type wait or run" in answer.content.decode()
+        assert "jobs of this type wait or run: 1" in answer.content.decode()
         assert Profile.objects.exists()
 
     def test_is_for_a_viewer_to_read_alone(self, place: Town) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from evenshare_core.domain.invariants import Violation
 from portal.rounds.text.round import applied_note
-from scheduling.models import Round
+from scheduling.models import Node, Round
 from scheduling.selectors import promises
 from scheduling.selectors import rounds as selectors
 from scheduling.selectors.replay import ReplayError
@@ -15,6 +15,7 @@ from scheduling.selectors.rounds import round_view
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of
+from tests.factories import cluster
 from tests.functional.pool_stage import Stage, headline, last_round, stage
 
 
@@ -176,3 +177,20 @@ class TestTheStoredSums:
                 assert sum(row.holds for row in view.shares) == checked.leased
                 assert checked.waiting == checked.explained == view.round.summary["waiting"]
                 assert checked.expired == checked.renewed + checked.ended
+
+
+class TestALongRound:
+    def test_folds_what_is_beyond_25_rows_and_still_shows_the_sums(self, there: Stage) -> None:
+        lab = cluster({"many": 40}, nodes=10, gpus=4, lease_s=10)
+        for _ in range(30):
+            lab.submit("many", 1, 40_000)
+        lab.round()
+        operator = there.client("operator")
+        first = operator.get(f"/pools/{lab.pool.name}/rounds/1/").content.decode()
+        summary = " ".join(first.split('<details id="d-grants"')[1].split("</summary>")[0].split())
+        assert "Show 30 grants: 30 GPUs, 30 own and 0 borrowed" in summary
+        Node.objects.filter(pool=lab.pool).update(state=Node.State.DRAINED)
+        lab.round(after_s=10)
+        second = operator.get(f"/pools/{lab.pool.name}/rounds/2/").content.decode()
+        assert "<details" in second.split('id="ends"')[1].split("</section>")[0]
+        assert "Show 30 ends: 30 GPUs in all" in " ".join(second.split())

@@ -16,6 +16,7 @@ from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_y
 from portal.jobs.forms.submit import form_of_draft, form_of_text
 from scheduling.models import Job
 from scheduling.selectors.job_requests import job_as_request
+from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town
 
 NEW = "/t/north/jobs/new/"
@@ -338,11 +339,24 @@ class TestAClone:
         page = place.owner.get(f"{NEW}?from={first.uid}").content.decode()
         names = ("name", "gpus", "command", "environment", "duration_s", "weight", "max_price")
         again = {name: field(page, name) for name in names}
-        assert again == {**{name: sent[name] for name in names}, "max_price": "1.5"}
+        own = {"max_price": "1.5", "name": "run-1-2"}
+        assert again == {**{name: sent[name] for name in names}, **own}
         place.owner.post(NEW, form(place, **again, act="submit", gpu_types=["v100"]))
         second = Job.objects.exclude(pk=first.pk).get()
-        assert job_as_request(second) == job_as_request(first)
+        assert job_as_request(second) == {**job_as_request(first), "name": "run-1-2"}
         assert second.uid != first.uid
+        # Of the clone's clone, and once more of the first, the next free number.
+        for source in (first, second):
+            page = place.owner.get(f"{NEW}?from={source.uid}").content.decode()
+            assert field(page, "name") == "run-1-3"
+
+    @pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 58}-9999", "x-1", "0-0-0"])
+    def test_has_a_name_that_is_taken_as_it_is(self, place: Town, name: str) -> None:
+        job = place.submit()
+        Job.objects.filter(pk=job.pk).update(name=name)
+        again = field(place.owner.get(f"{NEW}?from={job.uid}").content.decode(), "name")
+        assert again != name
+        assert place.owner.post(NEW, form(place, name=again, act="submit")).status_code == 302
 
     def test_is_of_ones_own_tenant_alone(self, place: Town) -> None:
         theirs = place.submit(tenant="south")
@@ -373,6 +387,21 @@ class TestCancelling:
         assert place.nobody.post(path).status_code == 302
         assert place.owner.get(path).status_code == 405
         assert not Job.objects.filter(cancel_asked_at__isnull=False).exists()
+
+    def test_changes_the_heading_and_leads_back_to_where_the_button_was(self, place: Town) -> None:
+        job = place.submit()
+        answer = place.owner.post(f"/jobs/{job.uid}/cancel/")
+        assert answer.headers["Location"] == f"/jobs/{job.uid}/#cancelled"
+        page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert headline(page) == "Cancelled before it ran."
+        assert 'id="cancelled"' in page
+        running = place.submit()
+        Job.objects.filter(pk=running.pk).update(
+            state=Job.State.RUNNING, cancel_asked_at=place.cluster.at
+        )
+        page = place.owner.get(f"/jobs/{running.uid}/").content.decode()
+        assert headline(page).startswith("Cancelling: it may save its state")
+        assert 'id="cancelled"' in page
 
     def test_is_offered_while_there_is_something_to_cancel(self, place: Town) -> None:
         job = place.submit()

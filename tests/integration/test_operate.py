@@ -79,7 +79,7 @@ class TestADrainedNode:
         lab.round()
         assert (holders(lab, "n0000"), holders(lab, "n0001")) == (4, 4)
         lab.at += timedelta(seconds=5)
-        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000", reason="fan")
         lab.rounds(5, every_s=10)
         assert holders(lab, "n0000") == 4, "a lease is kept until its expiry"
         lab.rounds(4, every_s=10)
@@ -99,7 +99,7 @@ class TestADrainedNode:
         lab.round()
         with pytest.raises(InvalidInputError, match="Drain it first"):
             nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
-        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000")
+        nodes.drain_node(actor=actor, pool=lab.pool, name="n0000", reason="fan")
         with pytest.raises(InvalidInputError, match="hold 4 of its GPUs"):
             nodes.remove_node(actor=actor, pool=lab.pool, name="n0000")
         lab.rounds(8, every_s=10)
@@ -427,7 +427,7 @@ def test_nobody_else_operates(committed_db: str, role: str) -> None:
     attempts: list[Callable[[], object]] = [
         lambda: pools.set_pool_clock(actor=other, pool_id=lab.pool.pk, paused=True),
         lambda: jobs.release_job(actor=other, job=job),
-        lambda: nodes.drain_node(actor=other, pool=lab.pool, name="n0000"),
+        lambda: nodes.drain_node(actor=other, pool=lab.pool, name="n0000", reason="fan"),
         lambda: nodes.remove_node(actor=other, pool=lab.pool, name="n0000"),
         lambda: create_user(actor=other, request=PersonRequest(username="y", site_role="operator")),
         lambda: add_member(

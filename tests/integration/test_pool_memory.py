@@ -73,7 +73,7 @@ class Memory:
         """All nodes of a type, as before it is taken out of a cluster."""
         gpu_type = self.draw.choice(TYPES)
         for name in self._names(gpu_type__name=gpu_type, state=Node.State.UP):
-            nodes.drain_node(actor=self.actor, pool=self.lab.pool, name=name)
+            nodes.drain_node(actor=self.actor, pool=self.lab.pool, name=name, reason="fan")
 
     def remove(self) -> None:
         for node in Node.objects.filter(pool=self.lab.pool, state=Node.State.DRAINED):

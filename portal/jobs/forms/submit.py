@@ -121,7 +121,8 @@ def spec_context(job: Job, url: str) -> dict[str, str]:
     text, _ = write_yaml(spec)
     return {
         "spec_yaml": text,
-        "spec_cli": submit_command(spec),
+        # The command line takes no job without a command; a simulated one may have none.
+        "spec_cli": submit_command(spec) if spec.get("command") else "",
         "spec_curl": submit_call(spec, url),
     }
 

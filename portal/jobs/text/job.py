@@ -131,8 +131,12 @@ class Headline(NamedTuple):
 def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetime) -> Headline:
     """What the job does now, and since or until when."""
     job = story.job
+    if job.ended_at is not None and not spent.ran_s:
+        return Headline(f"{_ended_text(job).removesuffix(',')} before it ran.")
     if job.ended_at is not None:
         return Headline(_ended_text(job) + f" after {duration(spent.ran_s)} of running.")
+    if job.cancel_asked_at is not None:
+        return Headline(f"Cancelling: it may save its state, then its {_gpus_go(job)} to others.")
     if job.state == State.STOPPING:
         return Headline("Checkpointing and stopping, then queued again.")
     if held is not None:
@@ -141,6 +145,10 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
     waited = duration((now - (last or job.submitted_at)).total_seconds())
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
     return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{reason}.")
+
+
+def _gpus_go(job: Job) -> str:
+    return "GPU goes" if job.gpus == 1 else f"{job.gpus} GPUs go"
 
 
 def _ended_text(job: Job) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import pairwise
+from types import MappingProxyType
 
 from portal.charts.figures import credits_text, duration, plural
 from portal.charts.notes import Instant
@@ -36,10 +38,16 @@ class LogLine:
     key: tuple[object, ...] = ()
 
 
-def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
-    """Return the lines, newest first; renewals with the same figures are one line."""
+def job_log(
+    story: JobStory, clocks: Clocks, losses: Mapping[int, str] = MappingProxyType({})
+) -> list[LogLine]:
+    """Return the lines, newest first; renewals with the same figures are one line.
+
+    `losses`: what ends of leases cost, by lease (`portal.jobs.text.losses.loss_texts`).
+    """
     holds = {hold.lease.pk: hold for hold in story.holds}
     moves = moves_of(story)
+    later = {hold.lease.pk: then for hold, then in pairwise(story.holds)}
     arrived = {hold.lease.pk for hold in moves.values()}
     lines: list[LogLine] = []
     for event in story.events:
@@ -50,7 +58,14 @@ def job_log(story: JobStory, clocks: Clocks) -> list[LogLine]:
         why = story.reasons.get(hold.lease.number)
         key = hold.lease.pk
         logged = _LoggedEvent(
-            event, hold, clocks.instant(event.at), why, moves.get(key), key in arrived
+            event,
+            hold,
+            clocks.instant(event.at),
+            why,
+            moves.get(key),
+            key in arrived,
+            later.get(key),
+            losses.get(key, ""),
         )
         line = write(logged)
         if line is None:
@@ -86,6 +101,7 @@ class _LoggedEvent:
     """One event with its lease, its instant, and why the job had waited before that lease.
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
+    `then`: the next lease, whatever came between; `loss`: what the end of this one cost.
     """
 
     event: LeaseEvent
@@ -94,6 +110,8 @@ class _LoggedEvent:
     why: ReasonText | None
     moves_to: LeaseView | None = None
     arrives: bool = False
+    then: LeaseView | None = None
+    loss: str = ""
 
 
 def _granted(logged: _LoggedEvent) -> LogLine | None:
@@ -163,8 +181,20 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         )
         text += f" It had held these GPUs for {held}."
         return LogLine(logged.at, "ended", "Moved away:", text, event.round)
-    text = f"{_ending(event)}. It had held them for {held}."
+    text = f"{_ending(event)}. It had held them for {held}.{_afterwards(logged)}"
     return LogLine(logged.at, "preempted", "Preempted:", text, event.round, hit=True)
+
+
+def _afterwards(logged: _LoggedEvent) -> str:
+    """When the job was queued again and ran again, and what it lost."""
+    job, then = logged.event.job, logged.then
+    text = f" {logged.loss}." if logged.loss else ""
+    if then is not None and then.lease.started_at is not None:
+        waited = duration((then.lease.started_at - logged.event.at).total_seconds())
+        return f" It was queued again at once, and ran again {waited} later.{text}"
+    if job is not None and job.is_active:
+        return f" It was queued again at once.{text}"
+    return text
 
 
 def _ending(event: LeaseEvent) -> str:

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from portal.jobs.views.jobs import job_or_404
@@ -33,4 +34,5 @@ def cancel(request: HttpRequest, uid: UUID) -> HttpResponseBase:
         messages.success(request, f"{job.name} is cancelled. Nothing of it runs.")
     else:
         messages.info(request, f"{job.name} had ended before. Nothing was changed.")
-    return redirect("job", job.uid)
+    # The focus goes on where the button was.
+    return redirect(reverse("job", args=[job.uid]) + "#cancelled")

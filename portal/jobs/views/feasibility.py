@@ -23,7 +23,11 @@ WAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run it. `term_credits`: what one lease term costs at most; None: nothing."""
+    """One way to run it. `term_credits`: what one lease term costs at most; None: nothing.
+
+    `prices`: credits a borrowed GPU-hour costs, from the lowest to the highest: as posted, and
+    once the job's own GPUs are in use.
+    """
 
     gpus: int
     run: DryRun
@@ -31,9 +35,9 @@ class Way:
     as_written: bool = False
 
     @property
-    def own(self) -> int:
-        """GPUs within quota."""
-        return self.gpus - self.run.borrowed
+    def prices(self) -> tuple[Decimal, ...]:
+        """One price, or the lowest and the highest."""
+        return tuple(sorted({self.run.price, self.run.price_after}))
 
     @property
     def text(self) -> str:
@@ -43,7 +47,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """What the panel says. `kind` is the state's shape; `ways` begins with the one as written."""
+    """What the panel says. `kind` is the state's shape; `ways` begins with the one as written.
+
+    `never`: why it cannot be submitted, as its reason reads; empty: it can.
+    """
 
     kind: str
     verdict: str
@@ -52,6 +59,7 @@ class Feasibility:
     price_text: str = ""
     ways: tuple[Way, ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
+    never: str = ""
 
 
 Now = Callable[[int], PoolNow]
@@ -89,7 +97,12 @@ def answer_feasibility(
     if run.reason_code:
         sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
         ways += _smaller(form.spec, sizes, offer, tenant=tenant, now=now)
-    return replace(_verdict(first), price_text=_price_text(first, offer), ways=tuple(ways))
+    return replace(
+        _verdict(first),
+        price_text=_price_text(first, offer),
+        ways=tuple(ways),
+        never=first.text if run.never else "",
+    )
 
 
 def _unfinished(form: JobForm) -> Feasibility:
@@ -109,12 +122,12 @@ def _verdict(way: Way) -> Feasibility:
     if run.reason_code:
         sentence = f"It can run, but not now: {way.text}."
         return Feasibility("note", "Feasible, later", sentence, run.detail)
-    own, borrowed = plural(way.own, "own GPU"), run.borrowed
+    own, borrowed = plural(run.own, "own GPU"), run.borrowed
     if not borrowed:
         return Feasibility(
             "ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge."
         )
-    if not way.own:
+    if not run.own:
         sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
     else:
         sentence = f"It fits now, on {own} and {borrowed} borrowed."
@@ -126,9 +139,17 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
     if way.term_credits is None:
         return ""
     borrowed = plural(way.run.borrowed, "GPU")
+    prices = " to ".join(credits_text(price) for price in way.prices)
+    when = "as posted now"
+    if len(way.prices) > 1:
+        when = (
+            f": {credits_text(way.run.price)} as posted now, {credits_text(way.run.price_after)}"
+            " from its first renewal on, because its own GPUs are in use then, if nothing else"
+            " changes"
+        )
     return (
-        f"Borrowing {borrowed} costs {credits_text(way.run.price)} credits"
-        f" per GPU-hour as posted now; one lease term of {duration(offer.lease_s)} at most"
+        f"Borrowing {borrowed} costs {prices} credits per GPU-hour"
+        f"{' ' * (when[0] != ':')}{when}; one lease term of {duration(offer.lease_s)} at most"
         f" {credits_text(way.term_credits, 4)} credits."
     )
 
@@ -136,7 +157,8 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
 def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) -> Way:
     cost = None
     if run.borrowed:
-        exact = run.price * run.borrowed * offer.lease_s / HOUR_S
+        highest = max(run.price, run.price_after)
+        exact = highest * run.borrowed * offer.lease_s / HOUR_S
         cost = exact.quantize(Decimal("0.0001"), ROUND_CEILING)
     return Way(gpus, run, cost, as_written)
 

@@ -15,9 +15,11 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
+from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
 from portal.jobs.text.log import job_log
+from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
@@ -46,12 +48,13 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
     tenant = tenant_or_404(request, slug)
     wanted = _filter(request)
     pool = tenant_pool(request, tenant, wanted.pool)
+    kept = {"state": wanted.state, "q": wanted.text, "pool": wanted.pool}
+    query = urlencode({key: value for key, value in kept.items() if value})
     with tenant_scope(tenant.pk):
         page = read.jobs_page(tenant.pk, wanted)
         counts = read.active_counts(tenant.pk)
+        matches = read.count_matches(tenant.pk, wanted) if query else 0
         pools = read.pool_names(pools_of(tenant.pk))
-    kept = {"state": wanted.state, "q": wanted.text, "pool": wanted.pool}
-    query = urlencode({key: value for key, value in kept.items() if value})
     times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
     return render(
         request,
@@ -63,6 +66,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "live": wanted.before is None and not wanted.after,
             "wanted": wanted,
             "narrowed": bool(query),
+            "match_text": _match_text(wanted, matches),
             "query": query,
             "counts": counts,
             "page": page,
@@ -84,6 +88,17 @@ def _filter(request: HttpRequest) -> read.JobFilter:
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
         after=int(after) if after.isascii() and after.isdecimal() and len(after) < 9 else 0,
     )
+
+
+def _match_text(wanted: read.JobFilter, matches: int) -> str:
+    """How many jobs the filter leaves, in its own words."""
+    kind = f"{_label(wanted.state).lower()} job" if wanted.state else "job"
+    count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
+    named = f" with “{wanted.text}” in its name" if wanted.text else ""
+    if matches != 1:
+        named = named.replace("its name", "their names")
+    pool = f" in {wanted.pool}" if wanted.pool else ""
+    return f"{count or plural(matches, kind) if matches else f'No {kind}'}{named}{pool}."
 
 
 def _label(state: str) -> str:
@@ -152,7 +167,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     names: dict[int | None, str] = {seen.id: seen.name for seen in visibility.known.values()}
     rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
     shown = rows[-CHARGE_ROWS:]
-    log = job_log(story, clock)
+    log = job_log(story, clock, loss_texts(story))
     context = job_context(story, clock, posted)
     context |= {
         "job": job,

@@ -39,7 +39,12 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
 from scheduling.requests.jobs import DURATION_S
 from scheduling.selectors.job_requests import job_as_request
-from scheduling.selectors.jobs import find_tenant_job, pool_names, submitted_duration_us
+from scheduling.selectors.jobs import (
+    find_tenant_job,
+    free_job_name,
+    pool_names,
+    submitted_duration_us,
+)
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects
@@ -166,7 +171,7 @@ def _blank(request: HttpRequest, pools: list[str]) -> Draft:
 
 
 def _cloned(tenant: Tenant, source: str) -> Draft:
-    """The form of a job of this tenant.
+    """The form of a job of this tenant, with a name of its own.
 
     Raises:
         Http404: there is none.
@@ -181,7 +186,8 @@ def _cloned(tenant: Tenant, source: str) -> Draft:
             raise Http404
         duration_us = submitted_duration_us(job)
         duration_s = None if duration_us is None else duration_us // SECOND_US
-        return draft_of(job_as_request(job, duration_s=duration_s))
+        named = {"name": free_job_name(tenant.pk, job.name)} if job.name else {}
+        return draft_of({**job_as_request(job, duration_s=duration_s), **named})
 
 
 def _pools(tenant: Tenant) -> list[str]:
@@ -255,8 +261,18 @@ def _context(
         "from_form": from_form,
         "new_pool": from_form and form.changed == "pool",
         "source": request.GET.get("from", ""),
-        "cli": submit_command({"tenant": target.tenant.slug, **form.spec}) if form.spec else "",
+        **_shell(target.tenant, form),
     }
+
+
+def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:
+    """The command line that does the same; without a command of the job it would fail."""
+    if not form.spec:
+        return {"cli": "", "needs_command": False}
+    if not form.spec.get("command"):
+        return {"cli": "", "needs_command": True}
+    cli = submit_command({"tenant": tenant.slug, **form.spec})
+    return {"cli": cli, "needs_command": False}
 
 
 def _type_note(kind: StartProspect) -> Note:

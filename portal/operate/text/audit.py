@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from portal.charts.figures import plural
+
 ACTION_TEXTS = {
     "quota.saved": "changed quotas",
     "quota.undone": "undid a change of quotas",
@@ -99,7 +101,7 @@ def _periods(rows: Any, key: tuple[int, int]) -> str:
     for row in rows:
         if (row["tenant"], row["gpu_type"]) != key:
             continue
-        line = f"{row['gpus']} GPUs, {row['mode'].lower().replace('_', ' ')}"
+        line = f"{plural(row['gpus'], 'GPU')}, {row['mode'].lower().replace('_', ' ')}"
         for name, limit in (("borrows", row["borrow_limit"]), ("lends", row["lend_limit"])):
             line += f", {name} up to {limit}" if limit is not None else ""
         line += f" from {row['since'][:16].replace('T', ' ')}"

@@ -135,7 +135,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
-            f"the fair share of {row.badge.name} is {thousands(row.row.after.deserved)} GPUs"
+            f"the fair share of {row.badge.name} is {plural(row.row.after.deserved, 'GPU')}"
             f" instead of {thousands(row.row.before.deserved)}"
             for row in deserving[:NAMED]
         ]

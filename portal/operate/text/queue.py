@@ -126,7 +126,7 @@ def _off(row: operate.UnavailableNode) -> Alert:
     return Alert(
         f"node-{row.pool}-{row.name}",
         "bad" if lost else "note",
-        "Node lost" if lost else "Node drained",
+        "Node lost" if lost else "Node draining" if row.held else "Node drained",
         f"{row.name} of {row.pool} takes no lease: {plural(row.gpus, 'GPU')} out of use.",
         held,
         reverse("operate-nodes", args=[row.pool]),

@@ -29,7 +29,7 @@ from portal.site.forms import (
     whole,
 )
 from scheduling.models import MaintenanceWindow, Node, Pool
-from scheduling.requests.nodes import NodeRequest, WindowRequest
+from scheduling.requests.nodes import DrainRequest, NodeRequest, WindowRequest
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services import nodes as change
@@ -37,6 +37,8 @@ from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
 
 HOUR = timedelta(hours=1)
+UP = Node.State.UP
+SHOWN = 25
 
 
 @console
@@ -56,19 +58,35 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     with site_scope():
         rows = operate.node_statuses(facts.id, now)
         windows = operate.windows_ahead(facts.id, now)
+        away = {row.node.name for row in operate.windows_near(facts, now)}
         into = {window.pk: operate.leases_into(window) for window in windows}
+    taking = [row for row in rows if row.state == UP and row.name not in away]
     times = clocks(facts)
-    forms = {"add", "window"}
+    # What wants a look comes first, where there are too many to show all.
+    plain = {row.name for row in taking if not row.windows}
+    order = sorted(rows, key=lambda row: row.name in plain) if len(rows) > SHOWN else rows
+    listed = [(row, times.instant(row.last_expiry), row.name in away) for row in order]
+    folded = [one for one in listed[SHOWN:] if one[0].name in plain]
+    forms = {"add", "window", "drain"}
+    asked = text(request.POST if do == "drain" else request.GET, "node" if do else "drain")
     context = {
         "pool": facts,
         "now": now,
-        "nodes": [(row, times.instant(row.last_expiry)) for row in rows],
-        "up": sum(row.state == Node.State.UP for row in rows),
+        "nodes": listed[: len(listed) - len(folded)],
+        "folded": folded,
+        "folded_gpus": sum(row.gpus for row, _, _ in folded),
+        "folded_held": sum(row.held for row, _, _ in folded),
+        "all": len(rows),
+        "held": sum(row.held for row in rows),
+        "names": [row.name for row in rows],
+        "up": len(taking),
         "gpus": sum(row.gpus for row in rows),
-        "gpus_up": sum(row.gpus for row in rows if row.state == Node.State.UP),
-        "held_off": sum(row.held for row in rows if row.state != Node.State.UP),
+        "gpus_up": sum(row.gpus for row in taking),
+        "held_off": sum(row.held for row in rows if row not in taking),
         "windows": [_window(window, into[window.pk], times) for window in windows],
-        "trouble": "" if do in forms else " ".join(errors.values()),
+        "trouble": _trouble(errors) if do not in forms or "node" in errors else "",
+        "asked": next((row for row in rows if row.name == asked and row.state == UP), None),
+        "drain_fields": _drain_fields(request, errors if do == "drain" else {}),
         "add_fields": _add_fields(request, errors if do == "add" else {}),
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
         "chosen": request.POST.getlist("nodes") if do == "window" else [],
@@ -76,6 +94,10 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "lease_text": duration(facts.lease_s),
     }
     return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
+
+
+def _trouble(errors: dict[str, str]) -> str:
+    return " ".join(errors.values())
 
 
 def _window(window: MaintenanceWindow, into: int, times: Clocks) -> dict[str, object]:
@@ -91,6 +113,11 @@ def _window(window: MaintenanceWindow, into: int, times: Clocks) -> dict[str, ob
 def _add_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
     typed = request.POST if errors else {}
     return request_inputs(NodeRequest, ("name", "gpu_type", "gpus"), typed, errors)
+
+
+def _drain_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
+    typed = request.POST if errors else {}
+    return request_inputs(DrainRequest, ("reason",), typed, errors)
 
 
 def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFacts) -> list[Field]:
@@ -109,7 +136,8 @@ def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFact
 
 def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     node = text(request.POST, "node")
-    change.drain_node(actor=actor_of(request), pool=pool, name=node)
+    reason = typed_request(DrainRequest, request.POST).reason
+    change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason)
     return f"{node} takes no new lease. Those there end within {duration(facts.lease_s)}."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from evenshare_core.domain.reasons import Reason
 from portal.charts.explore.uses import pool_rho_chart, pool_use_chart
 from portal.charts.figures import clock, credits_text, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
@@ -28,11 +29,9 @@ from scheduling.selectors.pools import (
     RoundSummary,
     TypeUse,
 )
+from scheduling.selectors.reasons import ReasonText, why
 
 Badges = dict[int, TenantBadge]
-
-
-_STATES = {Node.State.UP: "up", Node.State.DRAINED: "drained", Node.State.LOST: "down"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,15 @@ class TypeSection:
     text: str
     svg: Markup
     rows: tuple[TenantUseRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReason:
+    """Why jobs are queued although GPUs are idle; `kept`: whose quota is not lent, where it is."""
+
+    jobs: int
+    reason: ReasonText
+    kept: str = ""
 
 
 def badges_of(view: PoolOverview) -> Badges:
@@ -97,6 +105,7 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
         "used_note": _used_note(view),
         "idle": idle,
         "idle_note": _idle_note(name, view, last),
+        "idle_reasons": idle_reasons(view, last),
         "blocked": blocked,
         "blocked_note": _blocked_note(view),
         "quota": view.total("quota"),
@@ -105,7 +114,8 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
         "unassigned": view.total("unassigned"),
         "out": view.total("out"),
         "left": view.total("quota") - view.total("own"),
-        "off": [(node, len(node.holds)) for node in view.off],
+        # Maintenance has a banner of its own.
+        "off": [(node, len(node.holds)) for node in view.off if not node.away],
         "last": last,
         "strip": _strip(name, view.rounds) if view.rounds else None,
         "prices": [(price, price_note(price)) for price in view.prices],
@@ -124,7 +134,7 @@ def _used_note(view: PoolOverview) -> Note:
 def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note:
     holes: Counter[int] = Counter()
     for node in (node for type_ in view.types for node in type_.nodes):
-        if node.free and node.state == Node.State.UP:
+        if node.free and node.takes_leases:
             holes[node.free] += 1
     waits = ""
     if last and last.waiting:
@@ -144,17 +154,35 @@ def _idle_note(name: str, view: PoolOverview, last: RoundSummary | None) -> Note
     )
 
 
+def idle_reasons(view: PoolOverview, last: RoundSummary | None) -> list[IdleReason]:
+    """Why the last round left jobs in the queue although GPUs are idle; most jobs first."""
+    if last is None or not last.waiting or not view.total("idle"):
+        return []
+    return [
+        IdleReason(jobs, why(code), _kept_text(view) if code == Reason.RESERVED_QUOTA else "")
+        for code, jobs in sorted(last.reasons, key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _kept_text(view: PoolOverview) -> str:
+    """Whose idle quota is not lent, as far as the viewer may know."""
+    kept: Counter[str] = Counter()
+    for claim in (claim for type_ in view.types for claim in type_.claims if claim.kept):
+        kept[claim.tenant.name if claim.tenant else "other tenants"] += claim.kept
+    return ", ".join(f"{thousands(gpus)} of {name}" for name, gpus in kept.items())
+
+
 def _blocked_note(view: PoolOverview) -> Note:
     return count_note(
         "GPUs that no lease may take",
-        [(f"{node.name}, {_STATES[Node.State(node.state)]}", node.free) for node in view.off],
+        [(f"{node.name}, {_state(node)}", node.free) for node in view.off],
         total="unavailable",
     )
 
 
 def price_note(price: PriceNow) -> Note:
     """How the present price came about."""
-    share = f"{thousands(price.used)} of {thousands(price.capacity)} GPUs used"
+    share = f"{thousands(price.used)} of {plural(price.capacity, 'GPU')} used"
     return Note(
         f"Price of one {price.gpu_type} GPU-hour",
         (LineItem("posted after the last round", credits_text(price.price, 6)),),
@@ -188,8 +216,12 @@ def _node(node: NodeUse, badges: Badges) -> MapNode:
         name=node.name,
         gpus=node.gpus,
         leases=tuple(_lease(hold, badges) for hold in node.holds),
-        state=_STATES[Node.State(node.state)],
+        state=_state(node),
     )
+
+
+def _state(node: NodeUse) -> str:
+    return "down" if node.state == Node.State.LOST else node.phase
 
 
 def _lease(hold: HeldGpus, badges: Badges) -> MapLease:
@@ -233,4 +265,4 @@ def strip_title(rounds: tuple[RoundSummary, ...], unit: str) -> str:
         return f"No {unit} went unused in {which}"
     if low == high:
         return f"{plural(high, unit)} went unused in {which}"
-    return f"Between {low} and {high} {unit}s went unused in {which}"
+    return f"Between {low} and {plural(high, unit)} went unused in {which}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from billing.selectors import PostedPricePoint
 from portal.charts.explore.prices import price_chart
-from portal.charts.figures import credits_text, thousands
+from portal.charts.figures import credits_text, plural, thousands
 from portal.charts.notes import PRICE_FORMULA, LineItem, Note
 from portal.site.clocks import Clocks
 
@@ -53,7 +53,7 @@ def _note(point: PostedPricePoint) -> Note:
         (
             LineItem("base price", credits_text(point.base, 6)),
             LineItem("theta", f"{point.theta:.3f}"),
-            LineItem("use", f"{thousands(point.used)} of {thousands(point.capacity)} GPUs"),
+            LineItem("use", f"{thousands(point.used)} of {plural(point.capacity, 'GPU')}"),
         ),
         LineItem(PRICE_FORMULA, credits_text(point.price, 6)),
     )

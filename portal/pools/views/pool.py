@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -16,7 +17,7 @@ from portal.site.clocks import clocks, pool_now
 from scheduling.models import MaintenanceWindow
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.operate import windows_ahead
+from scheduling.selectors.operate import windows_near
 from scheduling.selectors.pools import (
     pool_overview,
 )
@@ -28,6 +29,7 @@ from tenants.scopes import site_scope
 DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 80
 POINTS = 120
+NAMED = 5
 
 
 @signed_in
@@ -37,9 +39,9 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     facts = pool_or_404(request, name)
     with site_scope():
         visibility = read_visibility(facts.id, access(request))
-        view = pool_overview(facts.id, visibility)
         now = pool_now(facts).pool_at
-        windows = windows_ahead(facts.id, now)
+        windows = windows_near(facts, now)
+        view = pool_overview(facts.id, visibility, away={row.node_id for row in windows})
         history = joined(
             [
                 pool_history(
@@ -70,14 +72,32 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "pools/pool.html", context)
 
 
-def _maintenance(
-    facts: PoolFacts, windows: list[MaintenanceWindow]
-) -> list[tuple[MaintenanceWindow, Instant | None, Instant | None]]:
-    """Windows that run, or that keep new leases away already, with the instants of their banner."""
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Nodes that are away at the same time for the same reason: one banner."""
+
+    nodes: tuple[str, ...]
+    starts: Instant | None
+    begun: bool
+    ends_at: datetime
+    reason: str
+
+    @property
+    def names(self) -> str:
+        """Up to five nodes by name, and how many more."""
+        if len(self.nodes) <= NAMED:
+            return ", ".join(self.nodes)
+        return f"{', '.join(self.nodes[:NAMED])} and {len(self.nodes) - NAMED} more"
+
+
+def _maintenance(facts: PoolFacts, windows: list[MaintenanceWindow]) -> list[Maintenance]:
+    """One banner for all nodes of which the same is to be said, the next one first."""
     times = clocks(facts)
-    near = times.now.pool_at + timedelta(seconds=facts.lease_s + facts.round_s * times.now.scale)
+    groups: dict[tuple[datetime, datetime, str], list[str]] = {}
+    for row in windows:
+        names = groups.setdefault((row.starts_at, row.ends_at, row.reason), [])
+        names.append(row.node.name)
     return [
-        (row, times.instant(row.starts_at), times.instant(row.ends_at))
-        for row in windows
-        if row.starts_at < near
+        Maintenance(tuple(names), times.instant(starts), starts <= times.now.pool_at, ends, reason)
+        for (starts, ends, reason), names in groups.items()
     ]

@@ -107,7 +107,7 @@ def share_note(row: RoundShare) -> Note:
             LineItem("ended less granted", thousands(row.holds - row.held_before, signed=True)),
         ),
         LineItem("holds now", thousands(row.holds)),
-        text=f"Of these, {thousands(row.got)} were granted or renewed in this round;"
+        text=f"Of these, {plural(row.got, 'was', 'were')} granted or renewed in this round;"
         f" {thousands(row.own)} own, {thousands(row.borrowed)} borrowed.",
     )
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.fairness.rho import standing
 from portal.charts import (
     bars,
     glyphs,
@@ -197,6 +198,38 @@ class TestTimeline:
 
     def test_says_so_when_nothing_happened(self) -> None:
         assert "Nothing has happened" in timeline.timeline(job(end=T0))
+
+
+class TestLabelsOnATimeline:
+    @pytest.mark.parametrize("length", [1, 7, 61, 1441, 100_003])
+    @pytest.mark.parametrize("share", [0.0, 0.5, 0.93, 0.999])
+    def test_stay_inside_of_it(self, length: int, share: float) -> None:
+        late = at(length * share)
+        segments = (
+            timeline.Segment("turn", at(0), late, "queued 3 h"),
+            timeline.Segment("blocked", late, at(length), "no node fits 12 min"),
+        )
+        changes = {
+            "segments": segments,
+            "cuts": (timeline.Cut(late),),
+            "gpus": (timeline.GpuSpan(at(0), late, 5, 3), timeline.GpuSpan(late, at(length), 8)),
+        }
+        root = drawn(timeline.timeline(job(end=at(length), now=at(length), **changes)))
+        for element in root.iter("text"):
+            wide = scale.text_width(element.text or "")
+            x = float(element.get("x", "0"))
+            left = {"middle": x - wide / 2, "end": x - wide}.get(element.get("text-anchor", ""), x)
+            assert left >= -1, element.text
+            assert left + wide <= timeline.WIDTH + 1, element.text
+
+
+class TestRho:
+    def test_within_two_percent_is_at_the_fair_share(self) -> None:
+        words = {rho: standing(rho) for rho in (0.5, 0.979, 0.98, 0.99, 1, 1.02, 1.021, 3)}
+        assert [words[rho] for rho in (0.98, 0.99, 1, 1.02)] == ["at"] * 4
+        assert (words[0.5], words[0.979], words[1.021], words[3]) == (
+            *("below", "below", "above", "above"),
+        )
 
 
 class TestLabels:

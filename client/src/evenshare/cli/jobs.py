@@ -238,7 +238,9 @@ def _dry_run(
             if answer.get(name):
                 screen.line(inert(answer[name]))
         if answer.get("price") is not None:
-            screen.line(f"price {inert(answer['price'])} {inert(answer.get('currency', ''))}")
+            prices = dict.fromkeys((answer["price"], answer.get("price_after", answer["price"])))
+            text = ", then ".join(map(inert, prices))
+            screen.line(f"price {text} {inert(answer.get('currency', ''))}")
     return 0 if answer["feasible"] else DID_NOT_SUCCEED
 
 

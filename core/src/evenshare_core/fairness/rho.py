@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
+
+
+def standing(rho: float) -> str:
+    """Return where rho is in words: "at", "above" or "below" the fair share."""
+    if round(abs(rho - 1), 9) <= AT_SHARE:
+        return "at"
+    return "above" if rho > 1 else "below"
+
 
 def rho_of(received: float, deserved: float) -> float | None:
     """Return received over deserved, both in any one unit; None while nothing was deserved.

@@ -1,0 +1,104 @@
+"""Every page that links lead to, in a browser, for each area: it complains of nothing.
+
+What the Content-Security-Policy refuses (an inline style, a script) is heard as well, wherever it
+comes from: the page as sent, what htmx swaps into it, or what scripts make.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scheduling.models import Job
+from tests.browser.complaints import complaints_of
+from tests.browser.test_operator import opened
+from tests.functional.visitors import Town, town
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PAGES = 30
+REFUSED = """
+addEventListener("securitypolicyviolation", (event) => console.error(
+  "refused by policy: " + event.violatedDirective + " " + event.sourceFile + " " + event.sample));
+"""
+LINKS = "links => links.map(link => link.getAttribute('href').split('#')[0])"
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    for tenant in ("north", "south"):
+        for _ in range(6):
+            made.submit(tenant=tenant, duration_s=2000)
+    made.play(3, every_s=900)
+    return made
+
+
+def kind_of(link: str) -> str:
+    """A link without its numbers and names: of pages alike one is enough."""
+    return "/".join("x" if any(c.isdigit() for c in part) else part for part in link.split("/"))
+
+
+def walked(page: Page, *starts: str) -> list[str]:
+    """Open what links lead to from these, one of a kind; return the addresses."""
+    queue, seen, kinds = deque(starts), list[str](), set[str]()
+    known = set(starts)
+    while queue and len(seen) < PAGES:
+        address = queue.popleft()
+        answered = page.goto(address)
+        assert answered is not None
+        assert answered.status == 200, f"{address}: {answered.status}"
+        seen.append(address)
+        for link in page.locator("a[href^='/']").evaluate_all(LINKS):
+            kind = kind_of(link.split("?")[0])
+            skip = link.startswith(("/static/", "/api/")) or link in known or ".csv" in link
+            if skip or kind in kinds:
+                continue
+            kinds.add(kind)
+            known.add(link)
+            queue.append(link)
+    return seen
+
+
+def heard(page: Page) -> list[str]:
+    page.add_init_script(REFUSED)
+    return complaints_of(page)
+
+
+class TestTheConsole:
+    def test_stays_empty_on_a_members_pages(self, there: Town, site: str, browser: Browser) -> None:
+        page = opened(browser, site, there.owner)
+        complaints = heard(page)
+        job = Job.objects.filter(tenant=there.tenant).earliest("id")
+        seen = walked(page, "/t/north/", f"/jobs/{job.uid}/", "/t/north/jobs/new/")
+        assert len(seen) > 10
+        # The answer and the other side come by htmx, on each edit.
+        page.goto("/t/north/jobs/new/")
+        page.fill("#f-gpus", "64")
+        page.wait_for_selector("text=It cannot start")
+        page.fill("#yaml", f"pool: {there.cluster.pool.name}\ngpus: 3\n")
+        page.wait_for_selector("#f-gpus[value='3']")
+        page.fill("#yaml", "gpus: {}\nodd: 1\n")
+        page.locator("#yaml-note .err").first.wait_for()
+        page.context.close()
+        assert complaints == []
+
+    def test_stays_empty_on_an_operators_pages(
+        self, there: Town, site: str, browser: Browser
+    ) -> None:
+        page = opened(browser, site, there.operator)
+        complaints = heard(page)
+        base = f"/operate/pools/{there.cluster.pool.name}"
+        seen = walked(page, "/operate/", f"{base}/nodes/?drain=n0000", f"{base}/quotas/")
+        assert len(seen) > 10
+        page.goto(f"{base}/quotas/")
+        cell = f"#gpus-{there.tenant.pk}-{there.cluster.gpu_type.pk}"
+        page.fill(cell, "3")
+        page.click("text=Preview")
+        page.wait_for_selector("#impact >> text=An estimate, not a promise.")
+        page.context.close()
+        assert complaints == []

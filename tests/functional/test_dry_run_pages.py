@@ -1,0 +1,55 @@
+"""What the submit page answers before anything is sent: prices, own GPUs, what can never run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scheduling.models import Job
+from tenants.models import Quota
+from tests.functional.test_submit_pages import ASK, NEW, form, says
+from tests.functional.visitors import Town, town
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Town:
+    request.getfixturevalue("db")
+    return town()
+
+
+class TestTheAnswer:
+    def test_names_the_price_from_now_to_the_renewal(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
+        assert "costs 0.00 to 1.00 credits per GPU-hour" in says(page)
+        assert "at most 1.0000 credits" in says(page)
+
+    def test_offers_no_submission_of_what_can_never_run(self, place: Town) -> None:
+        for gpus, reason in (("9", "larger than the pool"), ("6", "borrowing limit")):
+            Quota.objects.filter(tenant=place.tenant).update(borrow_limit=1)
+            for path in (ASK, NEW):
+                page = place.owner.post(path, form(place, gpus=gpus)).content.decode()
+                assert re.search(r'<button[^>]*id="submit"[^>]*disabled', page), gpus
+                assert f"It can never run as written ({reason})" in page
+            sent = place.owner.post(NEW, form(place, gpus=gpus, act="submit"))
+            assert sent.status_code == 422
+            assert re.search(r'id="err-gpus"[^>]*>\s*<p', sent.content.decode())
+        page = place.owner.post(ASK, form(place, gpus="5")).content.decode()
+        assert not re.search(r'<button[^>]*id="submit"[^>]*disabled', page)
+        assert Job.objects.count() == 0
+
+    def test_never_calls_more_gpus_own_than_the_quota(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
+        own = [int(text) for text in re.findall(r'data-label="Own">(\d+)<', page)]
+        assert own
+        assert max(own) <= 4
+
+    def test_offers_the_shells_line_where_that_would_work(self, place: Town) -> None:
+        page = place.owner.post(ASK, form(place)).content.decode()
+        assert "evenshare job submit" not in page
+        assert "once there is a command to run" in page
+        page = place.owner.post(ASK, form(place, command="python x.py")).content.decode()
+        assert "-- python x.py" in page
+        shown = place.owner.get(f"/jobs/{place.submit().uid}/").content.decode()
+        assert "evenshare job submit" not in shown
+        assert "curl" in shown

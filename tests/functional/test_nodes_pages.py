@@ -1,0 +1,98 @@
+"""Nodes that take no lease: drained for a reason, in maintenance, counted once, folded."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from scheduling.models import MaintenanceWindow, Node, Round
+from tenants.models import AuditRecord
+from tests.functional.pool_stage import headline
+from tests.functional.visitors import Town, town
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    made.submit()
+    made.play(2)
+    return made
+
+
+def page(client: Client, path: str, **query: str) -> str:
+    answer = client.get(path, query)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+class TestNodes:
+    def test_of_nodes_drain_one_after_a_question_and_for_a_reason(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
+        node = Node.objects.get(pool=there.cluster.pool, name="n0001")
+        shown = page(there.operator, path, drain="n0001")
+        assert "Drain n0001?" in shown
+        assert 'name="reason"' in shown
+        refused = there.operator.post(path, {"do": "drain", "node": "n0001", "reason": ""})
+        assert refused.status_code == 422
+        assert "Say why" in refused.content.decode()
+        assert "Drain n0001?" in refused.content.decode()
+        node.refresh_from_db()
+        assert node.state == Node.State.UP
+        there.operator.post(path, {"do": "drain", "node": "n0001", "reason": "two <fans>"})
+        shown = page(there.operator, path)
+        row = shown.split('id="node-n0001"')[1].split("</tr>")[0]
+        assert "two &lt;fans&gt;" in row
+        assert AuditRecord.objects.get(action="node.drained").reason == "two <fans>"
+        assert "Drain n0001?" not in page(there.operator, path, drain="n0001")
+
+    def test_of_a_pool_count_nodes_in_maintenance_as_its_rounds_do(self, there: Town) -> None:
+        pool, at = there.cluster.pool, there.cluster.at
+        for node in Node.objects.filter(pool=pool):
+            begins = at + timedelta(minutes=1 if node.name == "n0001" else 600)
+            MaintenanceWindow.objects.create(
+                pool=pool, node=node, starts_at=begins, ends_at=begins + DAY, reason="new fans"
+            )
+        there.play(1)
+        shown = page(there.owner, f"/pools/{pool.name}/")
+        last = Round.objects.filter(pool=pool).latest("number")
+        assert headline(shown).endswith(
+            "3 are idle, 4 are unavailable (drained, lost or in maintenance)."
+        )
+        assert last.summary["idle"] == 3
+        nodes = page(there.operator, f"/operate/pools/{pool.name}/nodes/")
+        assert headline(nodes) == "1 of 2 nodes take leases."
+        assert "in maintenance" in shown.split('class="map-head"')[1]
+
+    def test_of_a_pool_say_the_same_of_several_nodes_once(self, there: Town) -> None:
+        pool = there.cluster.pool
+        ends = there.cluster.at + DAY
+        for node in Node.objects.filter(pool=pool):
+            MaintenanceWindow.objects.create(
+                pool=pool, node=node, starts_at=there.cluster.at, ends_at=ends, reason="new fans"
+            )
+        Node.objects.filter(pool=pool, name="n0001").update(state=Node.State.DRAINED)
+        for who in (there.operator, there.owner):
+            shown = page(who, f"/pools/{pool.name}/")
+            assert shown.count("new fans") == 1
+            assert "n0000, n0001</b>" in shown
+            assert ">Drained<" not in shown
+
+    def test_of_many_nodes_fold_those_that_need_no_look(self, there: Town) -> None:
+        pool = there.cluster.pool
+        gpu_type = there.cluster.gpu_type
+        Node.objects.bulk_create(
+            Node(pool=pool, name=f"z{n:03d}", gpu_type=gpu_type, gpus=4) for n in range(58)
+        )
+        Node.objects.filter(pool=pool, name="z057").update(state=Node.State.DRAINED)
+        shown = page(there.operator, f"/operate/pools/{pool.name}/nodes/")
+        before, folded = shown.split('id="d-nodes"')
+        assert before.count('<tr id="node-') == 25
+        assert 'id="node-z057"' in before
+        assert "Show 35 more nodes that take leases" in folded
+        assert folded.split("</details>")[0].count('<tr id="node-') == 35
+        assert "Pool: 60 nodes with 240 GPUs" in folded

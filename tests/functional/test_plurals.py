@@ -1,0 +1,82 @@
+"""Every page of a site where there is one of everything: no "1 GPUs", no "1 were"."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import deque
+
+import pytest
+from django.test import Client
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import PoolClock
+from scheduling.selectors.reasons import WORDINGS, why
+from tenants.models import Membership, User
+from tests.factories import cluster
+from tests.functional.visitors import visitor
+
+PAGES = 400
+NOUNS = (
+    *("GPUs", "slots", "jobs", "rounds", "leases", "nodes", "hours", "minutes", "tenants", "terms"),
+    *("lines", "types", "renewals", "were", "are", "have", "run", "times", "quotas", "people"),
+)
+WRONG = re.compile(rf"(?<![\w.,:#/-])(?<!round )(?<!and )1 (?:{'|'.join(NOUNS)})\b")
+
+
+def text_of(page: str) -> str:
+    """What a page says, one part a line; no script, no note of another number."""
+    body = re.sub(r"(?s)<(script|style|pre|code|svg).*?</\1>", " ", page)
+    body = re.sub(r"</(p|li|td|th|h1|h2|h3|div|dt|dd|tr|option|a|section|button|span)>", "\n", body)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", body))
+    return "\n".join(" ".join(line.split()) for line in text.splitlines())
+
+
+def visited(client: Client, *starts: str) -> dict[str, str]:
+    """Every page that links lead to from these, by its address."""
+    pages: dict[str, str] = {}
+    queue, known = deque(starts), set(starts)
+    while queue and len(pages) < PAGES:
+        address = queue.popleft()
+        answer = client.get(address, follow=True)
+        if answer.status_code != 200 or "text/html" not in answer["Content-Type"]:
+            continue
+        pages[address] = answer.content.decode()
+        for found in re.findall(r'href="(/[^"#]*)', pages[address]):
+            link = html.unescape(found)
+            if link not in known and not link.startswith(("/static/", "/api/", "/logout")):
+                known.add(link)
+                queue.append(link)
+    return pages
+
+
+class TestOneOfEverything:
+    def test_is_one_on_every_page(self, committed_db: str) -> None:
+        assert committed_db
+        lab = cluster({"solo": 1}, nodes=1, gpus=1, lease_s=60)
+        owner = visitor("ada", lab.tenants["solo"], Membership.Role.MANAGER)
+        operator = visitor("eve", site_role=User.SiteRole.OPERATOR)
+        lab.submit("solo", 1, 100_000)
+        lab.submit("solo", 1, 100_000)
+        lab.rounds(8, every_s=10)
+        PoolClock.objects.update(anchor_pool=lab.at, anchor_wall=wall_now())
+        name = lab.pool.name
+        seen = visited(owner, "/t/solo/", "/t/solo/jobs/", "/t/solo/jobs/?state=pending")
+        seen |= visited(operator, "/operate/", f"/operate/pools/{name}/nodes/?drain=n0000")
+        assert len(seen) > 20
+        wrong = [
+            f"{address}: {line}"
+            for address, page in seen.items()
+            for line in text_of(page).splitlines()
+            if WRONG.search(line)
+        ]
+        assert not wrong, "\n".join(sorted({line.split(": ", 1)[1] for line in wrong}))
+
+    @pytest.mark.parametrize("code", [reason.value for reason in WORDINGS])
+    @pytest.mark.parametrize("now", [False, True])
+    def test_is_one_in_every_reason(self, code: str, now: bool) -> None:
+        names = re.findall(r"\{(\w+)", WORDINGS[next(r for r in WORDINGS if r == code)].sentence)
+        said = why(code, dict.fromkeys([*names, "free"], 1), now=now)
+        assert not WRONG.search(said.sentence)
+        assert "{" not in said.sentence
+        assert "|" not in said.sentence
