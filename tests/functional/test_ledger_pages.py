@@ -89,7 +89,7 @@ class TestTheLedger:
         assert "Nothing has been settled yet" in stage().page("owner", "/t/alpha/ledger/")
 
     def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
-        assert there.reads("owner", "/t/alpha/ledger/") == 22
+        assert there.reads("owner", "/t/alpha/ledger/") == 23
 
     def test_refuses_a_key_that_is_none(self, there: Stage) -> None:
         assert there.get("owner", "/t/alpha/ledger/?before=x").status_code == 404
