@@ -214,6 +214,7 @@ class TestByKeyboard:
         page.keyboard.press("Enter")
         tab_to(page, "#cancel-yes")
         page.keyboard.press("Enter")
+        page.wait_for_selector("#cancelled:focus")
         headline(page, "Cancelled")
 
 

@@ -71,7 +71,7 @@ class TestADecision:
         ("words", "message"),
         [
             (("--policy", "lottery"), "no policy is named 'lottery'"),
-            (("--option", "environment=war"), "environment: Invalid enum value"),
+            (("--option", "environment=war"), "environment: Write one of"),
             (("--option", "environment"), "an option is KEY=VALUE"),
         ],
     )
