@@ -13,7 +13,7 @@ from portal.charts.labels import label as label_at
 from portal.charts.scale import Scale
 from portal.charts.svg import Markup, move, path, rect, tag, text
 
-WIDTH, HEIGHT, TOP, BASE, LEFT = 620, 236, 22, 200, 52
+WIDTH, HEIGHT, TOP, BASE, LEFT = 620, 250, 40, 214, 52
 P90, P50 = 0.9, 0.5
 
 
@@ -65,6 +65,6 @@ def _label(
         (last_x, level, "end")
         for step in range(10, 90, 6)
         for level in (last_y - step, last_y + step + 8)
-        if TOP - 8 < level < BASE - 2
+        if TOP - 28 < level < BASE - 2
     ]
     return label_at(caption, places or [(last_x, last_y, "end")], curves, css=css)
