@@ -145,7 +145,7 @@ def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
         score(
             None if started_at is None else to_us(started_at) - to_us(at),
             to_us(raw_p90) - to_us(at),
-            snapshot.round_us,
+            snapshot.lease_us,
         )
         for at, raw_p90, started_at in past.values_list("at", "raw_p90", "started_at")
         if raw_p90 is not None

@@ -246,7 +246,7 @@ class TestTheCalibration:
             shown = text(page)
             assert "50 % of 4 estimates held: the job started before p90." in shown
             assert (page.context["past"].by_p90, page.context["past"].by_p50) == (2, 1)
-            assert "p90 was widened by 1.25" in shown
+            assert "p90 was widened by a factor of 1.25" in shown
             assert "1 job without an honest estimate" in shown
             assert "<svg" in page.content.decode()
             assert not any(job.name in shown or str(job.uid) in shown for job in jobs)

@@ -96,7 +96,7 @@ class Replay:
             if self._is_past(estimate) and estimate.raw_p90_us is not None:
                 start_us = self._start(job, at_us)
                 wait_us = None if start_us is None else start_us - at_us
-                scores.append(score(wait_us, estimate.raw_p90_us - at_us, self.rules.round_us))
+                scores.append(score(wait_us, estimate.raw_p90_us - at_us, self.rules.lease_us))
         return widening(scores[-1000:])
 
     def _estimate(self, at_us: int) -> Forecast:

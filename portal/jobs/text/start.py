@@ -81,6 +81,8 @@ def expected_text(start: StartView, now: datetime) -> str:
 
 
 def _about(seconds: float) -> str:
+    if seconds <= 0:
+        return "any time now"
     return f"in about {coarse(seconds)}" if seconds >= 60 else "within a minute"
 
 

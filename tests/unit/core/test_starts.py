@@ -189,5 +189,5 @@ class TestWidening:
         assert score(None, HOUR_US, ROUND_US) == float("inf")
         assert widening([float("inf")] * 100) == MOST_WIDENING
 
-    def test_counts_a_wait_of_nothing_as_a_round(self) -> None:
-        assert score(ROUND_US, 0, ROUND_US) == 1.0
+    def test_counts_a_wait_of_nothing_as_a_lease(self) -> None:
+        assert score(HOUR_US, 0, HOUR_US // 2) == score(HOUR_US, 1, HOUR_US // 2) == 2.0

@@ -243,11 +243,15 @@ def widening(scores: Collection[float]) -> float:
     return max(1.0, min(MOST_WIDENING, sorted(scores)[rank - 1]))
 
 
-def score(wait_us: int | None, raw_wait_us: int, round_us: int) -> float:
-    """Return how far a p90 was off; `wait_us` None: the job has not started."""
+def score(wait_us: int | None, raw_wait_us: int, lease_us: int) -> float:
+    """Return how far a p90 was off; `wait_us` None: the job has not started.
+
+    A wait counts as a lease length at least: else those that were to last a round, and lasted
+    five, would widen the waits of hours by as much.
+    """
     if wait_us is None:
         return float("inf")
-    return wait_us / max(1, raw_wait_us, round_us)
+    return wait_us / max(1, raw_wait_us, lease_us)
 
 
 def _waiting(snapshot: Snapshot) -> set[int]:
@@ -356,5 +360,5 @@ def _estimate(
     raw_us = instants[last - 1]
     wait_us = raw_us - snapshot.at_us
     if widening > 1:
-        wait_us = ceil(max(wait_us, snapshot.round_us) * widening)
+        wait_us = ceil(max(wait_us, snapshot.lease_us) * widening)
     return EstimatedStart(p50_us, snapshot.at_us + wait_us, raw_us)
