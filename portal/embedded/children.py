@@ -63,6 +63,8 @@ class Child:
         self._stopping = False
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        # Set once it was started, and the watchdog knows of it.
+        self.begun = asyncio.Event()
         self._log = _rotating_log(spec.name, logs)
 
     @property
@@ -137,6 +139,7 @@ class Child:
         )
         self.starts += 1
         self._watchdog.watch(self._process.pid, self.spec.stage, self.spec.stop)
+        self.begun.set()
         return self._process
 
     async def _finish(self, process: asyncio.subprocess.Process) -> int:

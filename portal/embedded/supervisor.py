@@ -107,11 +107,15 @@ class Tree:
     async def _start_and_watch(self, begun: float) -> None:
         await self._start_services()
         logins = await self._prepare_database()
-        for spec in self._applications():
+        applications = self._applications()
+        for spec in applications:
             self._keep(spec)
             if spec.name == FIRST_WEB:
                 # Alone at first: the first page should not wait for the workers.
                 await self._until(self._page_served, spec.name, FIRST_PAGE_PATIENCE_S)
+        # Who kills the supervisor from now on leaves nobody behind that the watchdog did not know.
+        for spec in applications:
+            await self._children[spec.name].begun.wait()
         say(f"ready in {time.monotonic() - begun:.1f} s: {self._url}")
         for line in logins:
             say(f"  {line.replace('{url}', self._url.rstrip('/'))}")

@@ -50,7 +50,8 @@ MODES = {
 class Board:
     """Everything that was read for one dashboard. `round_url` is the last round's.
 
-    `days` are the claims of the last day, `older` those of the days before it.
+    `days` are the claims of the last day, `older` those of the days before it. `quota_text` is
+    what the pool's policy says of a quota.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Board:
     ledger_url: str
     moments: Sequence[ThroughputPoint] = ()
     older: Sequence[ClaimHistoryPoint] = ()
+    quota_text: str = ""
 
     @property
     def has(self) -> int:
@@ -204,15 +206,16 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
 def have_note(board: Board) -> Note:
     """Where the quota comes from, and whether capacity cut it."""
     nominal = sum(quota.gpus for quota in board.quotas)
-    text = "GPUs that are guaranteed while jobs ask for them."
+    text = board.quota_text
     if nominal > board.has:
-        text = (
-            f"The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
+        text += (
+            f" The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
             " are scaled down alike."
         )
     modes = {quota.mode for quota in board.quotas}
     if len(modes) == 1:
         text += f" {MODES[modes.pop()]}"
+    text = text.strip()
     types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
     if len(types) < 2:
         return Note("Quota", text=text, links=board.links)
@@ -385,7 +388,7 @@ def figures(board: Board) -> list[PageChart]:
         days = [day for day in board.days if day.gpu_type == gpu_type]
         older = [day for day in board.older if day.gpu_type == gpu_type]
         prefix = f"{gpu_type}: " if len(types) > 1 else ""
-        use = f"{prefix}{thousands(days[-1].use)} in use, quota {thousands(days[-1].quota)}"
+        use = f"{prefix}{thousands(days[-1].use)} in use, quota {plural(days[-1].quota, 'GPU')}"
         drawn += [
             use_chart(
                 [*older, *days],

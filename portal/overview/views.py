@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
+from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
@@ -84,6 +85,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         ),
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
-        ledger_url=reverse("ledger"),
+        ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
+        quota_text=POLICIES[pool.policy].quota_text if pool.policy in POLICIES else "",
     )

@@ -3,6 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from tenants.bounds import bound_columns
 from tenants.row_security import OF_TENANT, secure_rows
 
 
@@ -100,4 +101,5 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(condition=models.Q(('fate', 'started'), ('started_at__isnull', True), _connector='XOR'), name='estimate_started_at'),
         ),
         secure_rows({"scheduling_startestimate": OF_TENANT}),
+        bound_columns("scheduling"),
     ]

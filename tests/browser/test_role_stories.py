@@ -54,7 +54,7 @@ class TestAMember:
         story.sees("In all pools")
         story.follow("Submit a job")
         page.select_option("#f-pool", "pool-2")
-        page.locator("#round-line[data-etag*='pool-2-']").wait_for()
+        page.locator("#round-line[hx-get*='pool-2']").wait_for()
         page.fill("#f-command", "true")
         page.fill("#f-duration_s", "60")
         story.press("Submit the job")

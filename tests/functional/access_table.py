@@ -180,7 +180,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/": get(TENANT_PAGE).showing(
         "Account.balance", "Entry.amount", "Transfer.id"
     ),
-    "t/<slug:slug>/ledger/statement/": get(TENANT_PAGE, STRETCH).showing("Entry.amount"),
+    "t/<slug:slug>/ledger/statement/": get(TENANT_PAGE, STRETCH).showing(),  # sums
     "t/<slug:slug>/ledger/statement.csv": get(TENANT_PAGE, STRETCH).showing(
         "Entry.amount", "Transfer.id"
     ),

@@ -18,6 +18,10 @@ PASSWORD = "correct horse battery"
 ROLES = Membership.Role
 
 
+# For clients that do not decompress answers.
+PLAIN = {"Accept-Encoding": "identity"}
+
+
 @dataclass
 class ApiStage:
     """Tenants `aa` and `bb` share a pool; `ada` is a member of aa, `bob` of bb."""

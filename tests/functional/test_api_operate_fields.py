@@ -13,7 +13,7 @@ from schemathesis.core.result import Ok
 
 from scheduling.models import MaintenanceWindow, Node, Pool, PoolClock, PriceSetting, Round
 from tenants.models import AuditRecord, Budget, Quota, Tenant
-from tests.functional.api_stage import ApiStage
+from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.operate_stage import LATER, QUOTA, SOON, edit, edits, operate_stage, tag
 from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
@@ -342,7 +342,7 @@ def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int]) -> No
             case.path_parameters[name] = known[name]
         if isinstance(case.body, dict) and "pool" in case.body:
             case.body["pool"] = stage.pool
-        headers = {"Authorization": f"Bearer {stage.secrets['otto']}", "Host": "localhost"}
+        headers = {"Authorization": f"Bearer {stage.secrets['otto']}", "Host": "localhost"} | PLAIN
         if case.method != "GET" and seen:
             headers["If-Match"] = tag(stage, seen)
         answer = case.call_and_validate(headers=headers, checks=CHECKS)

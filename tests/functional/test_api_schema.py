@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from portal.site.api import document
-from tests.functional.api_stage import ApiStage, api_stage
+from tests.functional.api_stage import PLAIN, ApiStage, api_stage
 
 CHECKS = [
     not_a_server_error,
@@ -52,7 +52,7 @@ def attack(stage: ApiStage, examples: int) -> int:
     known = {"uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid), "name": stage.pool}
     schema = schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application())
     sent = 0
-    hosts = {"Authorization": f"Bearer {stage.secrets['ada']}", "Host": "localhost"}
+    hosts = {"Authorization": f"Bearer {stage.secrets['ada']}", "Host": "localhost"} | PLAIN
     for found in schema.get_all_operations():
         assert isinstance(found, Ok)
         operation = found.ok()

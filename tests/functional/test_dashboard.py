@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from billing.tasks import meter
+from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text import Board, day_title, stats
@@ -46,6 +47,11 @@ class TestBeforeAnythingHappened:
         page = town().owner.get(PAGE).content
         assert b"has never had a job in this pool" in page
         assert b"No job is queued" in page
+
+    def test_says_what_a_quota_means_under_the_policy(self) -> None:
+        place = town()
+        quota_text = POLICIES[place.cluster.pool.policy].quota_text
+        assert quota_text in place.owner.get(PAGE).content.decode()
 
     def test_says_that_there_is_no_quota(self) -> None:
         place = town()

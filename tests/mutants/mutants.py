@@ -338,8 +338,8 @@ MUTANTS = (
     pure(
         "a_lost_job_is_a_candidate_at_once",
         "core/src/evenshare_core/policies/base.py",
-        "candidates = without_backoffs(ready)",
-        "candidates = ready",
+        "candidates = without_backoffs(ready)\n    answer",
+        "candidates = ready\n    answer",
         f"{BACKOFF_TESTS}::TestARound",
     ),
     pure(
@@ -367,7 +367,7 @@ MUTANTS = (
     stored(
         "a_tenant_is_there_for_everybody",
         "portal/site/access.py",
-        "if tenant is None or not may_in_tenant(access(request), Action.SEE_TENANT, tenant.pk):",
+        "if tenant is None or not may_in_tenant(access(request), action, tenant.pk):",
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",
     ),

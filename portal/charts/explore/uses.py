@@ -29,7 +29,7 @@ def use_chart(
     return PageChart(
         key=key,
         title=title,
-        text="GPUs in use. Hatched: borrowed. Dashed: the quota.",
+        text="Hatched: borrowed. Dashed: the quota.",
         series=(
             Series("within quota", "GPUs in use within the quota", keys,
                    [min(row.use, row.quota) for row in rows], OWN, kind="area"),
@@ -99,7 +99,7 @@ def pool_use_chart(
     return PageChart(
         key="chart-use",
         title=f"{plural(totals[-1], 'GPU')} in use, by tenant",
-        text=f"Of {thousands(gpus)} GPUs. Select a tenant to leave it out.",
+        text=f"Of {plural(gpus, 'GPU')}. Select a tenant to leave it out.",
         series=series,
         y=(0.0, max([*totals, gpus, 2]) * 1.1),
         unit="GPUs",
