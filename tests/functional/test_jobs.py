@@ -172,7 +172,7 @@ class TestTheJobPage:
         place.play(2, every_s=900)
         page = place.owner.get(f"/jobs/{loser.uid}/").content.decode()
         story = " ".join(page.split("What happened")[1].split("</ul>")[0].split())
-        assert "Preempted:</b> preempted at lease end, for jobs with a higher priority" in story
+        assert "Preempted:</b> at lease end, for jobs with a higher priority" in story
         assert "It was queued again at once" in story
         assert "A simulated job loses no work" in story
         assert re.search(r"/rounds/\d+/", story)

@@ -24,6 +24,7 @@ Key = datetime | float | str
 Value = Decimal | int | float | None
 
 TABLE_ROWS = 24
+BAR = 0.92  # of its span: the rest is the gap to the next one
 APART = 0.08  # of the axis: labels that are closer would cover each other
 HOUR_S, DAY_S = 3600, 86_400
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
@@ -36,7 +37,9 @@ class Series:
 
     `column` heads it in the table and in CSV, with its unit. `kind` is line, area (stacked) or
     bar. `steps`: a value holds until the next one. `also` are further columns of the same rows,
-    which the hover tells too. `shown` False leaves it to the reader to switch it on.
+    which the hover tells too. `shown` False leaves it to the reader to switch it on. `dots`: each
+    value of a line has one, so that a single value is seen. `span_s`: a bar stands for so many
+    seconds from its key on.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Series:
     places: int = 0
     also: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shown: bool = True
+    dots: bool = False
+    span_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +249,10 @@ def _trace(one: Series, *, sideways: bool) -> Any:
     if one.also:
         common["customdata"] = [list(row) for row in zip(*one.also.values(), strict=True)]
     if one.kind == "bar":
+        span = {"offset": 0, "width": 1000 * one.span_s * BAR} if one.span_s else {}
         return go.Bar(
             **common,
+            **span,
             orientation="h" if sideways else "v",
             marker={"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
                     "line": {"color": one.look.color, "width": 1}},
@@ -261,7 +268,8 @@ def _trace(one: Series, *, sideways: bool) -> Any:
             fillcolor=one.look.fill,
             fillpattern=_pattern(one.look),
         )
-    return go.Scatter(**common, mode="lines", line=line, connectgaps=False)
+    mode = "lines+markers" if one.dots else "lines"
+    return go.Scatter(**common, mode=mode, line=line, connectgaps=False)
 
 
 def _pattern(look: Look) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def coverage_chart(
             line_look(place),
             steps=False,
             places=1,
+            dots=True,
         )
         for place, (name, values) in enumerate(shares.items())
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from billing.selectors.hours import AccountHour
-from portal.charts.explore.chart import PageChart, Series, axis_range
+from portal.charts.explore.chart import HOUR_S, PageChart, Series, axis_range
 from portal.charts.explore.looks import LENT, NET, OWN
 from portal.charts.figures import credits_text
 
@@ -26,11 +26,10 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
         " charges for borrowing. Dotted: the net.",
         series=(
             Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in hours],
-                   OWN, kind="bar", places=6),
+                   OWN, kind="bar", places=6, span_s=HOUR_S),
             Series("paid", f"paid for borrowing, {UNIT}", keys, [-row.paid for row in hours],
-                   LENT, kind="bar", places=6),
-            Series("net", f"net, {UNIT}", keys, [row.net for row in hours], NET, steps=False,
-                   places=6),
+                   LENT, kind="bar", places=6, span_s=HOUR_S),
+            Series("net", f"net, {UNIT}", keys, [row.net for row in hours], NET, places=6),
         ),
         y=axis_range(ends, least=0.1, floor=None, around=0.0),
         unit=UNIT,

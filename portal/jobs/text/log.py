@@ -181,7 +181,8 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         )
         text += f" It had held these GPUs for {held}."
         return LogLine(logged.at, "ended", "Moved away:", text, event.round)
-    text = f"{_ending(event)}. It had held them for {held}.{_afterwards(logged)}"
+    ending = _ending(event).removeprefix("preempted ")
+    text = f"{ending}. It had held them for {held}.{_afterwards(logged)}"
     return LogLine(logged.at, "preempted", "Preempted:", text, event.round, hit=True)
 
 
