@@ -166,7 +166,7 @@ class TestAnOperator:
         assert held("n0000") == 4
         page.fill("#drain-reason", "new fans")
         page.click("#drain >> button")
-        page.wait_for_selector("h1 >> text=1 of 2 nodes take leases.")
+        page.wait_for_selector("h1 >> text=1 of 2 nodes are schedulable.")
         assert held("n0000") == 4
         assert page.inner_text("#node-n0000 td").split() == ["draining", "new", "fans"]
         assert "4 GPUs on nodes that take no new lease" in page.inner_text(".deck")

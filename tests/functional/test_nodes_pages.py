@@ -65,7 +65,7 @@ class TestNodes:
         )
         assert last.summary["idle"] == 3
         nodes = page(there.operator, f"/operate/pools/{pool.name}/nodes/")
-        assert headline(nodes) == "1 of 2 nodes take leases."
+        assert headline(nodes) == "1 of 2 nodes are schedulable."
         assert "in maintenance" in shown.split('class="map-head"')[1]
 
     def test_of_a_pool_say_the_same_of_several_nodes_once(self, there: Town) -> None:

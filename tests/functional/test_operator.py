@@ -224,7 +224,7 @@ class TestThePages:
     def test_of_nodes_change_them(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
         there.operator.post(path, {"do": "drain", "node": "n0001", "reason": "fan"})
-        assert headline(page(there.operator, path)) == "1 of 2 nodes take leases."
+        assert headline(page(there.operator, path)) == "1 of 2 nodes are schedulable."
         there.operator.post(path, {"do": "remove", "node": "n0001"})
         assert Node.objects.filter(pool=there.cluster.pool).count() == 1
         add = {"do": "add", "name": "n9", "gpu_type": "a100", "gpus": "8"}
@@ -311,7 +311,7 @@ class TestTheGrid:
         assert headline(page(there.operator, self.path(there))).startswith("All 8 GPUs are")
         Quota.objects.filter(tenant=there.tenant).update(gpus=1)
         shown = page(there.operator, self.path(there))
-        assert "5 of 8 GPUs are allocated" in headline(shown)
+        assert "5 of 8 GPUs are allocated as quota" in headline(shown)
         assert "3 unallocated" in shown
         Quota.objects.filter(tenant=there.tenant).update(gpus=7)
         shown = page(there.operator, self.path(there))

@@ -244,7 +244,7 @@ class TestTheCalibration:
         for client in (place.owner, place.mate, place.neighbour, place.operator):
             page = client.get(path)
             shown = text(page)
-            assert "50 % of 4 estimates held: the job started before p90." in shown
+            assert "2 of 4 estimates held: the job started before p90." in shown
             assert (page.context["past"].by_p90, page.context["past"].by_p50) == (2, 1)
             assert "p90 was widened by a factor of 1.25" in shown
             assert "1 job without an honest estimate" in shown

@@ -44,9 +44,9 @@ class TestTheStatement:
 
     def test_says_what_came_in_and_went_out(self, there: Stage) -> None:
         shown = headline(there.page("owner", f"{PAGE}?{ALL}"))
-        did = r"alpha earned 0\.\d\d and paid [\d.,]+ credits"
+        did = r"alpha earned 0\.\d\d and was charged [\d.,]+ credits"
         assert re.fullmatch(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
-        assert "neither earned nor paid" in there.page("owner", f"{PAGE}?to=2001-01-02")
+        assert "neither earned nor was charged" in there.page("owner", f"{PAGE}?to=2001-01-02")
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
     def test_names_others_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:

@@ -130,8 +130,8 @@ def headline(tenant: str, earned: Decimal, paid: Decimal, first: date, last: dat
     if earned:
         parts.append(f"earned {credits_text(earned)}")
     if paid:
-        parts.append(f"paid {credits_text(paid)}")
-    did = f"{' and '.join(parts)} credits" if parts else "neither earned nor paid anything"
+        parts.append(f"was charged {credits_text(paid)}")
+    did = f"{' and '.join(parts)} credits" if parts else "neither earned nor was charged anything"
     return f"{tenant} {did} {when}."
 
 

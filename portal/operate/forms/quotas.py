@@ -313,8 +313,8 @@ def headline(types: Sequence[TypeGrid]) -> str:
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:
-        return f"All {plural(gpus, 'GPU')} are allocated."
+        return f"All {plural(gpus, 'GPU')} are allocated as quota."
     return (
-        f"{thousands(quota)} of {plural(gpus, 'GPU')} are allocated;"
+        f"{thousands(quota)} of {plural(gpus, 'GPU')} are allocated as quota;"
         f" {thousands(gpus - quota)} are unallocated."
     )

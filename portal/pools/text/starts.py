@@ -11,6 +11,8 @@ from portal.charts.notes import Instant
 from portal.site.clocks import Clocks
 from scheduling.selectors.start_estimates import NO_ESTIMATE, Calibration
 
+FEW = 20
+
 
 class CoverageRow(NamedTuple):
     """A part of the window in the table; shares are None where nothing was counted."""
@@ -54,8 +56,10 @@ def headline(past: Calibration) -> str:
     """The finding: the share of starts before p90."""
     if not past.estimates:
         return "No start estimate has come due in this time."
-    share = percent(past.by_p90 / past.estimates)
-    return f"{share} of {plural(past.estimates, 'estimate')} held: the job started before p90."
+    held = percent(past.by_p90 / past.estimates)
+    if past.estimates < FEW:
+        held = str(past.by_p90)  # a per cent of a handful says more than is known
+    return f"{held} of {plural(past.estimates, 'estimate')} held: the job started before p90."
 
 
 def chart(past: Calibration, pool: str) -> PageChart:
