@@ -35,10 +35,10 @@ def story(there: TwoClocks, site: str, browser: Browser) -> Iterator[Story]:
     context = browser.new_context(base_url=site, viewport=WIDE)  # type: ignore[arg-type]  # a literal of two numbers
     page = context.new_page()
     complaints = complaints_of(page)
-    told = Story(page)
-    yield told
+    story = Story(page)
+    yield story
     context.close()
-    assert told.findings == []
+    assert story.findings == []
     assert complaints == []
 
 

@@ -39,9 +39,9 @@ class TestAPool:
         assert list(alpha.use) == [point.use for point in claims]
         rhos = [point.rho for point in claims]
         assert [value is None for value in alpha.rho] == [value is None for value in rhos]
-        told = [(a, b) for a, b in zip(alpha.rho, rhos, strict=True) if a is not None]
-        assert told
-        assert all(a == pytest.approx(b) for a, b in told)
+        pairs = [(a, b) for a, b in zip(alpha.rho, rhos, strict=True) if a is not None]
+        assert pairs
+        assert all(a == pytest.approx(b) for a, b in pairs)
 
     def test_tells_of_others_in_one_sum_where_the_pool_hides_them(self, there: Stage) -> None:
         pool = there.lab.pool.pk

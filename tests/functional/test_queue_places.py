@@ -46,14 +46,14 @@ def order_of_last_round() -> list[str]:
 
 class TestTheQueue:
     def test_is_in_the_order_of_the_policy_and_not_of_arrival(self, stage: ApiStage) -> None:
-        told = queue(stage, as_="eve")
-        ids = [row["id"] for row in told["results"]]
+        answer = queue(stage, as_="eve")
+        ids = [row["id"] for row in answer["results"]]
         assert ids == order_of_last_round()
         arrivals = Job.objects.filter(state="pending").order_by("submitted_at")
         assert ids != [str(job.uid) for job in arrivals]
-        assert [row["position"] for row in told["results"]] == [1, 2, 3, 4, 5]
-        assert (told["round"], told["next"]) == (2, None)
-        assert "least rho" in told["order"]
+        assert [row["position"] for row in answer["results"]] == [1, 2, 3, 4, 5]
+        assert (answer["round"], answer["next"]) == (2, None)
+        assert "least rho" in answer["order"]
 
     def test_counts_a_tenants_jobs_apart_and_hides_those_of_others(self, stage: ApiStage) -> None:
         mine = [row for row in queue(stage)["results"] if row["id"]]
@@ -93,11 +93,11 @@ class TestTheQueue:
     def test_of_a_policy_without_an_order_is_by_arrival_and_says_so(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="max_min")
         stage.cluster.round(after_s=10)
-        told = queue(stage, as_="eve")
+        answer = queue(stage, as_="eve")
         arrivals = Job.objects.filter(state="pending").order_by("submitted_at", "id")
-        assert [row["id"] for row in told["results"]] == [str(job.uid) for job in arrivals]
-        assert {row["position"] for row in told["results"]} == {None}
-        assert told["order"] == NO_QUEUE
+        assert [row["id"] for row in answer["results"]] == [str(job.uid) for job in arrivals]
+        assert {row["position"] for row in answer["results"]} == {None}
+        assert answer["order"] == NO_QUEUE
 
     def test_says_why_nobody_has_a_position(self) -> None:
         stage = api_stage()

@@ -101,15 +101,15 @@ class TestAForecast:
         assert (row.facts["runs"], row.facts["ended"], row.facts["widening"]) == (19, 12, 1.0)
 
     def test_is_the_same_again_from_the_same_round(self, lab: Cluster) -> None:
-        def told() -> list[tuple[Any, ...]]:
+        def counted() -> list[tuple[Any, ...]]:
             rows = StartEstimate.objects.filter(forecast=forecast())
             return sorted(rows.values_list("job", "p50", "p90"))
 
-        first = told()
+        first = counted()
         StartForecast.objects.update(round=None, state="failed")
         StartEstimate.objects.all().delete()
         set_clock(lab)
-        assert told() == first
+        assert counted() == first
 
     def test_of_a_pool_without_a_past_says_so(self) -> None:
         new = cluster({"north": 4}, nodes=1, round_s=30)

@@ -56,10 +56,10 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
 def _name(entry: LedgerEntry, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
         return "operator, for unallocated quota"
-    if entry.tenant_id == tenant:
-        return entry.tenant
     seen = visibility.of(entry.tenant_id) if visibility else None
-    return seen.name if seen else ""
+    if seen is not None:
+        return seen.name
+    return entry.tenant if entry.tenant_id == tenant else ""
 
 
 def account_stats(account: AccountSummary) -> list[Stat]:

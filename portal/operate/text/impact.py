@@ -43,6 +43,11 @@ class Preview:
     cells: int
     unchanged: int
 
+    @property
+    def several(self) -> bool:
+        """Whether the round has lines of more GPU types than one."""
+        return _several(self.impact.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class CountMove:
@@ -71,6 +76,11 @@ class SettingsPreview:
     prices: tuple[PriceLine, ...]
     rows: tuple[ImpactLine, ...]
     unchanged: int
+
+    @property
+    def several(self) -> bool:
+        """Whether the round has lines of more GPU types than one."""
+        return _several(self.impact.rows)
 
 
 def settings_preview(impact: SettingsImpact, badges: Mapping[int, TenantBadge]) -> SettingsPreview:
@@ -141,6 +151,10 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
         ]
         return _joined([*parts, "no GPU moves yet"])
     return "Nobody gets more or fewer GPUs in the next round."
+
+
+def _several(rows: Sequence[ImpactRow]) -> bool:
+    return len({row.gpu_type for row in rows}) > 1
 
 
 def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> str:

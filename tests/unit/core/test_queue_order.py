@@ -62,14 +62,14 @@ class TestTheOrder:
 
     def test_is_told_by_every_policy_that_has_one(self) -> None:
         decided = {name: decide_round(with_room(name, {}, 1)).service for name in POLICIES}
-        told = {
+        ordered = {
             name
             for name in POLICIES
             if queue_order(with_room(name, {}, 1), decided[name]) is not None
         }
-        assert told == set(OPTIONS)
+        assert ordered == set(OPTIONS)
         programs = {name for name, policy in POLICIES.items() if policy.traits.trades_types}
-        assert told == set(POLICIES) - programs, "who shares by a program has no queue"
+        assert ordered == set(POLICIES) - programs, "who shares by a program has no queue"
 
     def test_charges_a_tenant_for_what_comes_before(self) -> None:
         jobs = [job(number, 1, tenant=1) for number in (1, 2, 3)] + [job(4, 1, tenant=2)]

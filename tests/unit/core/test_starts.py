@@ -94,23 +94,23 @@ class TestWhatIsLeft:
 class TestAForecast:
     def test_is_when_the_jobs_before_it_end(self) -> None:
         """All take an hour; the one that holds the GPU has it since nearly now."""
-        told = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
-        second, third = told.starts[2], told.starts[3]
+        made = forecast(busy(job(1, 1), job(2, 1), job(3, 1)), ended(HOUR_US))
+        second, third = made.starts[2], made.starts[3]
         assert second.p50_us == second.p90_us
         assert HOUR_US <= (second.p50_us or 0) <= HOUR_US + 2 * ROUND_US
         assert 2 * HOUR_US <= (third.p50_us or 0) <= 2 * HOUR_US + 3 * ROUND_US
-        assert told.until_us == AT_US + 24 * HOUR_US
-        assert 1 not in told.starts, "it runs"
+        assert made.until_us == AT_US + 24 * HOUR_US
+        assert 1 not in made.starts, "it runs"
 
     def test_has_its_tenth_and_eighteenth_of_nineteen_starts(self) -> None:
         past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]
-        told = forecast(busy(job(1, 1), job(2, 1)), past)
+        made = forecast(busy(job(1, 1), job(2, 1)), past)
         alone = [
             forecast(busy(job(1, 1), job(2, 1)), past, rng=draws(seed)).starts[2].p50_us or 0
             for seed in range(9)
         ]
         assert 100 * MINUTE_US < median(alone) < 400 * MINUTE_US
-        one = told.starts[2]
+        one = made.starts[2]
         assert (one.p50_us or 0) < (one.p90_us or 0) <= 500 * MINUTE_US + 2 * ROUND_US
 
     def test_expects_others_to_submit_as_they_did(self) -> None:
@@ -154,26 +154,26 @@ class TestNoEstimate:
         assert starts[4].reason is None
 
     def test_where_nothing_says_how_long_jobs_take(self) -> None:
-        told = forecast(busy(job(1, 1), job(2, 1, estimate_us=HOUR_US)), ended(HOUR_US, 9))
-        assert told.starts[2].reason is NoEstimate.TOO_LITTLE_KNOWN
-        assert told.runs == 0
+        made = forecast(busy(job(1, 1), job(2, 1, estimate_us=HOUR_US)), ended(HOUR_US, 9))
+        assert made.starts[2].reason is NoEstimate.TOO_LITTLE_KNOWN
+        assert made.runs == 0
 
     def test_where_the_runs_end_before_it_starts(self) -> None:
         asked = busy(job(1, 1), job(2, 1))
-        told = forecast(asked, ended(HOUR_US), until_us=AT_US + MINUTE_US)
-        assert told.starts[2].reason is NoEstimate.BEYOND
+        made = forecast(asked, ended(HOUR_US), until_us=AT_US + MINUTE_US)
+        assert made.starts[2].reason is NoEstimate.BEYOND
 
     def test_where_the_runs_are_cut(self) -> None:
-        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda _: True)
-        assert told.starts[2].reason is NoEstimate.TOO_MUCH_WORK
-        assert told.until_us < AT_US + HOUR_US
+        made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda _: True)
+        assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
+        assert made.until_us < AT_US + HOUR_US
 
     def test_of_p90_alone_where_two_runs_of_nineteen_are_cut(self) -> None:
-        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 17)
-        one = told.starts[2]
+        made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 17)
+        one = made.starts[2]
         assert (one.p50_us is None, one.p90_us, one.reason) == (False, None, None)
-        told = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 18)
-        assert told.starts[2].p90_us is not None
+        made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 18)
+        assert made.starts[2].p90_us is not None
 
 
 class TestWidening:
