@@ -118,6 +118,27 @@ class TestEveryChart:
         assert page.evaluate(sheet) == 66
         assert page.evaluate("window.refused") == []
 
+    def test_leaves_the_page_as_narrow_as_the_screen_until_it_is_drawn_anew(
+        self, there: Stage, page: Page
+    ) -> None:
+        """As after a tablet is turned: a drawing is made for the width that it had."""
+        page.set_viewport_size({"width": 390, "height": 844})
+        wide = {}
+        for path, charts in PAGES:
+            page.goto(path.format(pool=there.pool))
+            keys = page.eval_on_selector_all("[data-chart]", "all => all.map(one => one.id)")
+            assert len(keys) == charts
+            for key in keys:
+                drawn(page, key)
+            wide[path] = page.evaluate(
+                """() => {
+                  for (const part of document.querySelectorAll(".svg-container, .main-svg"))
+                    part.style.width = "1200px";
+                  return document.documentElement.scrollWidth;
+                }"""
+            )
+        assert wide == {path: 390 for path, _ in PAGES}
+
 
 class TestAPageWithoutAChart:
     def test_loads_none_of_it(self, there: Stage, page: Page) -> None:
