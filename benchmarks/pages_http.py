@@ -1,4 +1,4 @@
-"""What ten pages weigh and how long they take, as a person's browser gets them, on loopback.
+"""What twelve pages weigh and how long they take, as a person's browser gets them, on loopback.
 
 `python -m benchmarks.pages_http URL` asks a demo that runs (`make run`), signed in as its operator
 and as its manager. For each page: its HTML raw and as it was sent, all that a first load fetches

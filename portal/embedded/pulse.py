@@ -61,7 +61,9 @@ class TaskWatch:
         """Begin to look at a task, in the thread that runs it."""
         touch(run, queue)
         if not hasattr(time, "pthread_getcpuclockid"):
-            return  # its begin and its end have to do
+            # macOS: its begin and its end have to do.
+            self._task = RunningTask(run, queue, time.monotonic(), 0.0)
+            return
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
         used_s = time.clock_gettime(self._clock)
         self._task = RunningTask(run, queue, time.monotonic(), used_s)

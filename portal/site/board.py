@@ -1,9 +1,9 @@
 """What open pages ask for, read for all of them at once: the lines of pools, and who may see them.
 
-Every open page asks for its pool's line every two seconds. A reading takes one connection, at most
-once in `FRESH_S`, for all pools and sessions that were asked for lately; in between nobody asks
-the database. Nothing that came from a reading is older than `FRESH_S` when it is used: a line that
-changed, and a session, a role or a quota that ended, count after that at the latest.
+Every open page asks for its pool's line every two seconds. A reading takes one connection, for all
+pools and sessions that were asked for lately; in between nobody asks the database. No poll gets
+what was read more than `FRESH_S` before it was asked: a line that changed, and a session, a role
+or a quota that ended, count for polls after that at the latest.
 Source: docs/adr/0138-many-readers.md.
 """
 
@@ -29,7 +29,7 @@ from tenants.selectors.sessions import accesses_of_sessions
 
 log = structlog.get_logger(__name__)
 
-# A reading serves so long, counted from its begin.
+# A reading serves polls that are asked so long after its begin, however long it took itself.
 FRESH_S = 1.0
 # Between the begins of two readings, however many new sessions ask.
 GAP_S = 0.05
@@ -52,9 +52,9 @@ class Reading:
     tenants: Mapping[int, frozenset[int]] = field(default_factory=dict)
     people: Mapping[str, Access | None] = field(default_factory=dict)
 
-    def knows(self, pool: str, session: str) -> bool:
-        """Whether it was asked for both, lately enough."""
-        fresh = time.monotonic() - self.begun <= FRESH_S
+    def knows(self, pool: str, session: str, asked: float) -> bool:
+        """Whether it was asked for both, lately enough for a poll of that moment."""
+        fresh = asked - self.begun <= FRESH_S
         return fresh and pool in self.pools and session in self.people
 
     def facts(self, pool: str, session: str) -> PoolFacts | None:
@@ -73,11 +73,13 @@ class PollBoard:
         self._looks = Looks()
         self._pools: dict[str, float] = {}
         self._sessions: dict[str, float] = {}
+        self._watched: set[str] = set()
         self._reading = Reading()
-        self._work: asyncio.Task[None] | None = None
+        self._tried = float("-inf")
+        self._work: asyncio.Task[bool] | None = None
 
     async def facts(self, pool: str, session: str) -> PoolFacts | None:
-        """Return a pool for who holds a session, at most `FRESH_S` old; None: ask Django."""
+        """Return a pool for who holds a session, as of `FRESH_S` ago or later; None: ask Django."""
         if not (_ask(self._pools, pool, POOLS) and _ask(self._sessions, session, SESSIONS)):
             return None
         try:
@@ -85,7 +87,10 @@ class PollBoard:
                 reading = await self._knowing(pool, session)
         except TimeoutError:
             return None
-        return None if reading is None else reading.facts(pool, session)
+        facts = None if reading is None else reading.facts(pool, session)
+        if facts is not None:
+            self._watched.add(pool)
+        return facts
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -93,30 +98,46 @@ class PollBoard:
         return len(self._pools), len(self._sessions)
 
     async def _knowing(self, pool: str, session: str) -> Reading | None:
+        asked = time.monotonic()
         # The reading under way may have begun before this was asked for: then the next one knows.
         for _ in range(3):
-            if self._reading.knows(pool, session):
+            if self._reading.knows(pool, session, asked):
                 return self._reading
             if self._work is None or self._work.done():
                 self._work = asyncio.ensure_future(self._read())
-            await asyncio.shield(self._work)
-        return self._reading if self._reading.knows(pool, session) else None
+            if not await asyncio.shield(self._work):
+                return None
+        return self._reading if self._reading.knows(pool, session, asked) else None
 
-    async def _read(self) -> None:
-        await asyncio.sleep(max(0.0, self._reading.begun + GAP_S - time.monotonic()))
+    async def _read(self) -> bool:
+        """Read all that is asked for; False where the database did not answer."""
+        await asyncio.sleep(max(0.0, self._tried + GAP_S - time.monotonic()))
+        self._tried = time.monotonic()
         for asked in (self._pools, self._sessions):
-            for key in [key for key, at in asked.items() if time.monotonic() - at > FORGET_S]:
+            for key in [key for key, at in asked.items() if self._tried - at > FORGET_S]:
                 del asked[key]
+        watched, self._watched = self._watched, set()
         try:
             self._reading = await asyncio.to_thread(
-                read, tuple(self._pools), tuple(self._sessions), self._looks
+                read, tuple(self._pools), tuple(self._sessions), watched, self._looks
             )
         except Error as error:
             log.warning("board.no_database", error=type(error).__name__)
+            return False
+        # What is not there takes nobody's place.
+        for asked, found in (
+            (self._pools, self._reading.pools),
+            (self._sessions, self._reading.people),
+        ):
+            for key in [key for key, what in found.items() if what is None]:
+                asked.pop(key, None)
+        return True
 
 
-def read(pools: Collection[str], sessions: Collection[str], looks: Looks) -> Reading:
-    """Read the database, note that these pools are watched, and give the connection back."""
+def read(
+    pools: Collection[str], sessions: Collection[str], watched: Collection[str], looks: Looks
+) -> Reading:
+    """Read the database, note which of the pools are watched, and give the connection back."""
     begun = time.monotonic()
     try:
         with site_scope():
@@ -125,8 +146,8 @@ def read(pools: Collection[str], sessions: Collection[str], looks: Looks) -> Rea
             done = time.monotonic()
             tenants = tenants_of_pools([one.id for one in facts.values()])
             people = accesses_of_sessions([key for key in sessions if key != VISITOR])
-        for one in facts.values():
-            looks.note(one)
+        for name in facts.keys() & watched:
+            looks.note(facts[name])
     finally:
         close_old_connections()
     return Reading(

@@ -3,7 +3,7 @@
 After each round an open page asks for its own address and takes `#live` out of the answer
 (docs/look.md, "Live pages"). So the frame around it is left out here, and an answer that would say
 the same as the one before is 304. Ages count on in the browser, and the form's token is another one
-each time: neither makes an answer new.
+each time: neither makes an answer new. What is left of a lease does: the next round may renew it.
 """
 
 from __future__ import annotations

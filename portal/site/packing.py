@@ -2,7 +2,8 @@
 
 Compressed text tells a listener its length, and so, over many tries, a secret beside words of the
 listener's choosing (BREACH). The one secret in a page is the form's token, which Django masks anew
-for each answer, and Django's compression adds up to 100 random bytes.
+for each answer, and Django's compression adds up to 100 random bytes. A new API token is shown in
+one answer, to a form with that token and the password in it, which nobody can have repeated.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ and says why. Its first answer to a poll of an address of ours gives the headers
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from django.conf import settings
 from django.http import parse_cookie
 from django.template.loader import render_to_string
 from django.urls import resolve, reverse
+from django.urls.converters import SlugConverter
 
 from portal.site.board import POOLS, VISITOR, PollBoard
 from portal.site.context import line_of
@@ -35,6 +37,7 @@ Headers = list[tuple[bytes, bytes]]
 
 ENVELOPES = 16
 SESSION_LENGTH = 32
+POOL_NAME = re.compile(SlugConverter.regex)
 BODY = frozenset({b"content-length", b"transfer-encoding"})
 # Given anew with each answer, or left out.
 OWN = frozenset(
@@ -89,7 +92,7 @@ class Polls:
         if scope["method"] != "GET" or not path.startswith(self._before):
             return None
         name, end, rest = path[len(self._before) :].partition(self._after)
-        if not end or rest or "/" in name or scope.get("query_string"):
+        if not end or rest or not POOL_NAME.fullmatch(name) or scope.get("query_string"):
             return None
         headers = _folded(scope["headers"])
         if headers is None or not headers.keys().isdisjoint(BODY):

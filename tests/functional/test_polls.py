@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.asgi import get_asgi_application
@@ -30,6 +33,8 @@ from tenants.selectors.access import Access
 from tests.functional.visitors import Town, town
 from tests.tools import eventually
 from tests.web_server import Answer, WebServer, web_server
+
+Names = tuple[str, ...]
 
 LINE = "/pools/pool-1/line/"
 ELSEWHERE = "/pools/pool-2/line/"
@@ -85,9 +90,10 @@ def shown(body: str) -> str:
 
 class TestAPoll:
     def test_asks_django_once_and_then_nobody(
-        self, web: WebServer, place: Town, django: Counted
+        self, web: WebServer, place: Town, django: Counted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = poll(web, place.owner)
+        monkeypatch.setattr(board, "PATIENCE_S", 60.0)
         again = [poll(web, client) for client in (place.owner, place.mate, place.operator)]
         assert django.asked == [LINE]
         for answer in again:
@@ -129,10 +135,36 @@ class TestAPoll:
         assert row is not None
         assert int(row[1]) >= 2
 
+    @pytest.mark.parametrize("name", ["pool-1%00", "%00", "pool 1", "p\u00f6l", "pool-1%0a"])
+    def test_of_what_is_no_name_of_a_pool_is_django_s(
+        self, web: WebServer, place: Town, django: Counted, name: str
+    ) -> None:
+        """PostgreSQL takes no NUL: one such name would fail the reading of all."""
+        poll(web, place.owner)
+        answer = poll(web, place.owner, f"/pools/{quote(name, safe='%')}/line/")
+        assert answer.status in {400, 404}
+        before = len(django.asked)
+        eventually(lambda: poll(web, place.owner).status and len(django.asked) == before)
+
     def test_keeps_its_pool_awake(self, web: WebServer, place: Town) -> None:
         poll(web, place.owner)
         PoolClock.objects.update(paused=True, pause_reason="unwatched", anchor_wall=wall_now())
         eventually(lambda: poll(web, place.owner).status == 200 and not _paused())
+
+    def test_of_who_may_not_see_the_pool_does_not_keep_it_awake(
+        self, web: WebServer, place: Town, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings.PRODUCTION = True
+        noted: list[str] = []
+        monkeypatch.setattr(board.Looks, "note", lambda _, pool: noted.append(pool.name))
+        poll(web, place.owner)
+        noted.clear()
+        for who in (f"evenshare_session={'x' * 32}", cookie(place.outsider)):
+            for _ in range(3):
+                assert web.ask("GET", LINE, b"", Cookie=who, Content_Length="").status == 404
+        # Whoever belongs to another pool reads its name in the frame of the refusal.
+        assert "pool-1" not in noted
+        eventually(lambda: poll(web, place.owner).status == 200 and "pool-1" in noted)
 
     def test_goes_to_django_when_it_is_something_else(
         self, web: WebServer, place: Town, django: Counted
@@ -229,10 +261,10 @@ class TestAReading:
     def test_is_used_for_a_while_only_and_for_what_it_read(self) -> None:
         now = time.monotonic()
         reading = Reading(begun=now, done=now, pools={"a": None}, people={VISITOR: Access()})
-        assert reading.knows("a", VISITOR)
-        assert not reading.knows("b", VISITOR)
-        assert not reading.knows("a", "x")
-        assert not replace(reading, begun=now - FRESH_S - 0.01).knows("a", VISITOR)
+        assert reading.knows("a", VISITOR, now)
+        assert not reading.knows("b", VISITOR, now)
+        assert not reading.knows("a", "x", now)
+        assert not replace(reading, begun=now - FRESH_S - 0.01).knows("a", VISITOR, now)
 
     def test_shows_a_late_pool_without_a_round_or_another_reading(
         self, committed_db: str, monkeypatch: pytest.MonkeyPatch
@@ -261,19 +293,11 @@ class TestAReading:
         assert paused.etag not in {line.etag for line in lines}
 
     def test_reads_no_more_than_its_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import asyncio
-
         sizes = []
 
-        def read(pools: tuple[str, ...], sessions: tuple[str, ...], _looks: object) -> Reading:
+        def read(pools: Names, sessions: Names, _watched: object, _looks: object) -> Reading:
             sizes.append((len(pools), len(sessions)))
-            return Reading(
-                time.monotonic(),
-                time.monotonic(),
-                dict.fromkeys(pools),
-                {},
-                dict.fromkeys(sessions),
-            )
+            return nothing_of(pools, sessions)
 
         monkeypatch.setattr(board, "read", read)
         monkeypatch.setattr(board, "POOLS", 3)
@@ -281,14 +305,75 @@ class TestAReading:
 
         async def story() -> None:
             full = PollBoard()
-            for number in range(40):
-                assert await full.facts(f"p{number % 9}", f"s{number}") is None
-            assert full.sizes == (3, 5)
+            polls = [full.facts(f"p{number % 9}", f"s{number}") for number in range(40)]
+            assert set(await asyncio.gather(*polls)) == {None}
+            # Neither pool nor session was there: they keep nobody else out.
+            assert full.sizes == (0, 0)
 
-        # The browser's loop may be running in this thread.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, story()).result()
-        assert max(sizes) <= (3, 5)
+        told(story)
+        assert max(sizes) == (3, 5)
+
+    def test_that_took_long_is_used_by_who_waited_for_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However slow the database is, the view behind would not be faster."""
+        begins: list[float] = []
+        now = 1000.0
+
+        def read(pools: Names, sessions: Names, _watched: object, _looks: object) -> Reading:
+            nonlocal now
+            begins.append(now)
+            reading = replace(nothing_of(pools, sessions), begun=now)
+            now += 2 * FRESH_S
+            return reading
+
+        monkeypatch.setattr(board, "read", read)
+        monkeypatch.setattr(Reading, "facts", lambda _, pool, session: (pool, session))
+        monkeypatch.setattr(board, "time", SimpleNamespace(monotonic=lambda: now))
+
+        async def story() -> None:
+            assert await PollBoard().facts("a", VISITOR) == ("a", VISITOR)  # type: ignore[comparison-overlap]  # stands in for them
+
+        told(story)
+        assert len(begins) == 1
+
+    def test_that_fails_is_tried_again_after_a_gap_and_once_for_each_poll(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tries = []
+        slept = []
+
+        def read(*_: object) -> Reading:
+            tries.append(1)
+            raise OperationalError
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        monkeypatch.setattr(board, "read", read)
+        monkeypatch.setattr(board, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+        monkeypatch.setattr(board.asyncio, "sleep", sleep)
+
+        async def story() -> None:
+            away = PollBoard()
+            for _ in range(3):
+                assert await away.facts("a", VISITOR) is None
+
+        told(story)
+        assert len(tries) == 3
+        assert slept == pytest.approx([0.0, board.GAP_S, board.GAP_S])
+
+
+def nothing_of(pools: Names, sessions: Names) -> Reading:
+    """A reading that found nothing."""
+    now = time.monotonic()
+    return Reading(now, now, dict.fromkeys(pools), {}, dict.fromkeys(sessions))
+
+
+def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it in a thread of its own: the browser's loop may be running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(story())).result()
 
 
 def _facts_of_a_live_pool() -> PoolFacts:
