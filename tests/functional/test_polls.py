@@ -156,7 +156,9 @@ class TestAPoll:
     ) -> None:
         settings.PRODUCTION = True
         noted: list[str] = []
-        monkeypatch.setattr(board.Looks, "note", lambda _, pool: noted.append(pool.name))
+        monkeypatch.setattr(
+            "portal.site.middleware.Looks.note", lambda _, pool: noted.append(pool.name)
+        )
         poll(web, place.owner)
         noted.clear()
         for who in (f"evenshare_session={'x' * 32}", cookie(place.outsider)):
@@ -352,7 +354,7 @@ class TestAReading:
 
         monkeypatch.setattr(board, "read", read)
         monkeypatch.setattr(board, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-        monkeypatch.setattr(board.asyncio, "sleep", sleep)
+        monkeypatch.setattr("asyncio.sleep", sleep)
 
         async def story() -> None:
             away = PollBoard()
