@@ -10,13 +10,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
-
-from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, PoolState, Round
+from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.visibility import Visibility, VisibleTenant
-from tenants.models import Quota
 
 STRIP = 60
 
@@ -223,7 +221,7 @@ def pool_overview(
     )
     total = sum(node.gpus for node in rows)
     prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
-    keepers = _keepers(pool_id, at)
+    keepers = kept_quotas(pool_id, at) if at else {}
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
@@ -295,20 +293,6 @@ def _last(
     )
     shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
     return prices, shares.first() or [], at
-
-
-def _keepers(pool_id: int, at: datetime | None) -> dict[tuple[int, str], Entitlement]:
-    """The terms of quotas in force of which not all that is idle is lent, by (tenant, type)."""
-    rows = (
-        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
-        .exclude(~Q(mode=Mode.RESERVE.value), lend_limit=None)
-        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
-    )
-    return {
-        (tenant, gpu_type): Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
-        for tenant, gpu_type, gpus, mode, lends in (rows if at else ())
-    }
 
 
 def _claims(

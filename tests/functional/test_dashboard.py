@@ -166,6 +166,21 @@ class TestWhatItSays:
         Quota.objects.exclude(tenant=busy.tenant).update(mode="RESERVE")
         assert "borrowed from south" not in busy.owner.get(PAGE).content.decode()
 
+    def test_names_who_keeps_gpus_of_another_type_alone(self, busy: Town) -> None:
+        kept = busy.cluster.add_type("a100", nodes=1, gpus=4, quotas={"south": 4})
+        Quota.objects.filter(gpu_type=kept).update(mode="RESERVE")
+        busy.play()
+        assert "borrowed from south" in busy.owner.get(PAGE).content.decode()
+
+    @pytest.mark.parametrize(("limit", "idle"), [(None, [2]), (1, [1]), (0, [])])
+    def test_counts_of_a_lender_what_it_lends(
+        self, busy: Town, limit: int | None, idle: list[int]
+    ) -> None:
+        Quota.objects.exclude(tenant=busy.tenant).update(lend_limit=limit)
+        board = board_of(busy)
+        assert board.last is not None
+        assert [lender.idle for lender in board.last.lenders] == idle
+
     def test_groups_what_waits_by_reason_with_its_numbers(self, busy: Town) -> None:
         board = board_of(busy)
         assert [(wait.jobs, wait.gpus) for wait in board.waits] == [(3, 12)]
