@@ -18,6 +18,7 @@ from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
 from scheduling.models import Job
+from scheduling.selectors.capacity import type_capacities
 from scheduling.selectors.lines import PoolFacts
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
@@ -126,7 +127,9 @@ class PriceHistory(SchedulingView):
         key = read_cursor(request, route)
         since, until = read_time(request, "since"), read_time(request, "until")
         with site_scope():
-            if not has_prices(facts.id, gpu_type):
+            if gpu_type not in {one.name for one in type_capacities(facts.id)} and not has_prices(
+                facts.id, gpu_type
+            ):
                 raise not_there()
             currency = Charges().currency(facts.book)
             points = posted_prices(

@@ -109,7 +109,7 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
 
     Four queries: account, budget, usage, shares.
     """
-    account = Account.objects.filter(book__slug=book, tenant_id=tenant_id).first()
+    account = account_of(tenant_id, book)
     budget = Budget.objects.filter(book=book, tenant_id=tenant_id).first()
     hour = hour_of(since)
     own_us, borrowed_us, paid, open_paid = _sums(_USED, [hour, hour, hour, tenant_id, book, hour])
@@ -187,7 +187,7 @@ def ledger_page(
 
     Five queries: account, its entries, all entries of their transfers, these, what it lent in them.
     """
-    account = _accounts_of(tenant_id).filter(book__slug=book).first()
+    account = account_of(tenant_id, book)
     if account is None:
         return LedgerPage((), None)
     mine = Entry.objects.filter(account=account).order_by("-pk")
@@ -208,6 +208,11 @@ def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | 
     """Return one transfer as a tenant sees it; None if it does not touch its account."""
     account = _accounts_of(tenant_id).filter(entries__transfer_id=transfer_id).first()
     return _ledger_rows([transfer_id], account).get(transfer_id) if account else None
+
+
+def account_of(tenant_id: int | None, book: str) -> Account | None:
+    """Return a tenant's account in a book (None: the operator's), if it has been opened."""
+    return _accounts_of(tenant_id).filter(book__slug=book).first()
 
 
 def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:

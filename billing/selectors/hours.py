@@ -9,8 +9,7 @@ from decimal import Decimal
 
 from django.db import connection
 
-from billing.models import Account
-from billing.selectors.accounts import ZERO
+from billing.selectors.accounts import ZERO, account_of
 from billing.selectors.events import hour_of
 from tenants.scopes import site_reading
 
@@ -48,7 +47,7 @@ def account_hours(tenant_id: int, book: str, *, since: datetime) -> list[Account
     """
     first = hour_of(since)
     sums: dict[datetime, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
-    account = Account.objects.filter(book__slug=book, tenant_id=tenant_id).first()
+    account = account_of(tenant_id, book)
     with connection.cursor() as cursor:
         cursor.execute(_PAID, [tenant_id, book, first])
         for hour, amount in cursor.fetchall():

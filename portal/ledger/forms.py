@@ -60,7 +60,7 @@ def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
     elif not errors and (last - first).days > PERIODS_MOST * DAYS_IN[period]:
         longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
         errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
-    typed = asked.get("from", str(first))[:40], asked.get("to", str(last))[:40]
+    typed = (asked.get("from") or str(first))[:40], (asked.get("to") or str(last))[:40]
     if errors:
         first, last = _days_before(today), today
     return StatementRequest(first, last, period, *typed, errors)

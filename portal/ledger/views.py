@@ -218,8 +218,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
     too_many = False
     if not asked.errors:
         with tenant_scope(tenant.pk):
-            shown = account_statement(tenant.pk, facts.book, since=asked.since, until=asked.until)
-            lines = statement_lines(
+            opening, lines = statement_lines(
                 *(tenant.pk, facts.book),
                 since=asked.since,
                 until=asked.until,
@@ -231,7 +230,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         problem = f"More than {LINES_MOST:,} transfers: choose fewer days." if too_many else ""
         text = "\n".join([*(f"{k}: {v}" for k, v in asked.errors.items()), problem]).strip()
         return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=422)
-    file = statement_csv(lines, shown.opening, names, tenant.pk)
+    file = statement_csv(lines, opening, names, tenant.pk)
     response = HttpResponse(file, content_type="text/csv; charset=utf-8")
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
     response["Content-Disposition"] = f'attachment; filename="{name}"'

@@ -152,16 +152,20 @@ def visible_pool_names(request: HttpRequest) -> list[str]:
 
 
 def book_pool(request: HttpRequest, tenant: Tenant, book: str) -> PoolFacts:
-    """Return a pool that charges to a book: the tenant's first of them, else the first.
+    """Return a pool that charges to a book: the tenant's first of them.
+
+    Where it has none, whoever may see every pool gets the book's first one.
 
     Raises:
-        Http404: no pool charges to this book.
+        Http404: no pool charges to this book, or none that the viewer may see.
     """
     with site_scope():
         pools, own = pools_of_book(book), pools_of(tenant.pk)
-    if not pools:
+    facts = next((pool for pool in pools if pool.id in own), None)
+    if facts is None and pools and may_on_site(access(request).site_role, Action.SEE_POOL):
+        facts = pools[0]
+    if facts is None:
         raise Http404
-    facts = next((pool for pool in pools if pool.id in own), pools[0])
     about(request).pool = facts
     return facts
 

@@ -55,8 +55,8 @@ NO_MOVES = LeaseMoves(0, 0, 0)
 class SettingsImpact:
     """An estimate of the next round, of this `number` at `at`.
 
-    `granted_only_before`, `granted_only_after`: jobs that start under one of the two alone.
-    `error` says why there is no estimate.
+    `granted_only_after`: jobs that start under the changed settings alone. `same`: both rounds
+    decide the same, for terms of the same length. `error` says why there is no estimate.
     """
 
     number: int
@@ -66,8 +66,8 @@ class SettingsImpact:
     before: LeaseMoves = NO_MOVES
     after: LeaseMoves = NO_MOVES
     prices: tuple[PriceMove, ...] = ()
-    granted_only_before: int = 0
     granted_only_after: int = 0
+    same: bool = False
     error: str = ""
 
 
@@ -143,9 +143,16 @@ def _impact(pool_id: int, snapshot: Snapshot, changed: Snapshot) -> SettingsImpa
         before=_moves(before),
         after=_moves(after),
         prices=_price_moves(before.prices, after.prices),
-        granted_only_before=len(old - new),
         granted_only_after=len(new - old),
+        same=changed.lease_us == snapshot.lease_us and _outcome(before) == _outcome(after),
     )
+
+
+def _outcome(decision: Decision) -> tuple[object, ...]:
+    """What a round does; not the numbers by which it decided."""
+    granted = {(row.job, row.gpu_type, row.placement, row.own) for row in decision.grants}
+    renewed = {(row.lease, row.own) for row in decision.renewals}
+    return granted, renewed, {row.lease for row in decision.ends}, decision.prices
 
 
 def _moves(decision: Decision) -> LeaseMoves:

@@ -58,8 +58,12 @@ class TestTheHistory:
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["field"] == query.split("=", maxsplit=1)[0]
 
+    def test_is_empty_before_a_round_has_posted_any(self, live: ApiStage) -> None:
+        live.cluster.add_type("k80", nodes=1, gpus=4, quotas={})
+        assert live.get(f"prices/{live.pool}/k80").json() == {"results": [], "next": None}
+
     def test_is_not_there_of_another_type_or_pool(self, live: ApiStage) -> None:
-        assert live.get(f"prices/{live.pool}/k80").status_code == 404
+        assert live.get(f"prices/{live.pool}/t4").status_code == 404
         assert live.get("prices/nowhere/v100").status_code == 404
 
     def test_takes_no_cursor_of_another_list(self, live: ApiStage) -> None:

@@ -12,6 +12,7 @@ import pytest
 from billing.models import Entry, Transfer, UsageShare
 from billing.selectors import find_transfer, transfer_incomes
 from evenshare_core.units import HOUR_US
+from scheduling.models import Pool
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, headline, settled_stage
 
@@ -85,6 +86,19 @@ class TestTheStatement:
 
     def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
         assert there.reads("owner", f"{PAGE}?{ALL}") <= 18
+
+    def test_shows_the_days_where_a_field_was_emptied(self, there: Stage) -> None:
+        page = there.page("owner", f"{PAGE}?from=&to=2030-01-07")
+        assert re.search(r'name="from"\s+type="date"\s+value="2030-01-01"', page)
+
+    @pytest.mark.parametrize("path", ["/t/alpha/ledger/", PAGE, FILE])
+    def test_of_a_book_of_others_is_not_there(self, there: Stage, path: str) -> None:
+        """Its frame named a pool that the viewer may not see."""
+        others = Pool.objects.exclude(pk=there.lab.pool.pk).get()
+        Pool.objects.filter(pk=others.pk).update(book="others")
+        assert there.get("owner", f"{path}?book=others").status_code == 404
+        assert there.get("owner", f"{path}?book=none").status_code == 404
+        assert there.get("operator", f"{path}?book=others").status_code == 200
 
     def test_is_reached_from_the_ledger(self, there: Stage) -> None:
         assert PAGE in there.page("owner", "/t/alpha/ledger/")

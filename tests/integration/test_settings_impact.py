@@ -82,6 +82,7 @@ class TestThePreview:
         assert holds[b][0] > holds[b][1]
         assert holds[a][0] < holds[a][1]
         assert impact.before != impact.after
+        assert not impact.same
 
     def test_of_the_present_settings_changes_nothing(self) -> None:
         lab = crowded()
@@ -97,7 +98,8 @@ class TestThePreview:
         assert same == snapshot
         impact = estimate(lab, pool.policy)
         assert not any(row.differs for row in impact.rows)
-        assert impact.before == impact.after
+        assert impact.same
+        assert not estimate(lab, pool.policy, lease_s=600).same, "its terms are longer"
         assert all(one.before_micro == one.after_micro for one in impact.prices)
 
     def test_of_another_policy_has_no_memory_of_the_present_one(self) -> None:

@@ -166,9 +166,9 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
     if impact.granted_only_after:
         started = plural(impact.granted_only_after, "other job")
         return f"Every tenant holds as many GPUs as without the change, but {started} would start."
-    if impact.before != impact.after:
-        return "Every tenant holds as many GPUs as without the change, in other leases."
-    return "The next round would decide the same."
+    if impact.same:
+        return "The next round would decide the same."
+    return "No tenant holds more or fewer GPUs: leases, their lengths, places or prices differ."
 
 
 def _moves(moved: Sequence[ImpactLine]) -> list[str]:
