@@ -221,7 +221,7 @@ def pool_overview(
     )
     total = sum(node.gpus for node in rows)
     prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
-    keepers = kept_quotas(pool_id, at) if at else {}
+    keepers = kept_quotas(pool_id, at)
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
@@ -282,10 +282,10 @@ def _holds(
 
 def _last(
     pool_id: int, gpu_types: Container[str]
-) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime | None]:
+) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
     """Prices of these types, and shares, of the last round, and its instant."""
-    state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round", "at").first()
-    posted, number, at = state or ([], 0, None)
+    # Every pool has one from its beginning.
+    posted, number, at = PoolState.objects.values_list("prices", "round", "at").get(pool=pool_id)
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
         for row in posted
