@@ -268,7 +268,7 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
-    """Return how many of a tenant's jobs wait and are active. Two queries on indexes."""
+    """Return how many of a tenant's jobs wait and are active. At most two queries."""
     jobs = Job.objects.filter(tenant_id=tenant_id, pool_id=pool_id)
     states = list(jobs.filter(state__in=Job.ACTIVE_STATES).values_list("state", flat=True))
     return JobCounts(

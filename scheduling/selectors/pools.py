@@ -207,7 +207,7 @@ class PoolOverview:
 def pool_overview(
     pool_id: int, visibility: Visibility, *, away: Container[int] = ()
 ) -> PoolOverview:
-    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
+    """Return a pool's nodes, holds, claims, last rounds and prices. Six queries.
 
     `away`: ids of nodes that maintenance keeps new leases from.
     """

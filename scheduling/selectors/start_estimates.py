@@ -52,9 +52,9 @@ class StartView:
 
 
 def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, StartView]:
-    """Return the present estimates of queued jobs of some pools, by job. Two queries.
+    """Return the present estimates of queued jobs of some pools, by job. At most two queries.
 
-    None for a job that the pool's newest forecast does not know.
+    Those that the pool's newest forecast does not know are left out.
     """
     if not jobs:
         return {}

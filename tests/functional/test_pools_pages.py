@@ -163,6 +163,11 @@ class TestThePoolsSums:
         ).types
         assert (kind.gpus, kind.unassigned, kind.out) == (8, None, None)
 
+    def test_cost_six_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
+        visibility = read_visibility(there.lab.pool.pk, access("owner"))
+        with django_assert_num_queries(6):
+            pool_overview(there.lab.pool.pk, visibility)
+
     def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
         there.see("own")
         view = pool_overview(there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner")))

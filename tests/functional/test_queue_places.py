@@ -11,7 +11,7 @@ import pytest
 from evenshare_core.policies.base import queue_order
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, Round, StartEstimate, StartForecast
-from scheduling.selectors.queue_order import FIRST, NO_QUEUE
+from scheduling.selectors.queue_order import FIRST, NO_QUEUE, _order, read_queue_order
 from scheduling.selectors.stored_rounds import round_values
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town
@@ -98,6 +98,15 @@ class TestTheQueue:
         assert [row["id"] for row in answer["results"]] == [str(job.uid) for job in arrivals]
         assert {row["position"] for row in answer["results"]} == {None}
         assert answer["order"] == NO_QUEUE
+
+    def test_is_read_by_two_queries_while_its_round_is_remembered(
+        self, stage: ApiStage, django_assert_num_queries: Any
+    ) -> None:
+        pool = stage.cluster.pool.pk
+        _order.cache_clear()
+        for queries in (3, 2, 2):
+            with django_assert_num_queries(queries + 3):  # three are a scope's
+                assert len(read_queue_order(pool).positions) == 5
 
     def test_says_why_nobody_has_a_position(self) -> None:
         stage = api_stage()
