@@ -16,10 +16,12 @@ from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
+from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
+from scheduling.selectors.start_estimates import first_start
 from scheduling.selectors.tenant_pools import pool_uses
 from scheduling.selectors.throughput import tenant_throughput
 from scheduling.selectors.visibility import read_visibility
@@ -42,11 +44,15 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             board = _read(request, tenant, pool)
             context["uses"] = _all_pools(tenant, pool)
             context["counts"] = read.job_counts(pool.id, tenant.pk)
+            first = first_start(pool.id, tenant.pk)
+        clock, starts_url = clocks(pool), reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
         context |= {
             "board": board,
-            "clock": clocks(pool),
+            "clock": clock,
+            "first": first,
+            "first_start": start_text(first.start, clock, starts_url) if first else None,
             "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"
             " renews it, or others who are further below their fair share get the GPUs.",
         }

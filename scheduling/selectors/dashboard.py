@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,6 +13,7 @@ from uuid import UUID
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, Node, Round
+from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 from tenants.models import Quota
@@ -36,7 +37,7 @@ class LastRoundClaim:
 
 @dataclass(frozen=True, slots=True)
 class IdleLender:
-    """A tenant that does not use all of its quota, and lends what is idle."""
+    """A tenant that does not use all of its quota; `idle` such GPUs are lent."""
 
     tenant: int
     idle: int
@@ -118,6 +119,8 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
     if row is None:
         return None
     shares: list[dict[str, Any]] = row.shares
+    with site_reading():
+        kept = kept_quotas(pool_id, row.at)
     return LastRound(
         number=row.number,
         at=row.at,
@@ -133,26 +136,23 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
             for share in shares
             if share["tenant"] == tenant_id
         ),
-        lenders=_lenders(shares, {tenant_id, *_reservers(pool_id, row.at)}),
+        lenders=_lenders((share for share in shares if share["tenant"] != tenant_id), kept),
         borrowed=sum(share["borrowed"] for share in shares),
         idle=row.summary.get("idle", 0),
     )
 
 
-def _reservers(pool_id: int, at: datetime) -> Iterable[int]:
-    """The tenants whose quota in a pool is not lent."""
-    rows = Quota.objects.filter(pool_id=pool_id, valid_from__lte=at, mode=Mode.RESERVE.value)
-    with site_reading():
-        return list(rows.exclude(valid_until__lte=at).values_list("tenant_id", flat=True))
-
-
-def _lenders(shares: list[dict[str, Any]], but: Container[int]) -> tuple[IdleLender, ...]:
-    idle: dict[int, int] = {}
+def _lenders(
+    shares: Iterable[dict[str, Any]], kept: Mapping[tuple[int, str], Entitlement]
+) -> tuple[IdleLender, ...]:
+    lent: dict[int, int] = {}
     for share in shares:
-        left = share["quota"] - share["own"]
-        if left > 0 and share["tenant"] not in but:
-            idle[share["tenant"]] = idle.get(share["tenant"], 0) + left
-    return tuple(IdleLender(*item) for item in sorted(idle.items(), key=lambda i: (-i[1], i[0])))
+        idle = max(0, share["quota"] - share["own"])
+        terms = kept.get((share["tenant"], share["gpu_type"]))
+        lends = terms.lendable(idle) if terms else idle
+        if lends:
+            lent[share["tenant"]] = lent.get(share["tenant"], 0) + lends
+    return tuple(IdleLender(*item) for item in sorted(lent.items(), key=lambda i: (-i[1], i[0])))
 
 
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
@@ -268,7 +268,7 @@ def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
-    """Return how many of a tenant's jobs wait and are active. Two queries on indexes."""
+    """Return how many of a tenant's jobs wait and are active. At most two queries."""
     jobs = Job.objects.filter(tenant_id=tenant_id, pool_id=pool_id)
     states = list(jobs.filter(state__in=Job.ACTIVE_STATES).values_list("state", flat=True))
     return JobCounts(

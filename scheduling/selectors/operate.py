@@ -279,10 +279,15 @@ class NodeStatus:
         return self.held == 0
 
 
-def node_statuses(pool_id: int, now: datetime) -> list[NodeStatus]:
-    """A pool's nodes with their leases and the windows that are not over. Three queries."""
+def node_statuses(
+    pool_id: int, now: datetime, *, ahead: Iterable[MaintenanceWindow] | None = None
+) -> list[NodeStatus]:
+    """A pool's nodes with their leases and the windows that are not over. At most three queries.
+
+    `ahead`: what `windows_ahead` says, where the caller has asked it already.
+    """
     windows: dict[int, list[MaintenanceWindow]] = {}
-    for window in windows_ahead(pool_id, now):
+    for window in windows_ahead(pool_id, now) if ahead is None else ahead:
         windows.setdefault(window.node_id, []).append(window)
     held = Q(leaseslot__holding=True)
     rows = (
@@ -331,12 +336,19 @@ def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
 
 
 def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
-    """Maintenance that runs, or keeps new leases away already: a term there could overlap it.
+    """Maintenance that runs, or keeps new leases away already. One query."""
+    return near_of(windows_ahead(facts.id, now), facts, now)
+
+
+def near_of(
+    windows: Iterable[MaintenanceWindow], facts: PoolFacts, now: datetime
+) -> list[MaintenanceWindow]:
+    """Those of the windows ahead that a term which begins now could overlap.
 
     As `scheduling.engine.snapshots` counts it: a term lasts a lease length, and a round more.
     """
     near = now + timedelta(seconds=facts.lease_s + facts.round_s * facts.clock.scale)
-    return [row for row in windows_ahead(facts.id, now) if row.starts_at < near]
+    return [row for row in windows if row.starts_at < near]
 
 
 def leases_into(window: MaintenanceWindow) -> int:

@@ -10,13 +10,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
-
-from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, PoolState, Round
+from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.visibility import Visibility, VisibleTenant
-from tenants.models import Quota
 
 STRIP = 60
 
@@ -209,7 +207,7 @@ class PoolOverview:
 def pool_overview(
     pool_id: int, visibility: Visibility, *, away: Container[int] = ()
 ) -> PoolOverview:
-    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
+    """Return a pool's nodes, holds, claims, last rounds and prices. Six queries.
 
     `away`: ids of nodes that maintenance keeps new leases from.
     """
@@ -223,7 +221,7 @@ def pool_overview(
     )
     total = sum(node.gpus for node in rows)
     prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
-    keepers = _keepers(pool_id, at)
+    keepers = kept_quotas(pool_id, at)
     capacity = {price.gpu_type: price.capacity for price in prices}
     types = tuple(
         TypeUse(
@@ -284,10 +282,10 @@ def _holds(
 
 def _last(
     pool_id: int, gpu_types: Container[str]
-) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime | None]:
+) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
     """Prices of these types, and shares, of the last round, and its instant."""
-    state = PoolState.objects.filter(pool_id=pool_id).values_list("prices", "round", "at").first()
-    posted, number, at = state or ([], 0, None)
+    # Every pool has one from its beginning.
+    posted, number, at = PoolState.objects.values_list("prices", "round", "at").get(pool=pool_id)
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
         for row in posted
@@ -295,20 +293,6 @@ def _last(
     )
     shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
     return prices, shares.first() or [], at
-
-
-def _keepers(pool_id: int, at: datetime | None) -> dict[tuple[int, str], Entitlement]:
-    """The terms of quotas in force of which not all that is idle is lent, by (tenant, type)."""
-    rows = (
-        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
-        .exclude(valid_until__lte=at)
-        .exclude(~Q(mode=Mode.RESERVE.value), lend_limit=None)
-        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
-    )
-    return {
-        (tenant, gpu_type): Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
-        for tenant, gpu_type, gpus, mode, lends in (rows if at else ())
-    }
 
 
 def _claims(

@@ -1,9 +1,13 @@
-"""Quotas by key, newest first."""
+"""Quotas by key, newest first, and those in force of which not all is lent."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
+from django.db.models import Q
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from tenants.models import Quota
 
 
@@ -20,3 +24,20 @@ def list_quotas(
         rows = rows.filter(id__lt=before)
     page = list(rows[: limit + 1])
     return page[:limit], len(page) > limit
+
+
+def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
+    """Return the terms of quotas in force of which not all that is idle is lent. One query.
+
+    By tenant and GPU type: whoever keeps its GPUs of one type may lend those of another.
+    """
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .exclude(~Q(mode=Mode.RESERVE.value), lend_limit=None)
+        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
+    )
+    return {
+        (tenant, gpu_type): Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
+        for tenant, gpu_type, gpus, mode, lends in rows
+    }

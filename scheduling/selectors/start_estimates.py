@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
+from django.db.models import Subquery
 
 from evenshare_core.simulation.starts import NoEstimate
-from scheduling.models import StartEstimate, StartForecast
+from scheduling.models import Job, StartEstimate, StartForecast
 from tenants.scopes import site_reading
 
 # Why there is no estimate, as a sentence.
@@ -51,10 +53,19 @@ class StartView:
         return NO_ESTIMATE.get(self.reason, self.reason)
 
 
-def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, StartView]:
-    """Return the present estimates of queued jobs of some pools, by job. Two queries.
+@dataclass(frozen=True, slots=True)
+class FirstStart:
+    """The first of several queued jobs to start, and when."""
 
-    None for a job that the pool's newest forecast does not know.
+    job: UUID
+    name: str
+    start: StartView
+
+
+def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, StartView]:
+    """Return the present estimates of queued jobs of some pools, by job. At most two queries.
+
+    Those that the pool's newest forecast does not know are left out.
     """
     if not jobs:
         return {}
@@ -66,6 +77,22 @@ def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, Star
     forecasts = {row.pk: row for row in newest}
     rows = StartEstimate.objects.filter(forecast__in=list(forecasts), job__in=list(jobs))
     return {row.job_id: _view(row, forecasts[row.forecast_id]) for row in rows}
+
+
+def first_start(pool_id: int, tenant_id: int) -> FirstStart | None:
+    """Return the queued job of a tenant that is expected to start first. One query.
+
+    By p50 of the pool's newest forecast; None where that has no estimate for any of them.
+    """
+    done = StartForecast.objects.filter(pool=pool_id, state=StartForecast.State.DONE)
+    queued = StartEstimate.objects.filter(
+        forecast=Subquery(done.order_by("-id").values("pk")[:1]),
+        tenant=tenant_id,
+        job__state=Job.State.PENDING,
+        p50__isnull=False,
+    )
+    row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()
+    return FirstStart(row.job.uid, row.job.name, _view(row, row.forecast)) if row else None
 
 
 def _view(row: StartEstimate, forecast: StartForecast) -> StartView:

@@ -67,7 +67,7 @@ ORDER BY wanted.pool_id
 def pool_uses(tenant_id: int, times: Mapping[int, datetime]) -> list[PoolUse]:
     """Return a tenant's use of pools (id -> its pool's time), oldest pool first. One query.
 
-    Quota is what the last round counted; before the first, what is in force.
+    Quota is what the last round counted; where it counted none of the tenant, what is in force.
     """
     with connection.cursor() as cursor:
         cursor.execute(

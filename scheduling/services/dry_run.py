@@ -22,6 +22,7 @@ from tenants.scopes import tenant_scope
 
 NOTE = "feasibility, not a reservation"
 ZERO = Decimal("0.000000")
+Now = PoolNow | Callable[[int], PoolNow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,7 @@ class DryRun:
     note: str = NOTE
 
 
-def dry_run_job(
-    *, tenant: Tenant, spec: Mapping[str, object], now: PoolNow | Callable[[int], PoolNow]
-) -> DryRun:
+def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryRun:
     """Return whether a job could run as `spec` writes it down.
 
     A job larger than the pool (`too_large`) or than what the tenant may ever hold (`quota_limit`)
@@ -60,28 +59,40 @@ def dry_run_job(
     """
     with tenant_scope(tenant.pk):
         offer = pool_offer(named_pool(spec), tenant.pk)
-        never = False
         try:
             request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            codes = {one.code for one in error.errors}
-            if offer is None or codes not in ({"too_large"}, {"quota_limit"}):
-                raise
-            if codes == {"too_large"}:
-                return _too_large(spec["gpus"], max(offer.gpus.values(), default=0), offer.book)
-            never = True
-            request = read_job_request(spec, replace(offer, at_most={}))
+            return replace(_refusal(tenant, spec, offer, error, now), never=True)
         assert offer is not None  # noqa: S101 - else there were errors
-        at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
-        choices = [
-            choice
-            for choice in prospects(offer.id, tenant.pk, at=at)
-            if not request.gpu_types or choice.gpu_type in request.gpu_types
-        ]
-        question = _Question(request, offer, spendable(tenant.pk, offer.book))
-    answers = [_answer(question, choice) for choice in choices]
-    # The best type: feasible, then nothing to wait for, then the fewest GPUs borrowed.
-    best = min(
+        return _best(tenant, request, offer, now)
+
+
+def _refusal(
+    tenant: Tenant,
+    spec: Mapping[str, object],
+    offer: PoolOffer | None,
+    error: InvalidInputError,
+    now: Now,
+) -> DryRun:
+    """The answer to a job that a submission refuses for its size alone; else its error."""
+    codes = {one.code for one in error.errors}
+    if offer is not None and codes == {"too_large"}:
+        return _too_large(spec["gpus"], max(offer.gpus.values(), default=0), offer.book)
+    if offer is not None and codes == {"quota_limit"}:
+        return _best(tenant, read_job_request(spec, replace(offer, at_most={})), offer, now)
+    raise error
+
+
+def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
+    """The best type's answer: feasible, then nothing to wait for, then fewest GPUs borrowed."""
+    at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
+    question = _Question(request, offer, spendable(tenant.pk, offer.book))
+    answers = [
+        _answer(question, choice)
+        for choice in prospects(offer.id, tenant.pk, at=at)
+        if not request.gpu_types or choice.gpu_type in request.gpu_types
+    ]
+    return min(
         answers,
         key=lambda a: (
             not a.feasible,
@@ -91,7 +102,6 @@ def dry_run_job(
             a.price,
         ),
     )
-    return replace(best, never=never)
 
 
 class _Question(NamedTuple):
@@ -110,9 +120,9 @@ def _answer(question: _Question, choice: StartProspect) -> DryRun:
     at_best = max(0, request.gpus - choice.quota)
     own_now = max(0, choice.quota - choice.own_held)
     borrowed = max(at_best, request.gpus - own_now)
-    never = _refused(question, choice, at_best, 0)
-    if never is not None:
-        return _priced(question, choice, at_best, never, feasible=False)
+    binds = _refused(question, choice, at_best, 0)
+    if binds is not None:
+        return _priced(question, choice, at_best, binds, feasible=False)
     later = _refused(question, choice, borrowed, choice.borrowed_held)
     if later is None and request.gpus > choice.free:
         later = Reason.NO_FREE_GPUS, {"needed": request.gpus, "free": choice.free}
@@ -170,4 +180,4 @@ def _too_large(gpus: object, capacity: int, book: str) -> DryRun:
     code = Reason.TOO_LARGE.value
     reason = why(code, {"needed": gpus, "capacity": capacity})
     detail = f"{reason.sentence} {reason.next_step}"
-    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, book, never=True)
+    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, book)

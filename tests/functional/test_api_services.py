@@ -235,6 +235,7 @@ class TestADryRun:
     def test_is_larger_than_the_pool(self, stage: Cluster) -> None:
         answer = self.ask(stage, gpus=9)
         assert (answer.feasible, answer.reason_code) == (False, "too_large")
+        assert answer.never
         assert "8" in answer.detail
 
     def test_meets_the_borrowing_limit(self, stage: Cluster) -> None:

@@ -14,7 +14,9 @@ from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text import Board, day_title, stats
 from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
+from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Quota
+from tenants.scopes import tenant_scope
 from tests.functional.visitors import Town, reads, town
 
 PAGE = "/t/north/"
@@ -166,6 +168,21 @@ class TestWhatItSays:
         Quota.objects.exclude(tenant=busy.tenant).update(mode="RESERVE")
         assert "borrowed from south" not in busy.owner.get(PAGE).content.decode()
 
+    def test_names_who_keeps_gpus_of_another_type_alone(self, busy: Town) -> None:
+        kept = busy.cluster.add_type("a100", nodes=1, gpus=4, quotas={"south": 4})
+        Quota.objects.filter(gpu_type=kept).update(mode="RESERVE")
+        busy.play()
+        assert "borrowed from south" in busy.owner.get(PAGE).content.decode()
+
+    @pytest.mark.parametrize(("limit", "idle"), [(None, [2]), (1, [1]), (0, [])])
+    def test_counts_of_a_lender_what_it_lends(
+        self, busy: Town, limit: int | None, idle: list[int]
+    ) -> None:
+        Quota.objects.exclude(tenant=busy.tenant).update(lend_limit=limit)
+        board = board_of(busy)
+        assert board.last is not None
+        assert [lender.idle for lender in board.last.lenders] == idle
+
     def test_groups_what_waits_by_reason_with_its_numbers(self, busy: Town) -> None:
         board = board_of(busy)
         assert [(wait.jobs, wait.gpus) for wait in board.waits] == [(3, 12)]
@@ -202,6 +219,22 @@ class TestWhatItSays:
             busy.submit(1)
         busy.play(5)
         assert len(reads(busy.owner, PAGE)) <= few
+
+    def test_reads_all_pools_by_one_query_each_with_what_its_round_counted(
+        self, busy: Town, django_assert_num_queries: Any
+    ) -> None:
+        other, lab = busy.elsewhere.pool, busy.cluster
+        gpu_type = busy.elsewhere.gpu_type
+        busy.elsewhere.round()
+        Quota.objects.create(
+            tenant=busy.tenant, pool=other, gpu_type=gpu_type, gpus=3, valid_from=lab.at
+        )
+        Quota.objects.filter(tenant=busy.tenant, pool=lab.pool).update(gpus=2)
+        times = {lab.pool.pk: lab.at, other.pk: lab.at}
+        with tenant_scope(busy.tenant.pk), django_assert_num_queries(1):
+            uses = pool_uses(busy.tenant.pk, times)
+        # One round counted four, and the other's none of this tenant.
+        assert [(use.pool_id, use.quota) for use in uses] == [(lab.pool.pk, 4), (other.pk, 3)]
 
     def test_shows_no_more_points_than_a_chart_can(self, busy: Town) -> None:
         busy.play(12)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from portal.jobs.text.losses import loss_texts
+from evenshare_core.domain.reasons import EndReason
+from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, loss_texts
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
+from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.models import Job, Lease
 from scheduling.selectors.jobs import JobStory, LeaseView
 from tests.functional.visitors import Town, town
@@ -69,6 +71,20 @@ class TestTheLines:
         assert line.endswith("246,000 more characters of this line]")
 
 
+def story_of(place: Town, job: Job, *ends: EndReason) -> JobStory:
+    """A job whose leases of ten minutes each ended so."""
+    begin = place.cluster.at
+    leases = [
+        Lease(
+            pk=number, number=number, job=job, started_at=begin,
+            ended_at=begin + timedelta(seconds=600), end_reason=end, granted_round=number,
+        )
+        for number, end in enumerate(ends, 1)
+    ]  # fmt: skip
+    holds = tuple(LeaseView(lease, (), ()) for lease in leases)
+    return JobStory(job, holds, (), (), {}, None, cut=False)
+
+
 class TestAPreemption:
     @pytest.mark.parametrize(
         ("first", "second", "said"),
@@ -92,19 +108,26 @@ class TestAPreemption:
         self, place: Town, tmp_path: Path, first: bytes, second: bytes, said: str
     ) -> None:
         job = wrote(place, tmp_path, second, job=wrote(place, tmp_path, first), lease=2)
-        begin = place.cluster.at
-        holds = [
-            LeaseView(
-                Lease(
-                    pk=number, number=number, job=job, started_at=begin,
-                    ended_at=begin + timedelta(seconds=600),
-                ),
-                (), (),
-            )
-            for number in (1, 2)
-        ]  # fmt: skip
-        story = JobStory(job, tuple(holds), (), (), {}, None, cut=False)
+        story = story_of(place, job, EndReason.NOT_RENEWED, EndReason.FINISHED)
         assert loss_texts(story) == ({1: said} if said else {})
+
+    def test_alone_is_looked_up_and_each_output_once(
+        self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = place.submit()
+        for number in range(1, 5):
+            wrote(place, tmp_path, b"resumed at step 1 of 9\nstep 3 of 9\n", job=job, lease=number)
+        asked: list[tuple[int, int, int]] = []
+
+        def read(job_id: int, lease: int, offset: int, limit: int = WINDOW_BYTES) -> LogWindow:
+            asked.append((lease, offset, limit))
+            return read_log(job_id, lease, offset, limit)
+
+        monkeypatch.setattr("portal.jobs.text.losses.read_log", read)
+        ends = (EndReason.NOT_RENEWED, EndReason.DRAINED, EndReason.FAILED, EndReason.FINISHED)
+        assert list(loss_texts(story_of(place, job, *ends))) == [1, 2]
+        heads = [(lease, 0, HEAD_BYTES) for lease in (1, 2, 3)]
+        assert sorted(asked) == sorted([*heads, *((n, -TAIL_BYTES, TAIL_BYTES) for n in (1, 2))])
 
 
 class TestThePage:

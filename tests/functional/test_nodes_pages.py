@@ -10,7 +10,7 @@ from django.test import Client
 from scheduling.models import MaintenanceWindow, Node, Round
 from tenants.models import AuditRecord
 from tests.functional.pool_stage import headline
-from tests.functional.visitors import Town, town
+from tests.functional.visitors import Town, reads, town
 
 DAY = timedelta(days=1)
 
@@ -96,3 +96,14 @@ class TestNodes:
         assert "Show 35 more nodes that take leases" in folded
         assert folded.split("</details>")[0].count('<tr id="node-') == 35
         assert "Pool: 60 nodes with 240 GPUs" in folded
+
+    def test_of_a_pool_read_its_maintenance_once(self, there: Town) -> None:
+        pool, at = there.cluster.pool, there.cluster.at
+        for node in Node.objects.filter(pool=pool):
+            MaintenanceWindow.objects.create(
+                pool=pool, node=node, starts_at=at, ends_at=at + DAY, reason="new fans"
+            )
+        path = f"/operate/pools/{pool.name}/nodes/"
+        asked = [sql for sql in reads(there.operator, path) if "_maintenancewindow" in sql]
+        assert len(asked) == 1
+        assert "Leases still hold <b>1 GPU</b> on nodes" in page(there.operator, path)

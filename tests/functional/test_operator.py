@@ -11,8 +11,10 @@ import pytest
 from django.test import Client
 from django.urls import get_resolver
 
+from portal.operate.text.queue import queue
 from portal.operate.urls import urlpatterns
 from scheduling.models import (
+    Intent,
     Job,
     MaintenanceWindow,
     Node,
@@ -20,7 +22,9 @@ from scheduling.models import (
     RoundFailure,
     Simulation,
 )
+from scheduling.selectors.operate import all_pools
 from tenants.models import AuditRecord, Budget, Membership, Quota, Tenant, User
+from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
 
@@ -149,6 +153,20 @@ class TestTheQueue:
             assert words in shown
         answer = there.operator.post(f"/operate/jobs/{aside.uid}/release/", follow=True)
         assert headline(answer.content.decode()) == "Four open alerts."
+
+    def test_asks_two_queries_for_each_pool_and_one_where_orders_are_stuck(
+        self, there: Town, django_assert_num_queries: Any
+    ) -> None:
+        pool, at = there.cluster.pool, there.cluster.at
+        with site_scope():
+            pools = sorted(all_pools(), key=lambda facts: facts.id != pool.pk)
+            now = {facts.id: at for facts in pools}
+            for count in (1, 2):
+                with django_assert_num_queries(6 + 2 * count):
+                    queue(pools[:count], dict(list(now.items())[:count]), with_jobs=True)
+            Intent.objects.filter(pool=pool).update(state=Intent.State.OPEN, at=at - DAY)
+            with django_assert_num_queries(9):
+                queue(pools[:1], {pool.pk: at}, with_jobs=True)
 
     def test_says_when_rounds_are_late(self, there: Town) -> None:
         PoolClock.objects.filter(pool=there.cluster.pool).update(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.models import Job, LeaseSlot, Node
+from scheduling.models import Job, LeaseSlot, Node, PoolState
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
@@ -155,6 +155,18 @@ class TestThePoolsSums:
             assert kind.out is not None
             assert kind.quota + kind.unassigned + kind.out == kind.gpus
             assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
+
+    def test_are_there_where_nothing_was_decided(self, there: Stage) -> None:
+        PoolState.objects.filter(pool=there.lab.pool).update(round=0, prices=[])
+        (kind,) = pool_overview(
+            there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner"))
+        ).types
+        assert (kind.gpus, kind.unassigned, kind.out) == (8, None, None)
+
+    def test_cost_six_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
+        visibility = read_visibility(there.lab.pool.pk, access("owner"))
+        with django_assert_num_queries(6):
+            pool_overview(there.lab.pool.pk, visibility)
 
     def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:
         there.see("own")

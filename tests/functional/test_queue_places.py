@@ -11,10 +11,10 @@ import pytest
 from evenshare_core.policies.base import queue_order
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, Round, StartEstimate, StartForecast
-from scheduling.selectors.queue_order import FIRST, NO_QUEUE
+from scheduling.selectors.queue_order import FIRST, NO_QUEUE, _order, read_queue_order
 from scheduling.selectors.stored_rounds import round_values
 from tests.functional.api_stage import ApiStage, api_stage
-from tests.functional.visitors import Town, town
+from tests.functional.visitors import Town, reads, town
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -99,6 +99,15 @@ class TestTheQueue:
         assert {row["position"] for row in answer["results"]} == {None}
         assert answer["order"] == NO_QUEUE
 
+    def test_is_read_by_two_queries_while_its_round_is_remembered(
+        self, stage: ApiStage, django_assert_num_queries: Any
+    ) -> None:
+        pool = stage.cluster.pool.pk
+        _order.cache_clear()
+        for queries in (3, 2, 2):
+            with django_assert_num_queries(queries + 3):  # three are a scope's
+                assert len(read_queue_order(pool).positions) == 5
+
     def test_says_why_nobody_has_a_position(self) -> None:
         stage = api_stage()
         job = stage.job()
@@ -172,6 +181,45 @@ def text(page: Any) -> str:
     """A page's text without tags, in one line."""
     assert page.status_code == 200
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.content.decode()))
+
+
+class TestTheDashboard:
+    def test_says_which_queued_job_is_expected_to_start_first(self, place: Town) -> None:
+        page = place.owner.get("/t/north/")
+        assert "Next to start:" not in text(page)
+        queued = Job.objects.filter(state="pending").order_by("pk")
+        late, soonest, none = queued.filter(tenant=place.tenant)
+        expect(place, late, **soon(place, 300, 500))
+        expect(place, soonest, **soon(place, 120, 400))
+        expect(place, none, reason="beyond")
+        expect(place, queued.exclude(tenant=place.tenant).get(), **soon(place, 60, 70))
+        page = place.owner.get("/t/north/")
+        shown = text(page)
+        assert f"Next to start: {soonest.name} ." in shown
+        assert f'href="/jobs/{soonest.uid}/"' in page.content.decode()
+        assert "Expected to start in about 2 h (p50), within 6 h (p90)" in shown
+        assert "as of round 2" in shown
+        assert "simulated runs 19" in shown
+        Job.objects.filter(pk=soonest.pk).update(state="cancelled", ended_at=place.cluster.at)
+        assert f"Next to start: {late.name} ." in text(place.owner.get("/t/north/"))
+
+    def test_knows_no_start_but_of_the_newest_forecast(self, place: Town) -> None:
+        job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+        newest = expect(place, job, reason="beyond").forecast
+        older = StartForecast.objects.get(pk=newest.pk)
+        older.pk, older.round = newest.pk - 1, 1
+        older.save(force_insert=True)
+        StartEstimate.objects.create(
+            forecast=older, pool=job.pool, tenant_id=job.tenant_id, job=job, at=place.cluster.at,
+            **soon(place, 1, 2),
+        )  # fmt: skip
+        assert "Next to start:" not in text(place.owner.get("/t/north/"))
+
+    def test_asks_one_query_for_it(self, place: Town) -> None:
+        for job in Job.objects.filter(state="pending", tenant=place.tenant):
+            expect(place, job, **soon(place, 120, 400))
+        asked = [sql for sql in reads(place.owner, "/t/north/") if "scheduling_start" in sql]
+        assert len(asked) == 1
 
 
 class TestTheJobPage:

@@ -217,16 +217,21 @@ def _prices(posted: list[PostedPricePoint], start: datetime) -> list[PricePoint]
     return [PricePoint(max(point.posted_at, start), point.price) for point in before + after]
 
 
-def _cuts(story: JobStory) -> list[Cut]:
+def preempted(story: JobStory) -> list[LeaseView]:
+    """Leases that ran and were taken away, and not to move the job elsewhere."""
     moves = moves_of(story)
-    ends = [
-        hold.lease.ended_at
+    return [
+        hold
         for hold in story.holds
         if hold.lease.ended_at
         and hold.lease.started_at
         and hold.lease.end_reason in ASKED_BACK
         and hold.lease.pk not in moves
     ]
+
+
+def _cuts(story: JobStory) -> list[Cut]:
+    ends = [hold.lease.ended_at for hold in preempted(story) if hold.lease.ended_at]
     # Where there are many, the word would stand in its own way; the log says it of each.
     label = "preempted" if len(ends) <= WORDED_CUTS else ""
     return [Cut(at, label) for at in ends]

@@ -3,77 +3,77 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from portal.charts.figures import duration, plural, thousands
+from portal.jobs.text.job import preempted
 from portal.jobs.text.output import output_lines
 from scheduling.engine.executors import executor_traits
-from scheduling.engine.executors.local_files import WINDOW_BYTES, read_log
+from scheduling.engine.executors.local_files import read_log
 from scheduling.models import Job
 from scheduling.selectors.jobs import JobStory, LeaseView
 
 # How the command line's `lease` library has a program say where it is; see examples/train.py.
-_STEP = re.compile(r"step (\d{1,15}) of (\d{1,15})")
+_STEP = re.compile(r"step (\d{1,15}) of \d{1,15}")
 _RESUMED = re.compile(r"resumed at step (\d{1,15}) of (\d{1,15})")
-HEAD_BYTES = 4096
-LOOKED_UP = 4  # ends of leases whose outputs are read, the last ones
+HEAD_BYTES, TAIL_BYTES = 4096, 16384  # of an output: how it began, and the last step that it says
+LOOKED_UP = 4  # preemptions of which outputs are read, the last ones
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What one lease's output says: the step it began with, the last one it did, of how many."""
+class _Resumed(NamedTuple):
+    """The step that a lease's output says it began with, and of how many."""
 
-    resumed: int | None
-    last: int | None
-    total: int | None
+    step: int
+    total: int
 
 
 def loss_texts(story: JobStory) -> dict[int, str]:
-    """Return what each of the last preemptions cost, by the lease that was ended.
+    """Return what preemptions cost, by the lease that was ended.
 
-    A simulated job goes on where it was. Of others it is known where their outputs say both how
-    far one lease came and where the next one began; where they do not, nothing is returned.
+    A simulated job goes on where it was. Of others nothing is returned but for the last few, where
+    the output of the next lease says at which step it began; what was lost is told where the output
+    of the one that was ended says how far that had come.
     """
     job = story.job
-    ended = [hold for hold in story.holds if hold.lease.started_at is not None]
+    cut = {hold.lease.pk for hold in preempted(story)}
     if executor_traits(job.pool.executor).simulates:
-        text = "A simulated job loses no work: it goes on where it was"
-        return {hold.lease.pk: text for hold in ended if hold.lease.ended_at is not None}
+        return dict.fromkeys(cut, "A simulated job loses no work: it goes on where it was")
+    started = [hold for hold in story.holds if hold.lease.started_at is not None]
+    pairs = [pair for pair in pairwise(started) if pair[0].lease.pk in cut][-LOOKED_UP:]
+    # A lease that took over from one and lost to another is in two pairs, and is read once.
+    looked_up = {hold.lease.pk: hold for pair in pairs for hold in pair}
+    begins = {pk: _resumed(job, hold) for pk, hold in looked_up.items()}
     texts = {}
-    for before, after in list(pairwise(ended))[-LOOKED_UP:]:
-        text = _lost(before, _said(job, before), _said(job, after))
-        if text:
-            texts[before.lease.pk] = text
+    for before, after in pairs:
+        begin = begins[after.lease.pk]
+        if begin is not None:
+            texts[before.lease.pk] = _lost(job, before, begins[before.lease.pk], begin)
     return texts
 
 
-def _lost(hold: LeaseView, before: _Said, after: _Said) -> str:
-    if after.resumed is None:
-        return ""
+def _lost(job: Job, hold: LeaseView, began: _Resumed | None, after: _Resumed) -> str:
     of = f" of {thousands(after.total)}" if after.total else ""
-    text = f"Resumed at step {thousands(after.resumed)}{of}"
-    if before.last is None or hold.lease.ended_at is None or hold.lease.started_at is None:
+    text = f"Resumed at step {thousands(after.step)}{of}"
+    last = _last_step(job, hold)
+    if last is None or hold.lease.ended_at is None or hold.lease.started_at is None:
         return text
-    again = before.last - after.resumed
+    again = last - after.step
     if again <= 0:
         return f"{text}: no work was lost"
-    done = before.last - (before.resumed or 0)
+    done = last - (began.step if began else 0)
     held_s = (hold.lease.ended_at - hold.lease.started_at).total_seconds()
     lost_s = held_s * again / done if done > 0 else held_s
     return f"{text}: about {duration(round(lost_s))} lost, {plural(again, 'step')} done again"
 
 
-def _said(job: Job, hold: LeaseView) -> _Said:
-    number = hold.lease.number
-    head = "\n".join(output_lines(read_log(job.pk, number, 0, HEAD_BYTES).data))
-    end = read_log(job.pk, number, -WINDOW_BYTES)
-    tail = "\n".join(output_lines(end.data, from_start=end.offset == 0))
-    resumed = _RESUMED.search(head)
-    steps = _STEP.findall(tail)
-    total = resumed[2] if resumed else steps[-1][1] if steps else None
-    return _Said(
-        resumed=int(resumed[1]) if resumed else None,
-        last=int(steps[-1][0]) if steps else None,
-        total=None if total is None else int(total),
-    )
+def _resumed(job: Job, hold: LeaseView) -> _Resumed | None:
+    head = read_log(job.pk, hold.lease.number, 0, HEAD_BYTES).data
+    match = _RESUMED.search("\n".join(output_lines(head)))
+    return _Resumed(int(match[1]), int(match[2])) if match else None
+
+
+def _last_step(job: Job, hold: LeaseView) -> int | None:
+    end = read_log(job.pk, hold.lease.number, -TAIL_BYTES, TAIL_BYTES)
+    steps = _STEP.findall("\n".join(output_lines(end.data, from_start=end.offset == 0)))
+    return int(steps[-1]) if steps else None

@@ -139,26 +139,24 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
     if way.term_credits is None:
         return ""
     borrowed = plural(way.run.borrowed, "GPU")
-    prices = " to ".join(credits_text(price) for price in way.prices)
-    when = "as posted now"
-    if len(way.prices) > 1:
+    prices = [credits_text(price) for price in way.prices]
+    when = " as posted now"
+    if len(prices) > 1:
         when = (
             f": {credits_text(way.run.price)} as posted now, {credits_text(way.run.price_after)}"
             " from its first renewal on, because its own GPUs are in use then, if nothing else"
             " changes"
         )
     return (
-        f"Borrowing {borrowed} costs {prices} credits per GPU-hour"
-        f"{' ' * (when[0] != ':')}{when}; one lease term of {duration(offer.lease_s)} at most"
-        f" {credits_text(way.term_credits, 4)} credits."
+        f"Borrowing {borrowed} costs {' to '.join(prices)} credits per GPU-hour{when}; one lease"
+        f" term of {duration(offer.lease_s)} at most {credits_text(way.term_credits, 4)} credits."
     )
 
 
 def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) -> Way:
     cost = None
     if run.borrowed:
-        highest = max(run.price, run.price_after)
-        exact = highest * run.borrowed * offer.lease_s / HOUR_S
+        exact = max(run.price, run.price_after) * run.borrowed * offer.lease_s / HOUR_S
         cost = exact.quantize(Decimal("0.0001"), ROUND_CEILING)
     return Way(gpus, run, cost, as_written)
 

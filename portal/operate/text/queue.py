@@ -32,8 +32,9 @@ class Alert:
 def queue(
     pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
 ) -> list[Alert]:
-    """Return everything that waits for a person, failing rounds first. Seven queries.
+    """Return everything that waits for a person, failing rounds first.
 
+    Six queries, and for each pool two, or three where orders to its executor do not get through.
     `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []

@@ -56,11 +56,12 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
             return redirect("operate-nodes", name)
     now = pool_now(facts).pool_at
     with site_scope():
-        rows = operate.node_statuses(facts.id, now)
         windows = operate.windows_ahead(facts.id, now)
-        away = {row.node.name for row in operate.windows_near(facts, now)}
+        away = {row.node.name for row in operate.near_of(windows, facts, now)}
+        rows = operate.node_statuses(facts.id, now, ahead=windows)
         into = {window.pk: operate.leases_into(window) for window in windows}
     taking = [row for row in rows if row.state == UP and row.name not in away]
+    held = sum(row.held for row in rows)
     times = clocks(facts)
     # What wants a look comes first, where there are too many to show all.
     plain = {row.name for row in taking if not row.windows}
@@ -77,12 +78,12 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "folded_gpus": sum(row.gpus for row, _, _ in folded),
         "folded_held": sum(row.held for row, _, _ in folded),
         "all": len(rows),
-        "held": sum(row.held for row in rows),
+        "held": held,
         "names": [row.name for row in rows],
         "up": len(taking),
         "gpus": sum(row.gpus for row in rows),
         "gpus_up": sum(row.gpus for row in taking),
-        "held_off": sum(row.held for row in rows if row not in taking),
+        "held_off": held - sum(row.held for row in taking),
         "windows": [_window(window, into[window.pk], times) for window in windows],
         "trouble": _trouble(errors) if do not in forms or "node" in errors else "",
         "asked": next((row for row in rows if row.name == asked and row.state == UP), None),

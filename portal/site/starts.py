@@ -1,0 +1,85 @@
+"""When a queued job may start, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from portal.charts.figures import coarse, duration, percent, thousands
+from portal.charts.notes import Instant, LineItem, Link, Note
+from portal.site.clocks import Clocks
+from scheduling.selectors.start_estimates import StartView
+
+ASSUMED = (
+    "The pool's own policy was run ahead on the present queue, several times. How long jobs take"
+    " was drawn from jobs that ended, what others will submit from the past day. Nodes, quotas and"
+    " credit stay as they are, and nobody cancels. p50 is the time by which half of these runs had"
+    " started the job, p90 that of nine of ten."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartText:
+    """An estimate on a page. `expected` is empty where there is none; `why` then says why."""
+
+    round: int
+    expected: str
+    note: Note
+    p50: Instant | None
+    p90: Instant | None
+    why: str = ""
+
+
+def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartText:
+    """The estimate with the note that its assumptions are in."""
+    return StartText(
+        round=start.round,
+        expected=expected_text(start, clocks.now.pool_at),
+        note=assumptions_note(start, calibration_url),
+        p50=clocks.instant(start.p50),
+        p90=clocks.instant(start.p90),
+        why=start.why,
+    )
+
+
+def expected_text(start: StartView, now: datetime) -> str:
+    """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate."""
+    if start.p50 is None:
+        return ""
+    p50_s = (start.p50 - now).total_seconds()
+    text = f"Expected to start {_about(p50_s)} (p50)"
+    if start.p90 is None:
+        hours = duration((start.until - now).total_seconds())
+        return f"{text}, maybe not within {hours} (p90)"
+    p90_s = (start.p90 - now).total_seconds()
+    if p90_s <= 0:
+        return f"Expected to have started {coarse(p90_s)} ago (p90)"
+    return f"{text}, within {coarse(p90_s)} (p90)" if p90_s >= 60 else f"{text} and at most (p90)"
+
+
+def _about(seconds: float) -> str:
+    if seconds <= 0:
+        return "any time now"
+    return f"in about {coarse(seconds)}" if seconds >= 60 else "within a minute"
+
+
+def assumptions_note(start: StartView, calibration_url: str) -> Note:
+    """What the estimate takes for granted, and where one can see how often that was right."""
+    facts = start.facts
+    lines = [
+        LineItem("simulated runs", thousands(facts.get("runs", 0))),
+        LineItem("queued and running jobs", f"{facts.get('queued')} and {facts.get('running')}"),
+        LineItem("of these, with an estimate of their own", thousands(facts.get("with_estimate"))),
+        LineItem("ended jobs whose durations were drawn", thousands(facts.get("ended"))),
+        LineItem("jobs that others submit, per run", thousands(facts.get("arrivals"))),
+        LineItem("as in the past", duration(facts.get("past_s"))),
+    ]
+    if (facts.get("widening") or 1) > 1:
+        widened = f"to {percent(facts['widening'])} of its wait"
+        lines.append(LineItem(f"p90 widened, by {facts['scores']} past estimates", widened))
+    return Note(
+        f"As of round {thousands(start.round)}",
+        tuple(lines),
+        text=ASSUMED,
+        links=(Link("How often such estimates held", calibration_url),),
+    )
