@@ -29,7 +29,7 @@ from math import ceil
 from random import Random
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.cluster import capacity_by_type, fits_pool
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
@@ -263,8 +263,7 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
     reasons = dict.fromkeys(jobs_backing_off(snapshot), NoEstimate.BACKING_OFF)
     capacity, waiting = capacity_by_type(snapshot.nodes), _waiting(snapshot)
     for job in snapshot.jobs:
-        types = job.gpu_types or tuple(capacity)
-        if job.id in waiting and job.gpus > max((capacity.get(t, 0) for t in types), default=0):
+        if job.id in waiting and not fits_pool(job.gpus, job.gpu_types, capacity):
             reasons[job.id] = NoEstimate.NEVER_FITS
     return reasons
 
