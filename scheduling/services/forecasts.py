@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, F, Max, OuterRef, Subquery
+from django.db.models import Exists, F, OuterRef, Subquery
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
@@ -58,8 +58,9 @@ def claim_forecast() -> tuple[int, str] | None:
         now = wall_now()
         if StartForecast.objects.filter(state=State.RUNNING).exists():
             return None
-        rest = StartForecast.objects.aggregate(until=Max("rest_until"))["until"]
-        if rest is not None and rest > now:
+        # One after the other, so the newest one's rest ends last.
+        newest = StartForecast.objects.order_by("-id").first()
+        if newest is not None and newest.rest_until is not None and newest.rest_until > now:
             return None
         pool = next((row for row in _pools_with_a_queue() if row.seen != row.last), None)
         if pool is None:

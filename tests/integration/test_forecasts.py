@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
@@ -26,6 +27,7 @@ from scheduling.selectors.start_estimates import WINDOWS, read_calibration, read
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
 from scheduling.services.jobs import cancel_job
+from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
 
@@ -308,6 +310,54 @@ class TestItsTurn:
             StartForecast.objects.create(
                 pool=lab.pool, claim="x", started_at=wall_now(), beat_at=wall_now()
             )
+
+
+PAST = """
+INSERT INTO scheduling_startforecast (pool_id, state, claim, policy, round, at, until, facts,
+    error, started_at, beat_at, ended_at, cpu_ms, rest_until)
+SELECT pool_id, state, claim, policy, round, at, until, facts, error, started_at, beat_at,
+    ended_at, cpu_ms, NULL
+FROM scheduling_startforecast, generate_series(1, 5000) ORDER BY generate_series
+"""
+
+
+def rows_read(table: str, call: Callable[[], Any]) -> int:
+    """How many rows of a table the queries of a call look at, by their plans."""
+
+    def count(plan: dict[str, Any]) -> float:
+        mine = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+        own = mine * plan["Actual Loops"] if plan.get("Relation Name") == table else 0
+        return float(own) + sum(count(below) for below in plan.get("Plans", ()))
+
+    with CaptureQueriesContext(connection) as context:
+        call()
+    asked = [row["sql"] for row in context.captured_queries if row["sql"].startswith("SELECT")]
+    total = 0.0
+    for sql in asked:
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + sql.replace("%", "%%"))
+            total += count(cursor.fetchone()[0][0]["Plan"])
+    return int(total)
+
+
+class TestAMonthOfForecasts:
+    def test_is_not_read_for_the_newest_one(self, lab: Cluster) -> None:
+        """Of two pools: a list of jobs asks for the forecasts of all that its jobs are in."""
+        other = cluster({"west": 4}, nodes=1, round_s=30)
+        other.submit("west", 4, 600)
+        other.submit("west", 4, 600)
+        other.round()
+        forecasts = [forecast(), forecast()]
+        jobs = list(Job.objects.filter(state="pending").values_list("pk", flat=True))
+        with connection.cursor() as cursor:
+            cursor.execute(PAST)
+        with connections["owner"].cursor() as cursor:  # nobody else may
+            cursor.execute("ANALYZE scheduling_startforecast")
+        pools = [row.pool_id for row in forecasts]
+        table = StartForecast._meta.db_table
+        with site_scope():
+            assert rows_read(table, lambda: read_starts(pools, jobs)) < 20
+        assert rows_read(table, service.claim_forecast) < 20, "no round since: it looked at both"
 
 
 class TestAnEndBeforeTheEnd:
