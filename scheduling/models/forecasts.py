@@ -16,8 +16,9 @@ class StartForecast(models.Model):
     `round` is the last one before it, `at` the pool time that it starts from, `until` how far all
     of its runs came; the other times are of the wall. `claim` names the process: what it writes is
     written where state and claim are still as it knows them. `beat_at` is its last sign of life.
-    No other forecast, of any pool, begins before `rest_until`. `facts`: the assumptions, counts
-    only.
+    `cpu_ms` is what its process computed; of one that was lost, all the time until that was
+    noticed. No other forecast, of any pool, begins before `rest_until`. `facts`: the assumptions,
+    counts only.
     """
 
     class State(models.TextChoices):

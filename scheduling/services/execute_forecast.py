@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -33,10 +33,9 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import StartEstimate, StartForecast
 from scheduling.selectors.work_left import work_left
 from scheduling.services.forecasts import (
-    LEAST_REST,
-    REST_PER_CPU,
     State,
     beat_forecast,
+    ended_values,
     give_up_forecast,
     mine,
     settle_estimates,
@@ -87,7 +86,7 @@ def execute_forecast(
         if not isinstance(error, ForecastGivenUpError):
             log.exception("forecast.failed", forecast=forecast_id, pool=row.pool.name)
             failure = f"It failed: {type(error).__name__}: {error}."
-        give_up_forecast(forecast_id, claim, failure)
+        give_up_forecast(forecast_id, claim, failure, cpu_s=cpu())
         return State.FAILED
 
 
@@ -114,8 +113,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     facts = _facts(snapshot, history, forecast, len(scores))
     with site_scope():
         _keep(row, snapshot, forecast)
-        ended_at, cpu_s = wall_now(), cpu()
-        rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
+        cpu_s = cpu()
         done = mine(row.pk, row.claim).update(
             state=State.DONE,
             policy=snapshot.policy,
@@ -123,9 +121,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
             at=at,
             until=from_us(forecast.until_us),
             facts=facts,
-            cpu_ms=int(cpu_s * 1000),
-            ended_at=ended_at,
-            rest_until=ended_at + rest,
+            **ended_values(wall_now(), cpu_s),
         )
         if not done:
             raise ForecastUnwantedError  # and what was kept is rolled back

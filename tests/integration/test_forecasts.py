@@ -108,7 +108,8 @@ class TestAForecast:
             return sorted(rows.values_list("job", "p50", "p90"))
 
         first = counted()
-        StartForecast.objects.update(round=None, state="failed")
+        long_ago = wall_now() - timedelta(minutes=10)
+        StartForecast.objects.update(round=None, state="failed", ended_at=long_ago)
         StartEstimate.objects.all().delete()
         set_clock(lab)
         assert counted() == first
@@ -271,6 +272,24 @@ class TestWhatBecameOfIt:
         assert not StartEstimate.objects.exists()
 
 
+class Clock:
+    """The wall's clock, which stands still until a test moves it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = wall_now()
+        self.begun: list[tuple[int, str]] = []
+        for module in (service, executing):
+            monkeypatch.setattr(module, "wall_now", lambda: self.now)
+
+    def begins_after(self, seconds: int) -> bool:
+        """Whether a forecast begins so many seconds later."""
+        self.now += timedelta(seconds=seconds)
+        begun = service.claim_forecast()
+        if begun is not None:
+            self.begun.append(begun)
+        return begun is not None
+
+
 class TestItsTurn:
     def test_comes_with_a_queue_and_a_new_round(self, lab: Cluster) -> None:
         forecast()
@@ -292,6 +311,56 @@ class TestItsTurn:
         assert service.claim_forecast() is None
         StartForecast.objects.update(rest_until=wall_now())
         assert service.claim_forecast() is not None
+
+    def test_comes_after_four_times_what_a_failed_one_used(
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise ValueError("boom")
+
+        clock = Clock(monkeypatch)
+        monkeypatch.setattr(executing, "estimate_starts", fail)
+        row = forecast(cpu=lambda: 50.0)
+        assert (row.state, row.cpu_ms, row.ended_at) == ("failed", 50_000, clock.now)
+        assert not clock.begins_after(199)
+        assert clock.begins_after(2)
+
+    def test_comes_after_four_times_what_a_lost_one_may_have_used(
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody can ask what it used: no more than the time it had."""
+        clock = Clock(monkeypatch)
+        first = service.claim_forecast()
+        assert first is not None
+        clock.now += timedelta(seconds=40)
+        service.beat_forecast(*first)
+        clock.now += timedelta(seconds=60)
+        assert service.fail_lost_forecasts() == 0
+        clock.now += timedelta(seconds=1)
+        assert service.fail_lost_forecasts() == 1
+        assert StartForecast.objects.get().cpu_ms == 101_000
+        assert not clock.begins_after(403)
+        assert clock.begins_after(2)
+
+    def test_of_another_pool_does_not_wait_for_one_that_fails(
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch)
+        first = service.claim_forecast()
+        assert first is not None
+        service.give_up_forecast(*first, "x", cpu_s=0.5)
+        assert not clock.begins_after(9)
+        assert not clock.begins_after(10), "its own pool waits for two minutes"
+        other = cluster({"west": 4}, nodes=1, round_s=30)
+        other.submit("west", 4, 600)
+        other.submit("west", 4, 600)
+        other.round()
+        assert clock.begins_after(0)
+        assert StartForecast.objects.latest("pk").pool == other.pool
+        service.give_up_forecast(*clock.begun[-1], "x", cpu_s=0.5)
+        assert not clock.begins_after(100)
+        assert clock.begins_after(2)
+        assert StartForecast.objects.latest("pk").pool == lab.pool
 
     def test_is_one_at_a_time_of_all_pools_the_longest_unseen_first(self, lab: Cluster) -> None:
         other = cluster({"west": 4}, nodes=1, round_s=30)
