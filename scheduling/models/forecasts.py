@@ -66,8 +66,9 @@ class StartEstimate(models.Model):
     """When one job was expected to start, as of `at` of pool time.
 
     `raw_p90` is p90 before it was widened. Where `reason` is not empty there is no estimate, and
-    it says why; `p90` alone may be missing too. Those that are `kept` are counted on the
-    calibration page; the others are replaced by the next forecast of the pool.
+    it says why; `p90` alone may be missing too. Those that are `kept` stay for a month, and are
+    counted on the calibration page once their p90 has passed: without a p90, never. The others are
+    deleted by the next forecast of the pool.
     """
 
     class Fate(models.TextChoices):

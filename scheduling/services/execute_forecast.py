@@ -31,7 +31,7 @@ from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import StartEstimate, StartForecast
-from scheduling.selectors.work_left import work_left
+from scheduling.selectors.work_left import work_done
 from scheduling.services.forecasts import (
     State,
     beat_forecast,
@@ -98,7 +98,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         number, at = next_number(pool_id), next_instant(pool_id, now)
     snapshot = read_snapshot(pool_id, number=number, at=at)
     with site_scope():
-        work, _ = work_left(snapshot)
+        work = work_done(snapshot)  # what is left is drawn
         history = read_history(pool_id, at)
         scores = _scores(snapshot, now.pool_at)
     watch.begin()
@@ -151,8 +151,9 @@ def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
     """Replace the pool's estimates by these.
 
-    Kept for calibration are a job's first one, and one each time it has waited twice as long as at
-    the last: few for each job, and of long waits as of short ones.
+    Kept for calibration are a job's first one, and one each time the time since its submission has
+    doubled: few for each job, and of long waits as of short ones. Leases that it had meanwhile
+    count as that time too.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()

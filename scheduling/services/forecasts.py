@@ -156,7 +156,11 @@ def settle_estimates(pool_id: int) -> None:
 
 
 def drop_old_estimates() -> int:
-    """Settle all pools' estimates and drop those of a month ago; return how many forecasts went."""
+    """Settle all pools' estimates and drop old forecasts; return how many went.
+
+    A forecast and its estimates stay for a month of the wall's time; one of which none is kept for
+    a day, or within the month for as long as it is the newest that was made of its pool.
+    """
     for pool_id in Pool.objects.values_list("id", flat=True):
         settle_estimates(pool_id)
     with site_scope():
@@ -164,8 +168,13 @@ def drop_old_estimates() -> int:
         ended = StartForecast.objects.exclude(state=State.RUNNING)
         kept = StartEstimate.objects.filter(forecast=OuterRef("pk"), kept=True)
         newest = StartForecast.objects.filter(pool=OuterRef("pool"), state=State.DONE)
-        old = ended.filter(ended_at__lt=now - KEEP_ESTIMATES).delete()[0]
+        old = _drop(ended.filter(ended_at__lt=now - KEEP_ESTIMATES))
         bare = ended.filter(~Exists(kept), ended_at__lt=now - KEEP_FORECASTS).exclude(
             pk=Subquery(newest.order_by("-id").values("pk")[:1])
         )
-        return old + bare.delete()[0]
+        return old + _drop(bare)
+
+
+def _drop(forecasts: Any) -> int:
+    """How many rows of `forecasts` were deleted; Django counts those that go with them too."""
+    return int(forecasts.delete()[1].get("scheduling.StartForecast", 0))

@@ -27,6 +27,7 @@ from scheduling.selectors.start_estimates import WINDOWS, read_calibration, read
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
 from scheduling.services.jobs import cancel_job
+from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
 from tests.tools import eventually
@@ -114,6 +115,17 @@ class TestAForecast:
         set_clock(lab)
         assert counted() == first
 
+    def test_is_read_and_begun_with_few_queries(
+        self, lab: Cluster, django_assert_num_queries: Any
+    ) -> None:
+        forecast()
+        with site_scope():
+            jobs = queued(lab)
+            with django_assert_num_queries(2):
+                assert read_starts([lab.pool.pk], jobs)
+            with django_assert_num_queries(3):  # and one where a job has a type
+                assert read_history(lab.pool.pk, lab.at).ended
+
     def test_of_a_pool_without_a_past_says_so(self) -> None:
         new = cluster({"north": 4}, nodes=1, round_s=30)
         new.submit("north", 4, 600)
@@ -142,7 +154,7 @@ class TestAForecast:
         set_clock(lab)
         second = forecast()
         again = StartEstimate.objects.get(forecast=second, job=one)
-        assert not again.kept, "it has not waited twice as long as at the first"
+        assert not again.kept, "it is not twice as old as at the first"
         assert read_starts([lab.pool.pk], [one])[one].round == second.round
         lab.round(after_s=30)
         set_clock(lab)
@@ -264,7 +276,7 @@ class TestWhatBecameOfIt:
         assert StartForecast.objects.count() == 2
         StartForecast.objects.update(ended_at=wall_now() - timedelta(days=2))
         StartEstimate.objects.filter(kept=True).update(kept=False)
-        tasks.housekeeping()
+        assert service.drop_old_estimates() == 1, "forecasts are counted, not what goes with them"
         assert list(StartForecast.objects.all()) == [newest], "it is what pages show"
         StartForecast.objects.update(ended_at=wall_now() - timedelta(days=31))
         tasks.housekeeping()
