@@ -16,8 +16,9 @@ class StartForecast(models.Model):
     `round` is the last one before it, `at` the pool time that it starts from, `until` how far all
     of its runs came; the other times are of the wall. `claim` names the process: what it writes is
     written where state and claim are still as it knows them. `beat_at` is its last sign of life.
-    No other forecast, of any pool, begins before `rest_until`. `facts`: the assumptions, counts
-    only.
+    `cpu_ms` is what its process computed; of one that was lost, all the time until that was
+    noticed. No other forecast, of any pool, begins before `rest_until`. `facts`: the assumptions,
+    counts only.
     """
 
     class State(models.TextChoices):
@@ -65,8 +66,9 @@ class StartEstimate(models.Model):
     """When one job was expected to start, as of `at` of pool time.
 
     `raw_p90` is p90 before it was widened. Where `reason` is not empty there is no estimate, and
-    it says why; `p90` alone may be missing too. Those that are `kept` are counted on the
-    calibration page; the others are replaced by the next forecast of the pool.
+    it says why; `p90` alone may be missing too. Those that are `kept` stay for a month, and are
+    counted on the calibration page once their p90 has passed: without a p90, never. The others are
+    deleted by the next forecast of the pool.
     """
 
     class Fate(models.TextChoices):

@@ -89,10 +89,21 @@ def work_left(snapshot: Snapshot) -> tuple[dict[int, Work], WorkAssumptions]:
         if left_us <= 0:
             assumed.past += 1
             left_us = done_us
-        work[job.id] = Work(
-            max(LEAST_US, left_us), past.done_us, past.held_us, past.leases, past.started_us
-        )
+        work[job.id] = _work(past, max(LEAST_US, left_us))
     return work, assumed
+
+
+def work_done(snapshot: Snapshot) -> dict[int, Work]:
+    """Return what leases of every job of a snapshot that are over have done; nothing is left.
+
+    One query.
+    """
+    held = _held(snapshot)
+    return {job.id: _work(held.get(job.id, _Held()), 0) for job in snapshot.jobs}
+
+
+def _work(past: _Held, left_us: int) -> Work:
+    return Work(left_us, past.done_us, past.held_us, past.leases, past.started_us)
 
 
 def _total_us(job: Job, medians: Mapping[int | None, int], assumed: WorkAssumptions) -> int:

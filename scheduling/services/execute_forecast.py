@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -31,12 +31,11 @@ from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import StartEstimate, StartForecast
-from scheduling.selectors.work_left import work_left
+from scheduling.selectors.work_left import work_done
 from scheduling.services.forecasts import (
-    LEAST_REST,
-    REST_PER_CPU,
     State,
     beat_forecast,
+    ended_values,
     give_up_forecast,
     mine,
     settle_estimates,
@@ -87,7 +86,7 @@ def execute_forecast(
         if not isinstance(error, ForecastGivenUpError):
             log.exception("forecast.failed", forecast=forecast_id, pool=row.pool.name)
             failure = f"It failed: {type(error).__name__}: {error}."
-        give_up_forecast(forecast_id, claim, failure)
+        give_up_forecast(forecast_id, claim, failure, cpu_s=cpu())
         return State.FAILED
 
 
@@ -99,7 +98,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         number, at = next_number(pool_id), next_instant(pool_id, now)
     snapshot = read_snapshot(pool_id, number=number, at=at)
     with site_scope():
-        work, _ = work_left(snapshot)
+        work = work_done(snapshot)  # what is left is drawn
         history = read_history(pool_id, at)
         scores = _scores(snapshot, now.pool_at)
     watch.begin()
@@ -114,8 +113,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     facts = _facts(snapshot, history, forecast, len(scores))
     with site_scope():
         _keep(row, snapshot, forecast)
-        ended_at, cpu_s = wall_now(), cpu()
-        rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
+        cpu_s = cpu()
         done = mine(row.pk, row.claim).update(
             state=State.DONE,
             policy=snapshot.policy,
@@ -123,9 +121,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
             at=at,
             until=from_us(forecast.until_us),
             facts=facts,
-            cpu_ms=int(cpu_s * 1000),
-            ended_at=ended_at,
-            rest_until=ended_at + rest,
+            **ended_values(wall_now(), cpu_s),
         )
         if not done:
             raise ForecastUnwantedError  # and what was kept is rolled back
@@ -155,8 +151,9 @@ def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
     """Replace the pool's estimates by these.
 
-    Kept for calibration are a job's first one, and one each time it has waited twice as long as at
-    the last: few for each job, and of long waits as of short ones.
+    Kept for calibration are a job's first one, and one each time the time since its submission has
+    doubled: few for each job, and of long waits as of short ones. Leases that it had meanwhile
+    count as that time too.
     """
     of_pool = StartEstimate.objects.filter(pool_id=row.pool_id)
     of_pool.filter(kept=False).delete()

@@ -2,18 +2,18 @@
 
 Nothing here looks ahead: that is `scheduling.services.execute_forecast`, in a process of its own.
 One runs at a time, of all pools together, and after it none begins for four times the CPU seconds
-that it took: so all of them take a fifth of one core at most.
+that it took, whatever came of it: so all of them take a fifth of one core at most.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, F, Max, OuterRef, Subquery
+from django.db.models import Exists, F, OuterRef, Subquery
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 REST_PER_CPU = 4
 LEAST_REST = timedelta(seconds=10)  # a small pool need not be looked at more often
-REST_AFTER_FAILURE = timedelta(minutes=2)
+REST_AFTER_FAILURE = timedelta(minutes=2)  # of its own pool; others need not wait for that
 LOST = timedelta(seconds=60)
 LOST_FAILURE = "Its process is gone or gave no sign of life for a minute."
 KEEP_ESTIMATES = timedelta(days=30)
@@ -58,10 +58,11 @@ def claim_forecast() -> tuple[int, str] | None:
         now = wall_now()
         if StartForecast.objects.filter(state=State.RUNNING).exists():
             return None
-        rest = StartForecast.objects.aggregate(until=Max("rest_until"))["until"]
-        if rest is not None and rest > now:
+        # One after the other, so the newest one's rest ends last.
+        newest = StartForecast.objects.order_by("-id").first()
+        if newest is not None and newest.rest_until is not None and newest.rest_until > now:
             return None
-        pool = next((row for row in _pools_with_a_queue() if row.seen != row.last), None)
+        pool = next((row for row in _pools_with_a_queue(now) if row.seen != row.last), None)
         if pool is None:
             return None
         try:
@@ -74,10 +75,14 @@ def claim_forecast() -> tuple[int, str] | None:
     return row.pk, row.claim
 
 
-def _pools_with_a_queue() -> Any:
-    """`seen`: the round that the pool's newest forecast was of; `last`: the pool's last round."""
+def _pools_with_a_queue(now: datetime) -> Any:
+    """Without those whose newest forecast has just failed.
+
+    `seen`: the round that the pool's newest forecast was of; `last`: the pool's last round.
+    """
     queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
     newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
+    failed = StartForecast.objects.filter(state=State.FAILED, ended_at__gt=now - REST_AFTER_FAILURE)
     return (
         Pool.objects.filter(Exists(queued), fence__next_round__gt=1)
         .annotate(
@@ -85,6 +90,7 @@ def _pools_with_a_queue() -> Any:
             seen=Subquery(newest.values("round")[:1]),
             last=F("fence__next_round") - 1,
         )
+        .filter(~Exists(failed.filter(pk=OuterRef("newest"))))
         .order_by(F("newest").asc(nulls_first=True))
     )
 
@@ -93,26 +99,36 @@ def fail_lost_forecasts() -> int:
     """Give up what runs without a sign of life; return how many."""
     with site_scope():
         lost = StartForecast.objects.filter(state=State.RUNNING, beat_at__lt=wall_now() - LOST)
-        count = lost.update(**_failed(LOST_FAILURE))
+        count = sum(give_up_forecast(row.pk, row.claim, LOST_FAILURE) for row in lost)
     if count:
         log.warning("forecast.lost", count=count)
     return count
 
 
-def give_up_forecast(forecast_id: int, claim: str, failure: str) -> bool:
-    """End a running forecast as failed; return whether it still ran under this claim."""
+def give_up_forecast(
+    forecast_id: int, claim: str, failure: str, *, cpu_s: float | None = None
+) -> bool:
+    """End a running forecast as failed; return whether it still ran under this claim.
+
+    `cpu_s`: what its process computed; None where nobody can ask it. Then it is taken to have
+    computed all the time since it began, for it has one thread and cannot have done more.
+    """
     with site_scope():
-        return bool(mine(forecast_id, claim).update(**_failed(failure)))
+        row = mine(forecast_id, claim).first()
+        if row is None:
+            return False
+        now = wall_now()
+        used_s = (now - row.started_at).total_seconds() if cpu_s is None else cpu_s
+        ended = ended_values(now, used_s)
+        given_up = mine(forecast_id, claim).update(state=State.FAILED, error=failure[:600], **ended)
+    return bool(given_up)
 
 
-def _failed(failure: str) -> dict[str, Any]:
-    now = wall_now()
-    return {
-        "state": State.FAILED,
-        "error": failure[:600],
-        "ended_at": now,
-        "rest_until": now + REST_AFTER_FAILURE,
-    }
+def ended_values(now: datetime, cpu_s: float) -> dict[str, Any]:
+    """What is noted of every forecast that ends: when, what it took, and how long all rest."""
+    cpu_s = max(0.0, cpu_s)
+    rest = max(LEAST_REST, timedelta(seconds=cpu_s * REST_PER_CPU))
+    return {"ended_at": now, "cpu_ms": round(cpu_s * 1000), "rest_until": now + rest}
 
 
 def mine(forecast_id: int, claim: str) -> Any:
@@ -140,7 +156,11 @@ def settle_estimates(pool_id: int) -> None:
 
 
 def drop_old_estimates() -> int:
-    """Settle all pools' estimates and drop those of a month ago; return how many forecasts went."""
+    """Settle all pools' estimates and drop old forecasts; return how many went.
+
+    A forecast and its estimates stay for a month of the wall's time; one of which none is kept for
+    a day, or within the month for as long as it is the newest that was made of its pool.
+    """
     for pool_id in Pool.objects.values_list("id", flat=True):
         settle_estimates(pool_id)
     with site_scope():
@@ -148,8 +168,13 @@ def drop_old_estimates() -> int:
         ended = StartForecast.objects.exclude(state=State.RUNNING)
         kept = StartEstimate.objects.filter(forecast=OuterRef("pk"), kept=True)
         newest = StartForecast.objects.filter(pool=OuterRef("pool"), state=State.DONE)
-        old = ended.filter(ended_at__lt=now - KEEP_ESTIMATES).delete()[0]
+        old = _drop(ended.filter(ended_at__lt=now - KEEP_ESTIMATES))
         bare = ended.filter(~Exists(kept), ended_at__lt=now - KEEP_FORECASTS).exclude(
             pk=Subquery(newest.order_by("-id").values("pk")[:1])
         )
-        return old + bare.delete()[0]
+        return old + _drop(bare)
+
+
+def _drop(forecasts: Any) -> int:
+    """How many rows of `forecasts` were deleted; Django counts those that go with them too."""
+    return int(forecasts.delete()[1].get("scheduling.StartForecast", 0))

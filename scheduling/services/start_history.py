@@ -35,7 +35,7 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
 def read_history(pool_id: int, at: datetime) -> History:
     """Return what ended before an instant of pool time, and what was submitted in the day before.
 
-    Three queries. Jobs that were cancelled before they started count as never submitted.
+    Four queries at most. Jobs that were cancelled before they started count as never submitted.
     """
     ended = _ended(pool_id, at)
     rows = (

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from django.core.exceptions import PermissionDenied
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, PoolClock, PoolState, Round, Simulation
 from scheduling.requests.simulations import SimulationRequest
-from scheduling.selectors.work_left import work_left
+from scheduling.selectors.work_left import work_done, work_left
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
 from tenants.audit import Actor
@@ -235,6 +236,10 @@ class TestTheWorkThatIsLeft:
             lab.round(after_s=300)
         snapshot = read_snapshot(lab.pool.pk, number=99, at=lab.at + timedelta(seconds=30))
         work, _ = work_left(snapshot)
+        with CaptureQueriesContext(connection) as context:
+            done = work_done(snapshot)
+        assert len(context) == 1, "no medians, which nobody asked for"
+        assert set(done) == set(work)
         for job_id, row in work.items():
             over = Lease.objects.filter(job=job_id, state="ended")
             held = [
@@ -242,6 +247,7 @@ class TestTheWorkThatIsLeft:
             ]
             assert row.held_us == sum(held, timedelta()).total_seconds() * 1_000_000
             assert row.leases == len(over)
+            assert done[job_id] == row._replace(left_us=0)
         assert any(row.leases for row in work.values())
 
 

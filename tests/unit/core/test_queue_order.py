@@ -9,12 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.domain.backoff import Backoff
+from evenshare_core.domain.cluster import fits_pool
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round, queue_order
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 # Options that leave no job out, so that a round with room for everybody picks everybody.
@@ -43,6 +47,44 @@ def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
     return snapshot(jobs, held, nodes={1: 400}, quotas=quotas, policy=policy, options=options)
 
 
+def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
+    """As `with_room`, and jobs that no round may start, of every tenant, early and late.
+
+    They are larger than the pool, or than the 280 GPUs that the third tenant may hold. Some other
+    gangs were passed over for days.
+    """
+    asked = with_room(policy, options, seed)
+    rng = Random(seed)  # noqa: S311 - a test's seed
+    large = [
+        job(rng.choice((-1, 1)) * (30 + index), gpus, tenant=tenant)
+        for index, (tenant, gpus) in enumerate([(1, 401), (2, 500), (3, 500), (3, 281), (1, 500)])
+    ]
+    quotas = [Entitlement(1, "v100", 60), Entitlement(2, "v100", 120)]
+    quotas.append(Entitlement(3, "v100", 180, Mode.LEND_AND_BORROW, borrow_limit=100))
+    gangs = {str(one.id): -(10**12) for one in asked.jobs if rng.random() < 0.3}
+    memory = {}
+    if policy == "ltgf":
+        reserved = rng.choice([{}, {"v100": {"job": rng.randrange(6, 25), "holds": []}}])
+        memory = {"passed": gangs, "reserved": reserved}
+    return snapshot(
+        [*asked.jobs, *large], asked.leases, nodes={1: 400}, quotas=quotas,
+        policy=policy, options=options, memory=memory,
+    )  # fmt: skip
+
+
+def starts(asked: Snapshot, minutes: int) -> list[int]:
+    """Jobs as they start when the pool goes on and nobody submits; each job takes so long."""
+    order = [one.id for one in asked.jobs]
+    work = dict.fromkeys(order, Work(minutes * MINUTE_US))
+    state = PresentState(Start(asked, work))
+    run(state, SimulationResult(state.books, 0, state.at_us), until_us=AT_US + 240 * HOUR_US)
+    assert not state.leases
+    first: dict[int, int] = {}
+    for row in sorted(state.books.leases, key=lambda row: row.lease):
+        first.setdefault(row.job, row.start_us)
+    return list(first)
+
+
 def picks(decision: Decision) -> list[int]:
     rows = [(row.order, row.job) for row in decision.grants]
     rows += [(row.order, row.job) for row in decision.renewals]
@@ -59,6 +101,39 @@ class TestTheOrder:
                 picked = picks(decision)
                 assert len(picked) == 24
                 assert list(queue_order(asked, decision.service) or ()) == picked
+
+    @pytest.mark.parametrize("policy", sorted(OPTIONS))
+    def test_passes_over_what_no_round_may_start(self, policy: str) -> None:
+        for options in OPTIONS[policy]:
+            for seed in range(30):
+                asked = with_hopeless(policy, options, seed)
+                decision = decide_round(asked)
+                picked = picks(decision)
+                assert len(picked) == 24
+                assert list(queue_order(asked, decision.service) or ()) == picked
+
+    @pytest.mark.parametrize("policy", sorted(OPTIONS))
+    def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
+        """Two GPUs; a job takes a GPU for little less than its lease, so that all are alike."""
+        for seed in range(20):
+            rng = Random(seed)  # noqa: S311 - a test's seed
+            jobs = [
+                job(number, 1, tenant=rng.randint(1, 2), estimate_us=rng.randrange(1, 10_000))
+                for number in range(1, 15)
+            ]
+            jobs += [job(20, 3, tenant=1), job(-20, 3, tenant=2)]
+            quotas = [Entitlement(tenant, "v100", 1) for tenant in (1, 2)]
+            asked = snapshot(
+                jobs, nodes={1: 2}, quotas=quotas, policy=policy, round_us=30 * SECOND_US
+            )
+            order = list(queue_order(asked, decide_round(asked).service) or ())
+            assert len(order) == 14
+            started = starts(asked, 59)
+            if policy == "yarn_cs":  # each within its quota: the tenants' own orders
+                by_id = {one.id: one.tenant for one in jobs}
+                order.sort(key=by_id.__getitem__)
+                started.sort(key=by_id.__getitem__)
+            assert started == order
 
     def test_is_told_by_every_policy_that_has_one(self) -> None:
         decided = {name: decide_round(with_room(name, {}, 1)).service for name in POLICIES}
@@ -88,3 +163,33 @@ class TestTheOrder:
         memory = {"passed": {"2": 1}, "reserved": {"v100": {"job": 2, "holds": [[1, 4]]}}}
         asked = snapshot(jobs, nodes={1: 4}, memory=memory)
         assert queue_order(asked, decide_round(asked).service) == (2, 1)
+
+    def test_charges_a_held_back_gang_before_anybody_else_is_served(self) -> None:
+        jobs = [job(1, 1), job(2, 4), job(3, 1, tenant=2), job(4, 1, tenant=2)]
+        quotas = [Entitlement(tenant, "v100", 3) for tenant in (1, 2)]
+        memory = {"passed": {"2": -(10**12)}}
+        asked = snapshot(jobs, nodes={1: 7}, quotas=quotas, memory=memory)
+        decision = decide_round(asked)
+        assert picks(decision) == [2, 3, 4, 1], "passed over for days, it is held back for now"
+        assert queue_order(asked, decision.service) == (2, 3, 4, 1)
+
+
+class TestTheSizeOfAPool:
+    @pytest.mark.parametrize(
+        ("gpus", "types", "fits"),
+        [
+            (8, (), True),
+            (9, (), False),
+            (4, ("t4",), True),
+            (5, ("t4",), False),
+            (5, ("t4", "v100"), True),
+            (1, ("a100",), False),
+        ],
+    )
+    def test_is_that_of_one_accepted_type(
+        self, gpus: int, types: tuple[str, ...], *, fits: bool
+    ) -> None:
+        assert fits_pool(gpus, types, {"v100": 8, "t4": 4}) is fits
+
+    def test_of_a_pool_without_nodes_is_nothing(self) -> None:
+        assert not fits_pool(1, (), {})

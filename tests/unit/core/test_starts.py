@@ -181,8 +181,17 @@ class TestWidening:
         scores = [index / 50 for index in range(1, 101)]
         assert widening(scores) == 91 / 50
 
-    def test_is_none_from_few_or_where_p90_was_late_enough(self) -> None:
-        assert widening([5.0] * 9) == 1.0
+    @pytest.mark.parametrize(
+        ("count", "below"), [(1, 1), (9, 9), (10, 10), (18, 18), (19, 18), (20, 19), (29, 27)]
+    )
+    def test_is_the_worst_of_fewer_than_nineteen(self, count: int, below: int) -> None:
+        scores = [1 + index / 50 for index in range(1, count + 1)]
+        draws().shuffle(scores)
+        assert widening(scores) == 1 + below / 50
+
+    def test_is_none_from_nothing_or_where_p90_was_late_enough(self) -> None:
+        assert widening([]) == 1.0
+        assert widening([0.5] * 9) == 1.0
         assert widening([0.5] * 100) == 1.0
 
     def test_is_bounded_where_jobs_did_not_start_at_all(self) -> None:

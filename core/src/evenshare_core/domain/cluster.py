@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from evenshare_core.domain.values import Value
 
@@ -28,6 +28,11 @@ def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:
     for node in nodes:
         capacity[node.gpu_type] = capacity.get(node.gpu_type, 0) + node.gpus
     return capacity
+
+
+def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) -> bool:
+    """Return whether a pool has so many GPUs of one of these types, free or not (none: of any)."""
+    return any(gpus <= capacity.get(name, 0) for name in tuple(gpu_types) or capacity)
 
 
 def placement_gpus(placement: Placement) -> int:

@@ -37,6 +37,11 @@ class Entitlement(Value, frozen=True, array_like=True):
         """GPUs above quota at most; None when there is no limit."""
         return self.borrow_limit if self.mode is Mode.LEND_AND_BORROW else 0
 
+    @property
+    def most(self) -> int | None:
+        """GPUs that its tenant may hold at most; None when there is no limit."""
+        return None if self.may_borrow is None else self.gpus + self.may_borrow
+
     def lendable(self, idle: int) -> int:
         """How many of `idle` GPUs of this quota others may use."""
         if self.mode is Mode.RESERVE:

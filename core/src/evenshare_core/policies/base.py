@@ -17,9 +17,10 @@ from functools import partial
 
 import msgspec
 
-from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.cluster import capacity_by_type, fits_pool
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share
 from evenshare_core.domain.invariants import InvariantViolation, violations
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
@@ -88,24 +89,35 @@ def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
     """Return the jobs that a round found waiting or at their lease's end, first served first.
 
     `service`: that of the round's decision. The order is the policy's own, as if every gang found
-    its GPUs; None where the policy has none. Left out: jobs that may not start yet, and those that
-    are larger than the pool.
+    its GPUs; None where the policy has none. Left out, and charged to nobody as in the round: jobs
+    that may not start yet, and those that are larger than the pool or than what their tenant may
+    hold.
 
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
     """
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
-    candidates = without_backoffs(ready)
-    order = registry.policy(snapshot.policy).queue_order(candidates)
-    if order is None:
-        return None
+    candidates = _without_hopeless(without_backoffs(ready))
+    return registry.policy(snapshot.policy).queue_order(candidates)
+
+
+def _without_hopeless(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the jobs that could start on the type that they claim, were it all free."""
     capacity = capacity_by_type(snapshot.nodes)
-    fits = {
-        job.id
-        for job in candidates.jobs
-        if job.gpus <= max((capacity.get(name, 0) for name in job.gpu_types or capacity), default=0)
-    }
-    return tuple(job for job in order if job in fits)
+    claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
+    most = {(row.tenant, row.gpu_type): row.most for row in snapshot.entitlements}
+
+    def is_hopeless(job: Job) -> bool:
+        gpu_type = claimed.get(job.id)
+        if gpu_type is None:
+            return False  # no change told of it: the policy says that this cannot be
+        limit = most.get((job.tenant, gpu_type))
+        return not fits_pool(job.gpus, (gpu_type,), capacity) or (
+            limit is not None and job.gpus > limit
+        )
+
+    jobs = tuple(job for job in snapshot.jobs if not is_hopeless(job))
+    return msgspec.structs.replace(snapshot, jobs=jobs)
 
 
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:

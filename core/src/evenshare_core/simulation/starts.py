@@ -29,7 +29,7 @@ from math import ceil
 from random import Random
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.cluster import capacity_by_type, fits_pool
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
@@ -42,7 +42,6 @@ RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th p90
 LEAST_RUNS = 9  # with fewer there is no p90: it would lie above all of them
 LEAST_ENDED = 10  # jobs that ended, before their durations are taken for those of others
 LEAST_LONGER = 3  # of them that took longer than a job has run
-LEAST_SCORES = 10  # past estimates, before p90 is widened by them: with 9 it would be by the worst
 MOST_WIDENING = 10.0
 ARRIVALS_MOST = 20_000  # of one run
 LONGEST = 0.95  # of the draw: then 19 times as long again
@@ -234,10 +233,11 @@ def widening(scores: Collection[float]) -> float:
     """Return by what p90's wait is multiplied, so that nine of ten past ones had held.
 
     `scores` are waits / waits of the p90 before it was widened, of estimates whose outcome would
-    be known whatever it was; infinity for a job that has not started. Never below 1.
+    be known whatever it was; infinity for a job that has not started. Never below 1. Of fewer than
+    19 scores it is the worst one; of fewer than nine even that promises less than nine of ten.
     Source: split conformal prediction: the ceil(0.9 (n + 1))-th smallest of n scores.
     """
-    if len(scores) < LEAST_SCORES:
+    if not scores:
         return 1.0
     rank = min(len(scores), ceil(0.9 * (len(scores) + 1)))
     return max(1.0, min(MOST_WIDENING, sorted(scores)[rank - 1]))
@@ -263,8 +263,7 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
     reasons = dict.fromkeys(jobs_backing_off(snapshot), NoEstimate.BACKING_OFF)
     capacity, waiting = capacity_by_type(snapshot.nodes), _waiting(snapshot)
     for job in snapshot.jobs:
-        types = job.gpu_types or tuple(capacity)
-        if job.id in waiting and job.gpus > max((capacity.get(t, 0) for t in types), default=0):
+        if job.id in waiting and not fits_pool(job.gpus, job.gpu_types, capacity):
             reasons[job.id] = NoEstimate.NEVER_FITS
     return reasons
 

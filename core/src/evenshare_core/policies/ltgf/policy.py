@@ -101,17 +101,27 @@ class Ltgf(Policy):
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
-        order = dict.fromkeys(job for _, job in reservations.gangs())
+        pending = _pending(tenants)
+        reservations.keep({job: claim.gpu_type for job, (claim, _) in pending.items()})
+        order: dict[int, None] = {}
+
+        def serve(claim: TenantClaim, job: Job) -> None:
+            if job.id not in order:
+                order[job.id] = None
+                claim.alloc += job.gpus * snapshot.lease_us
+
+        for _, job_id in reservations.gangs():
+            claim, candidate = pending[job_id]
+            serve(claim, candidate.job)
         heap = [claim.entry(index) for index, claim in enumerate(tenants) if claim.queue]
         heapify(heap)
         while heap:
-            claim = tenants[heap[0][-1]]
-            job = claim.queue[claim.next].job
-            order.setdefault(job.id)
-            claim.alloc += job.gpus * snapshot.lease_us
+            index = heap[0][-1]
+            claim = tenants[index]
+            serve(claim, claim.queue[claim.next].job)
             claim.next += 1
             if claim.next < len(claim.queue):
-                heapreplace(heap, claim.entry(heap[0][-1]))
+                heapreplace(heap, claim.entry(index))
             else:
                 heappop(heap)
         return tuple(order)
@@ -188,11 +198,9 @@ def _serve_reserved(
     if not reservations:
         return
     pending = {
-        candidate.job.id: (claim, candidate)
-        for claim in tenants
-        for candidate in claim.queue
-        if candidate.lease is None
-        and candidate.job.gpus <= pick.free_by_type[claim.gpu_type].capacity
+        job_id: row
+        for job_id, row in _pending(tenants).items()
+        if row[1].job.gpus <= pick.free_by_type[row[0].gpu_type].capacity
     }
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in pending.items()})
     for gpu_type, job_id in reservations.gangs():
@@ -201,6 +209,16 @@ def _serve_reserved(
             reservations.served(gpu_type, job_id)
         elif job_id not in pick.refused:
             reservations.hold_back(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
+
+
+def _pending(tenants: list[TenantClaim]) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
+    """Jobs that hold nothing, by id, each with the claim in whose queue it is."""
+    return {
+        candidate.job.id: (claim, candidate)
+        for claim in tenants
+        for candidate in claim.queue
+        if candidate.lease is None
+    }
 
 
 class LtgfPicks:
