@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from evenshare_core.domain.entitlements import Tenant
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import ChangeKind, Service, Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.outlook import go_on, look_ahead
@@ -177,6 +178,52 @@ class TestOfNoHours:
         other = PresentState(Start(remembers, start.work), rules("fifo"))
         assert other.memory == {}
         assert other.snapshot().service == start.snapshot.service
+
+
+class TestALeaseThatWasGrantedAndHasNotStarted:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_starts_at_once(self, policy: str) -> None:
+        """A live snapshot has no hold of it: neither in the sums nor among the changes."""
+        state, _ = played(CLUSTER, rules(policy), MIDDLE_US - 1)
+        start = start_of(state, MIDDLE_US)
+        late = {lease.job for lease in start.snapshot.leases[::2]}
+        waiting: Snapshot = msgspec.structs.replace(
+            start.snapshot,
+            changes=tuple(
+                change
+                for change in start.snapshot.changes
+                if not (change.kind is ChangeKind.HOLD and change.job in late)
+            ),
+            service=unheld(start.snapshot.service, late),
+        )
+        result = go_on(PresentState(Start(waiting, start.work)), until_us=FOR_EVER_US)
+        assert not result.stranded
+        assert late <= {row.job for row in result.books.leases}
+        gpus = {lease.job: lease.gpus for lease in start.snapshot.leases}
+        changes = PresentState(Start(waiting, start.work)).changes
+        assert {
+            change.job: change.gpus
+            for change in changes
+            if change.kind is ChangeKind.HOLD and change.at_us == start.snapshot.at_us
+        } == {job: gpus[job] for job in late}
+
+
+def unheld(service: Service, jobs: set[int]) -> Service:
+    """Sums in which these jobs hold nothing."""
+    held = Counter[tuple[int, str]]()
+    for row in service.jobs:
+        if row.job in jobs:
+            held[row.tenant, row.gpu_type] += row.held
+    return msgspec.structs.replace(
+        service,
+        jobs=tuple(
+            msgspec.structs.replace(row, held=0) if row.job in jobs else row for row in service.jobs
+        ),
+        claims=tuple(
+            msgspec.structs.replace(row, held=row.held - held[row.tenant, row.gpu_type])
+            for row in service.claims
+        ),
+    )
 
 
 class TestAJobThatIsBeingTakenBack:

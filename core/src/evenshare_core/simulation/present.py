@@ -88,7 +88,7 @@ class PresentState(SimulationState):
         self.service = service = snapshot.service
         self.has_sums, self.last_us = bool(service.claims), service.at_us
         self.reported_quotas = {(row.tenant, row.gpu_type): row.quota for row in service.claims}
-        self.changes = [*snapshot.changes, *_gone(snapshot)]
+        self.changes = [*snapshot.changes, *_gone(snapshot), *_starting(snapshot)]
         self._take_jobs(start)
 
     def _take_jobs(self, start: Start) -> None:
@@ -151,6 +151,22 @@ def _gone(snapshot: Snapshot) -> list[Change]:
         Change(snapshot.at_us, ChangeKind.INACTIVE, tenant, job)
         for job, tenant in sorted(active.items())
         if job not in here
+    ]
+
+
+def _starting(snapshot: Snapshot) -> list[Change]:
+    """A hold for each lease that was granted and had not started yet: here it starts at once."""
+    held = {row.job for row in snapshot.service.jobs if row.held}
+    for change in snapshot.changes:
+        if change.kind is ChangeKind.HOLD:
+            held.add(change.job)
+        elif change.kind in {ChangeKind.RELEASE, ChangeKind.INACTIVE}:
+            held.discard(change.job)
+    here = {job.id for job in snapshot.jobs}
+    return [
+        Change(snapshot.at_us, ChangeKind.HOLD, lease.tenant, lease.job, lease.gpus)
+        for lease in snapshot.leases
+        if lease.job in here and lease.job not in held
     ]
 
 
