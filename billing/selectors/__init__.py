@@ -14,6 +14,7 @@ from billing.selectors.accounts import (
 )
 from billing.selectors.prices import (
     PostedPricePoint,
+    every_price,
     has_prices,
     posted_prices,
     price_history,
@@ -55,6 +56,7 @@ __all__ = [
     "UsageLineItem",
     "account_statement",
     "account_summary",
+    "every_price",
     "find_transfer",
     "has_prices",
     "job_charges",

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from billing.models import PostedPrice
 
@@ -29,11 +30,10 @@ def prices_now(pool_id: int) -> list[PostedPricePoint]:
     """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
     latest = (
         PostedPrice.objects.filter(pool_id=pool_id)
-        .select_related("gpu_type")
         .order_by("gpu_type_id", "-posted_at", "-valid_from_round")
         .distinct("gpu_type_id")
     )
-    return sorted(map(_point, latest), key=lambda point: point.gpu_type)
+    return sorted(_points(latest), key=lambda point: point.gpu_type)
 
 
 def price_history(
@@ -61,8 +61,7 @@ def price_history(
             [since, until, points, pool_id, gpu_type, since, until],
         )
         chosen = [price for (price,) in cursor.fetchall()]
-    prices = PostedPrice.objects.filter(pk__in=chosen).select_related("gpu_type")
-    return [_point(price) for price in prices.order_by("posted_at")]
+    return _points(PostedPrice.objects.filter(pk__in=chosen).order_by("posted_at"))
 
 
 def posted_prices(
@@ -85,8 +84,20 @@ def posted_prices(
         prices = prices.filter(posted_at__lt=until)
     if before_round is not None:
         prices = prices.filter(valid_from_round__lt=before_round)
-    newest = prices.select_related("gpu_type").order_by("-valid_from_round")
-    return [_point(price) for price in newest[:limit]]
+    return _points(prices.order_by("-valid_from_round")[:limit])
+
+
+def every_price(
+    pool_id: int, *, since: datetime, until: datetime, gpu_type: str = "", limit: int
+) -> list[PostedPricePoint]:
+    """Return the first `limit` prices posted in [since, until), oldest first. One query.
+
+    Of one GPU type, or of all of the pool's.
+    """
+    prices = PostedPrice.objects.filter(pool_id=pool_id, posted_at__gte=since, posted_at__lt=until)
+    if gpu_type:
+        prices = prices.filter(gpu_type__name=gpu_type)
+    return _points(prices.order_by("posted_at", "gpu_type__name")[:limit])
 
 
 def has_prices(pool_id: int, gpu_type: str) -> bool:
@@ -94,14 +105,9 @@ def has_prices(pool_id: int, gpu_type: str) -> bool:
     return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
 
 
-def _point(price: PostedPrice) -> PostedPricePoint:
-    return PostedPricePoint(
-        gpu_type=price.gpu_type.name,
-        price=price.price,
-        used=price.used,
-        capacity=price.capacity,
-        base=price.base,
-        theta=price.theta,
-        valid_from_round=price.valid_from_round,
-        posted_at=price.posted_at,
+def _points(prices: QuerySet[PostedPrice]) -> list[PostedPricePoint]:
+    rows = prices.values_list(
+        *("gpu_type__name", "price", "used", "capacity"),
+        *("base", "theta", "valid_from_round", "posted_at"),
     )
+    return [PostedPricePoint(*row) for row in rows]

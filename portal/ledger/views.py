@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
@@ -37,12 +37,13 @@ from portal.ledger.text.ledger import (
     visible_entries,
 )
 from portal.ledger.text.statement import (
+    COLUMNS,
     LINES_MOST,
     VisibleNames,
     counterparty_rows,
     headline,
     period_rows,
-    statement_csv,
+    transfer_rows,
 )
 from portal.site.access import (
     about,
@@ -54,6 +55,7 @@ from portal.site.access import (
     tenant_pool,
 )
 from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
+from portal.site.files import csv_file, no_file
 from scheduling.selectors.lines import (
     PoolFacts,
     all_books,
@@ -215,26 +217,17 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
     if facts is None:
         raise Http404
     asked = read_statement(request.GET, pool_now(facts).pool_at)
-    too_many = False
-    if not asked.errors:
-        with tenant_scope(tenant.pk):
-            opening, lines = statement_lines(
-                *(tenant.pk, facts.book),
-                since=asked.since,
-                until=asked.until,
-                limit=LINES_MOST + 1,
-            )
-            names = _names(request, tenant.pk, facts.book)
-        too_many = len(lines) > LINES_MOST
-    if asked.errors or too_many:
-        problem = f"More than {LINES_MOST:,} transfers: choose fewer days." if too_many else ""
-        text = "\n".join([*(f"{k}: {v}" for k, v in asked.errors.items()), problem]).strip()
-        return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=422)
-    file = statement_csv(lines, opening, names, tenant.pk)
-    response = HttpResponse(file, content_type="text/csv; charset=utf-8")
+    if asked.errors:
+        return no_file(asked.errors)
+    with tenant_scope(tenant.pk):
+        opening, lines = statement_lines(
+            tenant.pk, facts.book, since=asked.since, until=asked.until, limit=LINES_MOST + 1
+        )
+        names = _names(request, tenant.pk, facts.book)
+    if len(lines) > LINES_MOST:
+        return no_file({"from": f"More than {LINES_MOST:,} transfers: choose fewer days."})
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    return csv_file(name, COLUMNS, transfer_rows(lines, opening, names, tenant.pk))
 
 
 def _names(request: HttpRequest, tenant_id: int, book: str) -> VisibleNames:

@@ -10,5 +10,6 @@ urlpatterns: list[URLPattern] = [
     path("pools/", pools.pools, name="pool-list"),
     path("pools/<slug:name>/", pool.pool, name="pool"),
     path("pools/<slug:name>/prices/", prices.prices, name="prices"),
+    path("pools/<slug:name>/prices.csv", prices.price_file, name="price-file"),
     path("pools/<slug:name>/starts/", starts.starts, name="starts"),
 ]

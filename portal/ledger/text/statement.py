@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -139,18 +137,14 @@ def _date_text(day: date) -> str:
     return f"{day.day} {day:%b %Y}"
 
 
-def statement_csv(
+def transfer_rows(
     lines: Sequence[StatementLine], opening: Decimal, names: VisibleNames, tenant_id: int
-) -> str:
-    """Each transfer as a line, exact to the micro-credit, with the balance after it."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
+) -> Iterator[list[Any]]:
+    """Each transfer as a row of `COLUMNS`, exact to the micro-credit, with the balance after it."""
     balance = opening
     for line in lines:
         balance += line.earned - line.paid
-        writer.writerow(_cells(line, balance, names, tenant_id))
-    return out.getvalue()
+        yield _cells(line, balance, names, tenant_id)
 
 
 def _cells(line: StatementLine, balance: Decimal, names: VisibleNames, tenant_id: int) -> list[Any]:

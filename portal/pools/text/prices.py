@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +11,19 @@ from portal.charts.explore.prices import price_chart
 from portal.charts.figures import credits_text, plural, thousands
 from portal.charts.notes import PRICE_FORMULA, LineItem, Note
 from portal.site.clocks import Clocks
+from tenants.api.times import time_text
 
 HOUR = timedelta(hours=1)
+COLUMNS = (
+    "posted_at",
+    "valid_from_round",
+    "gpu_type",
+    "price_credits_per_gpu_h",
+    "gpus_used",
+    "gpus",
+    "base_credits",
+    "theta",
+)
 
 
 def price_headline(present: Sequence[PostedPricePoint]) -> str:
@@ -45,6 +56,18 @@ def price_board_row(
         "chart": price_chart(point.gpu_type, [*older, *history], now, pool=pool),
         "hours": _hours(history, times),
     }
+
+
+def price_rows(points: Iterable[PostedPricePoint]) -> Iterator[list[Any]]:
+    """Each price as a row of `COLUMNS`, exact to the micro-credit."""
+    for point in points:
+        yield [
+            time_text(point.posted_at),
+            point.valid_from_round,
+            point.gpu_type,
+            *(f"{point.price:f}", point.used, point.capacity),
+            *(f"{point.base:f}", f"{point.theta:f}"),
+        ]
 
 
 def _note(point: PostedPricePoint) -> Note:

@@ -1,21 +1,27 @@
-"""The price board: what a borrowed GPU-hour costs, and what it has cost over the last week."""
+"""The price board: what a borrowed GPU-hour costs, and what it has cost over the last week.
+
+Every price that was posted is there as a file.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors import price_history, prices_now
-from portal.pools.text.prices import price_board_row, price_headline
+from billing.selectors import every_price, has_prices, price_history, prices_now
+from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
 from portal.site.access import pool_or_404, signed_in
-from portal.site.clocks import clocks
+from portal.site.clocks import clocks, pool_now
+from portal.site.days import read_days
+from portal.site.files import csv_file, no_file
 from tenants.scopes import site_scope
 
 DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 150
+LINES_MOST = 100_000  # of a file
 
 
 @signed_in
@@ -47,7 +53,38 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
             price_board_row(point, history, older, times, name) for point, history, older in board
         ],
         "headline": price_headline(present),
+        "days": read_days(QueryDict(), now),
         "nav_key": "pool",
         "live": True,
     }
     return render(request, "pools/prices.html", context)
+
+
+@signed_in
+@require_safe
+def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Every price posted between two days as CSV, of one GPU type or of all."""
+    facts = pool_or_404(request, name)
+    days = read_days(request.GET, pool_now(facts).pool_at)
+    gpu_type = request.GET.get("gpu_type", "")
+    problems = dict(days.errors)
+    points = []
+    with site_scope():
+        if gpu_type and not has_prices(facts.id, gpu_type):
+            problems["gpu_type"] = f"None was ever posted in {name}: leave it out for all types."
+        if not problems:
+            points = every_price(
+                facts.id,
+                since=days.since,
+                until=days.until,
+                gpu_type=gpu_type,
+                limit=LINES_MOST + 1,
+            )
+    if len(points) > LINES_MOST:
+        problems["from"] = f"More than {LINES_MOST:,} prices: choose fewer days or one GPU type."
+    if problems:
+        return no_file(problems)
+    of_type = f"-{gpu_type}" if gpu_type else ""
+    return csv_file(
+        f"prices-{name}{of_type}-{days.first}-{days.last}.csv", COLUMNS, price_rows(points)
+    )

@@ -1,0 +1,68 @@
+"""The days that a page or a file is asked for, on a pool's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from django.http import QueryDict
+
+DAY = timedelta(days=1)
+DEFAULT_DAYS = 7
+WRITE_A_DAY = "Write a day such as 2026-11-20."
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """From the beginning of one day to the end of another one, in pool time.
+
+    `typed_first` and `typed_last` are as they were asked for; `errors` by field, "from" and "to".
+    """
+
+    first: date
+    last: date
+    typed_first: str
+    typed_last: str
+    errors: Mapping[str, str]
+
+    @property
+    def since(self) -> datetime:
+        """The first instant."""
+        return datetime.combine(self.first, time(), UTC)
+
+    @property
+    def until(self) -> datetime:
+        """The instant after the last one."""
+        return datetime.combine(self.last, time(), UTC) + DAY
+
+
+def read_days(asked: QueryDict, now: datetime) -> Days:
+    """Read `from` and `to`; what is not given is a week up to today, what is wrong has an error."""
+    errors: dict[str, str] = {}
+    last = _day(asked, "to", now.astimezone(UTC).date(), errors)
+    first = _day(asked, "from", days_before(last), errors)
+    if not errors and first > last:
+        errors["to"] = "This is before the first day."
+    typed = (asked.get("from") or str(first))[:40], (asked.get("to") or str(last))[:40]
+    return Days(first, last, *typed, errors)
+
+
+def days_before(last: date) -> date:
+    """The first of the days that are shown unless others are asked for."""
+    return last - min((DEFAULT_DAYS - 1) * DAY, last - date.min)
+
+
+def _day(asked: QueryDict, name: str, default: date, errors: dict[str, str]) -> date:
+    raw = asked.get(name, "").strip()
+    if not raw:
+        return default
+    try:
+        value = date.fromisoformat(raw) if len(raw) == len("2026-11-20") else None
+    except ValueError:
+        value = None
+    # The day after it must be one, too.
+    if value is None or value >= date.max:
+        errors[name] = WRITE_A_DAY
+        return default
+    return value

@@ -1,0 +1,109 @@
+"""Every posted price as a file: what the rounds posted, exact, within bounds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import Decimal
+
+import pytest
+
+from billing.models import PostedPrice
+from portal.pools.views import prices
+from scheduling.models import GpuType
+from tests.functional.pool_stage import Stage, settled_stage
+
+ALL = "from=2000-01-01&to=2040-01-01"
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return settled_stage()
+
+
+def rows(there: Stage, query: str) -> list[dict[str, str]]:
+    answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{query}")
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(answer.content.decode())))
+
+
+def posted(there: Stage) -> list[PostedPrice]:
+    of_pool = PostedPrice.objects.filter(pool__name=there.pool).select_related("gpu_type")
+    return list(of_pool.order_by("posted_at", "gpu_type__name"))
+
+
+class TestTheFile:
+    def test_has_every_price_exact_and_the_oldest_first(self, there: Stage) -> None:
+        known = posted(there)
+        assert len(known) > 3
+        told = rows(there, ALL)
+        plain = ("valid_from_round", "gpu_type", "gpus_used", "gpus")
+        assert [[row[name] for name in plain] for row in told] == [
+            [str(one.valid_from_round), one.gpu_type.name, str(one.used), str(one.capacity)]
+            for one in known
+        ]
+        money = ("price_credits_per_gpu_h", "base_credits", "theta")
+        assert [[Decimal(row[name]) for name in money] for row in told] == [
+            [one.price, one.base, one.theta] for one in known
+        ]
+
+    def test_is_of_one_type_if_asked(self, there: Stage) -> None:
+        first = posted(there)[0]
+        other = GpuType.objects.create(name="other")
+        PostedPrice.objects.create(
+            pool=first.pool, gpu_type=other, price=first.price, used=0, capacity=1,
+            base=first.base, theta=first.theta, valid_from_round=first.valid_from_round,
+            posted_at=first.posted_at, event_number=first.event_number,
+        )  # fmt: skip
+        every = rows(there, ALL)
+        for name in ("other", first.gpu_type.name):
+            assert rows(there, f"{ALL}&gpu_type={name}") == [
+                row for row in every if row["gpu_type"] == name
+            ]
+
+    def test_is_of_whole_days_on_the_pool_s_clock(self, there: Stage) -> None:
+        known = posted(there)
+        day = known[-1].posted_at.date()
+        assert len(rows(there, f"from={day}&to={day}")) == sum(
+            one.posted_at.date() == day for one in known
+        )
+        assert rows(there, "from=2000-01-01&to=2000-01-02") == []
+
+    def test_is_named_after_pool_type_and_days(self, there: Stage) -> None:
+        name = posted(there)[0].gpu_type.name
+        path = f"/pools/{there.pool}/prices.csv?from=2030-01-01&to=2030-01-02"
+        for query, of_type in (("", ""), (f"&gpu_type={name}", f"-{name}")):
+            file = f"prices-{there.pool}{of_type}-2030-01-01-2030-01-02.csv"
+            told = there.get("owner", path + query)["Content-Disposition"]
+            assert told == f'attachment; filename="{file}"'
+
+    @pytest.mark.parametrize(
+        ("query", "problem"),
+        [
+            ("from=monday", "from: Write a day such as 2026-11-20."),
+            ("to=9999-12-31", "to: Write a day such as 2026-11-20."),
+            ("from=2030-01-02&to=2030-01-01", "to: This is before the first day."),
+            ("gpu_type=none", "gpu_type: None was ever posted in"),
+        ],
+    )
+    def test_says_what_is_wrong(self, there: Stage, query: str, problem: str) -> None:
+        answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{query}")
+        assert answer.status_code == 422
+        assert answer.content.decode().startswith(problem)
+
+    def test_has_no_more_lines_than_a_file_may(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        number = len(posted(there))
+        monkeypatch.setattr(prices, "LINES_MOST", number)
+        assert len(rows(there, ALL)) == number
+        monkeypatch.setattr(prices, "LINES_MOST", number - 1)
+        answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{ALL}")
+        assert answer.status_code == 422
+        assert "choose fewer days" in answer.content.decode()
+
+    def test_is_asked_for_on_the_price_board(self, there: Stage) -> None:
+        page = there.page("owner", f"/pools/{there.pool}/prices/")
+        assert f'action="/pools/{there.pool}/prices.csv"' in page
