@@ -70,7 +70,7 @@ def played(policy: str, seed: int, estimates: float | None) -> Replay:
 def share(name: str, *replays: Replay) -> float:
     """The share of starts before p90; printed, because the figures stand in a document."""
     counts = [replay.covered() for replay in replays]
-    count, by_p90, by_p50 = (sum(column) for column in zip(*counts, strict=True))
+    count, by_p90, by_p50 = (sum(row[column] for row in counts) for column in range(3))
     print(f"{name}: {count} estimates, {by_p90 / count:.3f} by p90, {by_p50 / count:.3f} by p50")
     assert count >= MADE
     return by_p90 / count
