@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, connections
-from django.test.utils import CaptureQueriesContext
+from django.db import connection
 
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Job,
     Lease,
-    PoolClock,
     PoolState,
     Round,
     StartEstimate,
@@ -30,58 +26,22 @@ from scheduling.services.jobs import cancel_job
 from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
+from tests.integration.forecast_lab import (
+    MINUTES,
+    busy_lab,
+    forecast,
+    known,
+    queued,
+    set_clock,
+)
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
-MINUTES = 60
-Known = TypeVar("Known")
 
 
 @pytest.fixture
 def lab() -> Cluster:
-    """Eight GPUs, twelve jobs that ended after ten minutes each, and more queued than fit."""
-    made = cluster({"north": 4, "south": 4}, round_s=30)
-    for _ in range(6):
-        made.submit("north", 1, 10 * MINUTES)
-        made.submit("south", 1, 10 * MINUTES)
-    made.round()
-    for _ in range(5):
-        made.round(after_s=6 * MINUTES)
-    for _ in range(8):
-        made.submit("north", 2, 10 * MINUTES)
-        made.submit("south", 1, 10 * MINUTES)
-    made.rounds(2, every_s=30)
-    set_clock(made)
-    return made
-
-
-def set_clock(lab: Cluster) -> None:
-    PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=wall_now())
-
-
-def every_beat() -> Callable[[], float]:
-    """A timer on which every second round gives a sign of life."""
-    return itertools.count(0, 0.5).__next__
-
-
-def forecast(**options: Any) -> StartForecast:
-    """Claim one and make it in this process, as if no other had been made before."""
-    StartForecast.objects.update(rest_until=None)
-    claimed = service.claim_forecast()
-    assert claimed is not None
-    given = {"timer": every_beat(), "cpu": lambda: 1.5, **options}
-    executing.execute_forecast(*claimed, **given)
-    return StartForecast.objects.get(pk=claimed[0])
-
-
-def known(value: Known | None) -> Known:
-    assert value is not None
-    return value
-
-
-def queued(lab: Cluster) -> set[int]:
-    jobs = Job.objects.filter(pool=lab.pool, state=Job.State.PENDING)
-    return set(jobs.values_list("pk", flat=True))
+    return busy_lab()
 
 
 class TestAForecast:
@@ -282,163 +242,6 @@ class TestWhatBecameOfIt:
         tasks.housekeeping()
         assert not StartForecast.objects.exists()
         assert not StartEstimate.objects.exists()
-
-
-class Clock:
-    """The wall's clock, which stands still until a test moves it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = wall_now()
-        self.begun: list[tuple[int, str]] = []
-        for module in (service, executing):
-            monkeypatch.setattr(module, "wall_now", lambda: self.now)
-
-    def begins_after(self, seconds: int) -> bool:
-        """Whether a forecast begins so many seconds later."""
-        self.now += timedelta(seconds=seconds)
-        begun = service.claim_forecast()
-        if begun is not None:
-            self.begun.append(begun)
-        return begun is not None
-
-
-class TestItsTurn:
-    def test_comes_with_a_queue_and_a_new_round(self, lab: Cluster) -> None:
-        forecast()
-        StartForecast.objects.update(rest_until=None)
-        assert service.claim_forecast() is None, "no round since"
-        lab.round(after_s=30)
-        claimed = service.claim_forecast()
-        assert claimed is not None
-        service.give_up_forecast(*claimed, "x")
-        StartForecast.objects.update(rest_until=None)
-        Job.objects.filter(state="pending").update(state="cancelled", ended_at=lab.at)
-        assert service.claim_forecast() is None, "nobody is queued"
-
-    def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
-        row = forecast(cpu=lambda: 7.5)
-        assert row.cpu_ms == 7500
-        assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30)
-        lab.round(after_s=30)
-        assert service.claim_forecast() is None
-        StartForecast.objects.update(rest_until=wall_now())
-        assert service.claim_forecast() is not None
-
-    def test_comes_after_four_times_what_a_failed_one_used(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: Any, **__: Any) -> None:
-            raise ValueError("boom")
-
-        clock = Clock(monkeypatch)
-        monkeypatch.setattr(executing, "estimate_starts", fail)
-        row = forecast(cpu=lambda: 50.0)
-        assert (row.state, row.cpu_ms, row.ended_at) == ("failed", 50_000, clock.now)
-        assert not clock.begins_after(199)
-        assert clock.begins_after(2)
-
-    def test_comes_after_four_times_what_a_lost_one_may_have_used(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Nobody can ask what it used: no more than the time it had."""
-        clock = Clock(monkeypatch)
-        first = service.claim_forecast()
-        assert first is not None
-        clock.now += timedelta(seconds=40)
-        service.beat_forecast(*first)
-        clock.now += timedelta(seconds=60)
-        assert service.fail_lost_forecasts() == 0
-        clock.now += timedelta(seconds=1)
-        assert service.fail_lost_forecasts() == 1
-        assert StartForecast.objects.get().cpu_ms == 101_000
-        assert not clock.begins_after(403)
-        assert clock.begins_after(2)
-
-    def test_of_another_pool_does_not_wait_for_one_that_fails(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        clock = Clock(monkeypatch)
-        first = service.claim_forecast()
-        assert first is not None
-        service.give_up_forecast(*first, "x", cpu_s=0.5)
-        assert not clock.begins_after(9)
-        assert not clock.begins_after(10), "its own pool waits for two minutes"
-        other = cluster({"west": 4}, nodes=1, round_s=30)
-        other.submit("west", 4, 600)
-        other.submit("west", 4, 600)
-        other.round()
-        assert clock.begins_after(0)
-        assert StartForecast.objects.latest("pk").pool == other.pool
-        service.give_up_forecast(*clock.begun[-1], "x", cpu_s=0.5)
-        assert not clock.begins_after(100)
-        assert clock.begins_after(2)
-        assert StartForecast.objects.latest("pk").pool == lab.pool
-
-    def test_is_one_at_a_time_of_all_pools_the_longest_unseen_first(self, lab: Cluster) -> None:
-        other = cluster({"west": 4}, nodes=1, round_s=30)
-        other.submit("west", 4, 600)
-        other.submit("west", 4, 600)
-        other.round()
-        first = forecast()
-        assert first.pool == lab.pool
-        lab.round(after_s=30)
-        StartForecast.objects.update(rest_until=None)
-        claimed = service.claim_forecast()
-        assert claimed is not None
-        assert StartForecast.objects.get(pk=claimed[0]).pool == other.pool
-        assert service.claim_forecast() is None
-        with pytest.raises(IntegrityError, match="forecast_one_runs"):
-            StartForecast.objects.create(
-                pool=lab.pool, claim="x", started_at=wall_now(), beat_at=wall_now()
-            )
-
-
-PAST = """
-INSERT INTO scheduling_startforecast (pool_id, state, claim, policy, round, at, until, facts,
-    error, started_at, beat_at, ended_at, cpu_ms, rest_until)
-SELECT pool_id, state, claim, policy, round, at, until, facts, error, started_at, beat_at,
-    ended_at, cpu_ms, NULL
-FROM scheduling_startforecast, generate_series(1, 5000) ORDER BY generate_series
-"""
-
-
-def rows_read(table: str, call: Callable[[], Any]) -> int:
-    """How many rows of a table the queries of a call look at, by their plans."""
-
-    def count(plan: dict[str, Any]) -> float:
-        mine = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
-        own = mine * plan["Actual Loops"] if plan.get("Relation Name") == table else 0
-        return float(own) + sum(count(below) for below in plan.get("Plans", ()))
-
-    with CaptureQueriesContext(connection) as context:
-        call()
-    asked = [row["sql"] for row in context.captured_queries if row["sql"].startswith("SELECT")]
-    total = 0.0
-    for sql in asked:
-        with connection.cursor() as cursor:
-            cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + sql.replace("%", "%%"))
-            total += count(cursor.fetchone()[0][0]["Plan"])
-    return int(total)
-
-
-class TestAMonthOfForecasts:
-    def test_is_not_read_for_the_newest_one(self, lab: Cluster) -> None:
-        """Of two pools: a list of jobs asks for the forecasts of all that its jobs are in."""
-        other = cluster({"west": 4}, nodes=1, round_s=30)
-        other.submit("west", 4, 600)
-        other.submit("west", 4, 600)
-        other.round()
-        forecasts = [forecast(), forecast()]
-        jobs = list(Job.objects.filter(state="pending").values_list("pk", flat=True))
-        with connection.cursor() as cursor:
-            cursor.execute(PAST)
-        with connections["owner"].cursor() as cursor:  # nobody else may
-            cursor.execute("ANALYZE scheduling_startforecast")
-        pools = [row.pool_id for row in forecasts]
-        table = StartForecast._meta.db_table
-        with site_scope():
-            assert rows_read(table, lambda: read_starts(pools, jobs)) < 20
-        assert rows_read(table, service.claim_forecast) < 20, "no round since: it looked at both"
 
 
 class TestAnEndBeforeTheEnd:

@@ -27,6 +27,8 @@ from tests.simulation.start_replay import Replay
 
 PROMISED = 0.85
 LEASE_US = 15 * MINUTE_US
+# Of one history, in which a single newcomer spoils a whole forecast: see `TestANewcomer`.
+COUNTEREXAMPLE = 0.8
 MADE = 60  # estimates at least, else the share says little
 
 
@@ -57,9 +59,18 @@ def drawn(seed: int, *, estimates: float | None = None) -> tuple[Cluster, tuple[
     return Cluster(nodes, quotas_by_demand(jobs, nodes)), jobs
 
 
-def share(replay: Replay, name: str) -> float:
+def played(policy: str, seed: int, estimates: float | None) -> Replay:
+    """Three days of a synthetic history, with estimates every two hours."""
+    cluster, jobs = drawn(seed, estimates=estimates)
+    replay = Replay(cluster, jobs, Rules(policy, round_us=MINUTE_US, lease_us=LEASE_US))
+    replay.play(every_us=2 * HOUR_US, until_us=72 * HOUR_US)
+    return replay
+
+
+def share(name: str, *replays: Replay) -> float:
     """The share of starts before p90; printed, because the figures stand in a document."""
-    count, by_p90, by_p50 = replay.covered()
+    counts = [replay.covered() for replay in replays]
+    count, by_p90, by_p50 = (sum(row[column] for row in counts) for column in range(3))
     print(f"{name}: {count} estimates, {by_p90 / count:.3f} by p90, {by_p50 / count:.3f} by p50")
     assert count >= MADE
     return by_p90 / count
@@ -70,7 +81,7 @@ class TestP90:
         cluster, jobs = philly()
         replay = Replay(cluster, jobs, Rules("ltgf", round_us=5 * MINUTE_US, lease_us=LEASE_US))
         replay.play(every_us=3 * HOUR_US, until_us=36 * HOUR_US)
-        assert share(replay, "philly, ltgf") >= PROMISED
+        assert share("philly, ltgf", replay) >= PROMISED
 
     @pytest.mark.parametrize(
         ("policy", "seed", "estimates"),
@@ -84,7 +95,47 @@ class TestP90:
     def test_covers_the_starts_of_a_synthetic_workload(
         self, policy: str, seed: int, estimates: float | None
     ) -> None:
-        cluster, jobs = drawn(seed, estimates=estimates)
-        replay = Replay(cluster, jobs, Rules(policy, round_us=MINUTE_US, lease_us=LEASE_US))
-        replay.play(every_us=2 * HOUR_US, until_us=72 * HOUR_US)
-        assert share(replay, f"synthetic, {policy}") >= PROMISED
+        assert share(f"synthetic, {policy}", played(policy, seed, estimates)) >= PROMISED
+
+    @pytest.mark.soak
+    def test_covers_the_starts_of_several_histories_under_sjf(self) -> None:
+        replays = [played("sjf", seed, 0.8) for seed in (1, 2, 3)]
+        assert share("synthetic, sjf, three histories", *replays) >= PROMISED
+
+
+class TestANewcomer:
+    """The counterexample: under SJF without back-fill one gang that nobody could know of.
+
+    It asks for half of the pool and is said to be short, so it is first as soon as it comes, and
+    all wait until so many GPUs are free together. The past day had no such gang, so no run draws
+    one: all estimates of that look ahead are too early at once.
+    """
+
+    AT_H = 50
+
+    @pytest.mark.soak
+    def test_leaves_the_share_of_its_history_just_below_the_promise(self) -> None:
+        found = share("synthetic, sjf, the counterexample", played("sjf", 2, 0.8))
+        assert COUNTEREXAMPLE <= found < PROMISED
+
+    def test_is_all_that_the_estimates_before_it_lacked(self) -> None:
+        cluster, jobs = drawn(2, estimates=0.8)
+        at_us = self.AT_H * HOUR_US
+        gang = next(job for job in jobs if job.submitted_us > at_us and job.gpus == 16)
+        assert gang.submitted_us < at_us + 2 * HOUR_US
+        assert gang.estimate_us is not None
+        assert gang.estimate_us < HOUR_US / 4
+        past = [job for job in jobs if at_us - 24 * HOUR_US < job.submitted_us <= at_us]
+        assert max(job.gpus for job in past) == 8
+        count, by_p90, _ = self.foretold(cluster, jobs)
+        assert by_p90 < 0.2 * count
+        others = tuple(job for job in jobs if job.id != gang.id)
+        again, by_p90, _ = self.foretold(cluster, others)
+        assert again == count
+        assert by_p90 >= PROMISED * count
+
+    def foretold(self, cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[int, int, int]:
+        """What became of the one look ahead before it came."""
+        replay = Replay(cluster, jobs, Rules("sjf", round_us=MINUTE_US, lease_us=LEASE_US))
+        replay.play(every_us=self.AT_H * HOUR_US, until_us=72 * HOUR_US)
+        return replay.covered()

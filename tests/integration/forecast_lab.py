@@ -1,0 +1,62 @@
+"""A pool with a past and a queue, of which tests make start forecasts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import Job, PoolClock, StartForecast
+from scheduling.services import execute_forecast as executing
+from scheduling.services import forecasts as service
+from tests.factories import Cluster, cluster
+
+MINUTES = 60
+Known = TypeVar("Known")
+
+
+def busy_lab() -> Cluster:
+    """Eight GPUs, twelve jobs that ended after ten minutes each, and more queued than fit."""
+    made = cluster({"north": 4, "south": 4}, round_s=30)
+    for _ in range(6):
+        made.submit("north", 1, 10 * MINUTES)
+        made.submit("south", 1, 10 * MINUTES)
+    made.round()
+    for _ in range(5):
+        made.round(after_s=6 * MINUTES)
+    for _ in range(8):
+        made.submit("north", 2, 10 * MINUTES)
+        made.submit("south", 1, 10 * MINUTES)
+    made.rounds(2, every_s=30)
+    set_clock(made)
+    return made
+
+
+def set_clock(lab: Cluster) -> None:
+    PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=wall_now())
+
+
+def every_beat() -> Callable[[], float]:
+    """A timer on which every second round gives a sign of life."""
+    return itertools.count(0, 0.5).__next__
+
+
+def forecast(**options: Any) -> StartForecast:
+    """Claim one and make it in this process, as if no other had been made before."""
+    StartForecast.objects.update(rest_until=None)
+    claimed = service.claim_forecast()
+    assert claimed is not None
+    given = {"timer": every_beat(), "cpu": lambda: 1.5, **options}
+    executing.execute_forecast(*claimed, **given)
+    return StartForecast.objects.get(pk=claimed[0])
+
+
+def known(value: Known | None) -> Known:
+    assert value is not None
+    return value
+
+
+def queued(lab: Cluster) -> set[int]:
+    jobs = Job.objects.filter(pool=lab.pool, state=Job.State.PENDING)
+    return set(jobs.values_list("pk", flat=True))
