@@ -19,6 +19,7 @@ from scheduling.selectors.queue_order import (
     QueueKey,
     QueueOrder,
     QueuePosition,
+    is_queued,
     read_queue_order,
     read_queue_orders,
 )
@@ -71,6 +72,7 @@ class JobListRow:
     name: str
     state: str
     reason: ReasonText | None
+    is_quarantined: bool
     gpus: int
     pool: str
     submitted_at: datetime
@@ -159,6 +161,7 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
         name=job.name,
         state=job.state,
         reason=why(job.reason_code) if waits else None,
+        is_quarantined=bool(job.quarantine),
         gpus=job.gpus,
         pool=job.pool.name,
         submitted_at=job.submitted_at,
@@ -322,8 +325,8 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Why the job waits now, by the last round; None when it does not, or nothing is known."""
-    if job.state != Job.State.PENDING:
+    """Why the job is queued, by the last round; None when it is not, or nothing is known."""
+    if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     skip = _skip_of(last, job.pk) if last else None

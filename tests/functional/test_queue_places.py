@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -77,6 +78,20 @@ class TestTheQueue:
         rows = queue(stage, as_="eve")["results"]
         assert (rows[0]["id"], rows[0]["position"]) == (second, 1)
         assert len(rows) == 4
+
+    def test_is_without_a_job_in_quarantine(self, stage: ApiStage) -> None:
+        first, second = order_of_last_round()[:2]
+        Job.objects.filter(uid=first).update(quarantine="it fails", reason_code="quarantined")
+        row = queue(stage, as_="eve")["results"][0]
+        assert (row["id"], row["position"]) == (second, 1)
+        for policy in ("ltgf", "max_min"):
+            Pool.objects.update(policy=policy)
+            stage.cluster.round(after_s=10)
+            rows = queue(stage, as_="eve")["results"]
+            assert len(rows) == 4, policy
+            assert first not in {row["id"] for row in rows}
+            shown = stage.get(f"jobs/{first}", as_="eve").json()
+            assert (shown["queue"], shown["reason_code"]) == (None, "quarantined")
 
     def test_goes_on_in_the_order_of_its_first_page(self, stage: ApiStage) -> None:
         before = order_of_last_round()
@@ -171,7 +186,7 @@ def soon(place: Town, p50_min: int, p90_min: int) -> dict[str, Any]:
 def text(page: Any) -> str:
     """A page's text without tags, in one line."""
     assert page.status_code == 200
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.content.decode()))
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))
 
 
 class TestTheJobPage:
@@ -205,6 +220,25 @@ class TestTheJobPage:
         assert re.search(
             r"in about 3 h \(p50\), maybe not within (1 d|23 h \d+ min) \(p90\)", shown
         )
+
+    def test_of_a_job_in_quarantine_promises_no_start_and_says_why(self, place: Town) -> None:
+        job, other = Job.objects.filter(state="pending", tenant=place.tenant).order_by("-pk")[:2]
+        expect(place, job, **soon(place, 120, 400))
+        told = "ValueError: tenant 4711"
+        Job.objects.filter(pk=job.pk).update(quarantine=told, reason_code="quarantined")
+        page = place.owner.get(f"/jobs/{job.uid}/")
+        shown = text(page)
+        assert page.context["queued"] is None
+        assert "In quarantine: it takes part in no round." in shown
+        assert "In quarantine: it does not queue" in shown
+        assert "It made the policy fail" in shown
+        assert "An operator looks at it." in shown
+        for word in ("Expected to start", "No estimate of its start yet", "Why it is queued", told):
+            assert word not in shown
+        assert "of 3 in the pool's queue" in text(place.owner.get(f"/jobs/{other.uid}/"))
+        rows = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
+        assert rows[-1]["job"].uid == job.uid
+        assert (rows[-1]["badge"].text, rows[-1]["job"].position) == ("In quarantine", None)
 
     def test_of_a_running_job_has_none_of_it(self, place: Town) -> None:
         job = Job.objects.filter(state="running").earliest("pk")

@@ -17,7 +17,7 @@ from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
-from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
+from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import output_context
@@ -29,7 +29,7 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
-from scheduling.selectors.queue_order import read_queue_order
+from scheduling.selectors.queue_order import is_queued, read_queue_order
 from scheduling.selectors.start_estimates import read_starts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
@@ -110,7 +110,7 @@ def _row(row: read.JobListRow, clock: Clocks) -> dict[str, Any]:
     end = row.first_started_at or row.ended_at or clock.now.pool_at
     return {
         "job": row,
-        "badge": STATE_BADGES[row.state],
+        "badge": state_badge(row.state, is_quarantined=row.is_quarantined),
         "submitted": clock.instant(row.submitted_at),
         "ended": clock.instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
@@ -189,7 +189,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
-    if job.state == Job.State.PENDING:
+    if is_queued(job):
         start = read_starts([pool.id], [job.pk]).get(job.pk)
         calibration_url = reverse("starts", args=[pool.name])
         order = read_queue_order(pool.id)
