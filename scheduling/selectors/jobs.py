@@ -33,9 +33,9 @@ EVENTS, LEASES = 600, 200
 # Rounds whose stored decision is read to say why a past wait was.
 LOOKED_UP = 4
 
-# A name that ends with a number from 2 on is taken to be a clone's.
-_NUMBERED = re.compile(r"(.+)-([2-9]|[1-9][0-9]{1,3})")
-NAME_MAX, NUMBER_MAX = 63, 10
+# A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
+_COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
+NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
 
 # What the filter offers -> the states behind it.
 STATES: dict[str, tuple[str, ...]] = {
@@ -204,16 +204,20 @@ def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
 
 
 def free_job_name(tenant_id: int, name: str) -> str:
-    """Return the name with the next number that no job of the tenant has: "run" gives "run-2".
+    """Return a clone's name that no job of the tenant has: of "run" it is "run-copy".
 
-    It is usable as a name, so cut where it would be too long. One query.
+    Of that one, and where it is taken, "run-copy-2". It is usable as a name, so the original's is
+    cut where it would be too long. One query.
     """
-    match = _NUMBERED.fullmatch(name)
-    stem, number = (match[1], int(match[2])) if match else (name, 1)
-    stem = stem[: NAME_MAX - NUMBER_MAX].rstrip("-")
-    rows = Job.objects.filter(tenant_id=tenant_id, name__startswith=f"{stem}-")
-    taken = set(rows.values_list("name", flat=True))
-    return next(wanted for n in count(number + 1) if (wanted := f"{stem}-{n}") not in taken)
+    match = _COPY.fullmatch(name)
+    stem, number = (match[1], int(match[2] or 1)) if match else (name, 0)
+    alike = Job.objects.filter(
+        tenant_id=tenant_id, name__startswith=stem[: NAME_MAX - COPY_MAX], name__contains="-copy"
+    )
+    taken = set(alike.values_list("name", flat=True))
+    ends = ("-copy" if n == 1 else f"-copy-{n}" for n in count(number + 1))
+    names = (f"{stem[: NAME_MAX - len(end)].rstrip('-')}{end}" for end in ends)
+    return next(wanted for wanted in names if wanted not in taken)
 
 
 def submitted_duration_us(job: Job) -> int | None:
