@@ -6,14 +6,17 @@ import html
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from django.core.signing import Signer
 
 from evenshare_core.policies.base import queue_order
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, Round, StartEstimate, StartForecast
 from scheduling.selectors.queue_order import FIRST, NO_QUEUE
 from scheduling.selectors.stored_rounds import round_values
+from tenants.api.cursors import make_cursor
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town
 
@@ -104,6 +107,24 @@ class TestTheQueue:
         ids = [row["id"] for row in first["results"] + second["results"]]
         assert ids[:5] == before
         assert len(set(ids)) == 6
+
+    def test_refuses_a_cursor_of_another_shape(self, stage: ApiStage) -> None:
+        pool = stage.cluster.pool.pk
+        former = make_cursor(f"queue.{pool}", 1, 2)
+        route = f"queue-2.{pool}"
+        keys: list[Any] = [
+            [], [1], [2, 0, 0], [2, 0, 0, 1, 1], [2, 0, 0, None], [2, 0, 0, "1"], [2, 0, 0.5, 1],
+            [True, 0, 0, 1], [2, 0, [0], 1], [2**63, 0, 0, 1], {"2": 0}, "2001", 2, None,
+        ]  # fmt: skip
+        signer = Signer(salt=f"evenshare.cursor.{route}")
+        signed = [*map(signer.sign_object, keys), *map(signer.sign, ("", ".x", "x", "W10", "{}"))]
+        for cursor in (former, *signed):
+            refused = stage.get(f"pools/{stage.pool}/queue?{urlencode({'cursor': cursor})}")
+            assert refused.status_code == 400, cursor
+            assert refused.json()["errors"][0]["field"] == "cursor"
+            assert "`next`" in refused.content.decode()
+        good = urlencode({"cursor": make_cursor(route, 2, 0, 0, 1)})
+        assert stage.get(f"pools/{stage.pool}/queue?{good}").status_code == 200
 
     def test_of_a_policy_without_an_order_is_by_arrival_and_says_so(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="max_min")
