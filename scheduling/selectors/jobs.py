@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple
@@ -88,12 +88,14 @@ class JobListRow:
 class JobListPage:
     """Rows, and where the next page begins: `next_before` this key, or `next_after` so many rows.
 
-    Newest first; queued jobs alone by pool, in the order of its queue. None: no more.
+    Newest first; queued jobs alone by pool, each pool's in the order of `queues`, which are by
+    its name. None: no more.
     """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
     next_after: int | None = None
+    queues: Mapping[str, QueueOrder] = field(default_factory=dict)
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
@@ -136,6 +138,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
         None,
         wanted.after + limit if more else None,
+        {name: orders[pool_id] for _, pool_id, name in queued},
     )
 
 

@@ -278,6 +278,14 @@ class TestTheList:
             row.uid: row.position for row in rows
         }
 
+    def test_claims_no_order_that_the_policy_has_not(self, place: Town) -> None:
+        Pool.objects.filter(pk=place.cluster.pool.pk).update(policy="max_min")
+        place.play()
+        page = place.owner.get("/t/north/jobs/?state=pending")
+        assert [row["job"].position for row in page.context["rows"]] == [None] * 3
+        assert "In the order of the queue" not in text(page)
+        assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
+
     def test_goes_on_behind_a_page(self, place: Town) -> None:
         whole = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
         rest = place.owner.get("/t/north/jobs/?state=pending&after=2")

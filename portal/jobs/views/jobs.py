@@ -21,7 +21,7 @@ from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context, state_b
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import output_context
-from portal.jobs.text.start import start_context
+from portal.jobs.text.start import queues_text, start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.submit_links import submit_links
@@ -70,6 +70,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "query": query,
             "counts": counts,
             "page": page,
+            "queues_text": queues_text(page.queues),
             "pools": pools,
             "states": {state: _label(state) for state in read.STATES},
             "rows": [_row(row, times[row.pool]) for row in page.rows],

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from portal.jobs.text.start import expected_text
+from portal.jobs.text.start import IN_ORDER, IN_ORDERS, expected_text, queues_text
+from scheduling.selectors.queue_order import FIRST, NO_QUEUE, QueueOrder
 from scheduling.selectors.start_estimates import StartView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -59,3 +60,15 @@ class TestTheSentence:
                     text = said(p50_s, p90_s, until_s or 0)
                     assert not re.search(r"\b(in|within) [0-9]+ s", text), text
                     assert "\N{MINUS SIGN}" not in text, text
+
+
+class TestTheOrderOfAList:
+    def test_is_that_of_its_pools_queues(self) -> None:
+        ordered, shared = QueueOrder(7, "LTGF.", is_ordered=True), QueueOrder(7, NO_QUEUE)
+        assert queues_text({}) == queues_text({"a": ordered}) == IN_ORDER
+        assert queues_text({"a": shared}) == f"By arrival, without positions. {NO_QUEUE}"
+        assert queues_text({"a": QueueOrder(None, FIRST)}).endswith(FIRST)
+        assert queues_text({"a": ordered, "b": ordered}) == IN_ORDERS
+        mixed = queues_text({"b": shared, "a": ordered, "c": shared})
+        assert mixed == f"{IN_ORDERS} Without positions, by arrival: b, c."
+        assert "none of these pools" in queues_text({"a": shared, "b": shared})
