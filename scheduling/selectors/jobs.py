@@ -14,9 +14,10 @@ from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.job_lists import TEXT_MAX, JobListFilter, count_jobs, list_jobs
+from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
 from scheduling.selectors.queue_order import (
     QueueKey,
+    QueueMark,
     QueueOrder,
     QueuePosition,
     is_queued,
@@ -51,14 +52,14 @@ STATES: dict[str, tuple[str, ...]] = {
 class JobFilter:
     """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key.
 
-    The queued ones are listed in the order of their queues: `after` so many of them.
+    The queued ones are listed in the order of their queues: `after` is the mark of such a page.
     """
 
     state: str = ""
     text: str = ""
     pool: str = ""
     before: int | None = None
-    after: int = 0
+    after: QueueMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class JobListRow:
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Rows, and where the next page begins: `next_before` this key, or `next_after` so many rows.
+    """Rows, and where the next page begins: `next_before` this key, or `next_after` this mark.
 
     Newest first; queued jobs alone by pool, each pool's in the order of `queues`, which are by
     its name. None: no more.
@@ -94,7 +95,7 @@ class JobListPage:
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
-    next_after: int | None = None
+    next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
 
 
@@ -118,26 +119,37 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
 def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     """A page of the queued jobs, by pool and in the order of its queue.
 
-    A tenant has as many as it may have waiting; they are sorted here, and one page is read.
+    A tenant has as many as it may have waiting; they are sorted here, and one page is read. A
+    page goes on in the order of the page before it, by the round of its mark.
     """
-    jobs = Job.objects.filter(tenant_id=tenant_id, state=Job.State.PENDING)
-    if wanted.pool:
-        jobs = jobs.filter(pool__name=wanted.pool)
-    if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
-    queued = list(jobs.values_list("id", "pool_id", "pool__name"))
-    orders = {pool_id: read_queue_order(pool_id) for pool_id in {row[1] for row in queued}}
-    # One that was submitted since its queue was read comes last.
-    last = QueueKey(2, 0, 0)
-    queued.sort(key=lambda row: (row[2], orders[row[1]].keys.get(row[0], last), row[0]))
-    page = [row[0] for row in queued[wanted.after : wanted.after + limit]]
+    after = wanted.after
+    queued = list_pools(_listing(tenant_id, wanted))
+    orders = {
+        pool_id: read_queue_order(
+            pool_id, as_of=after.round if after is not None and after.pool == name else None
+        )
+        for pool_id, name in {row[1:] for row in queued}
+    }
+    marks = {
+        job: QueueMark(
+            name,
+            orders[pool_id].round or 0,
+            # Last those in quarantine, and one that was submitted since its queue was read.
+            orders[pool_id].keys.get(job, QueueKey(2, 0, job)),
+        )
+        for job, pool_id, name in queued
+    }
+    ids = sorted(
+        (job for job, mark in marks.items() if after is None or mark > after),
+        key=marks.__getitem__,
+    )
+    page = ids[:limit]
     rows = Job.objects.select_related("pool").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
-    more = len(queued) > wanted.after + limit
     return JobListPage(
         tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
         None,
-        wanted.after + limit if more else None,
+        marks[page[-1]] if len(ids) > limit else None,
         {name: orders[pool_id] for _, pool_id, name in queued},
     )
 

@@ -38,6 +38,18 @@ class QueueKey(NamedTuple):
     job: int
 
 
+class QueueMark(NamedTuple):
+    """Behind which job of which pool a page of queued jobs begins, in the order of `round`.
+
+    0 is before the first round. Queues move: the order of another round would show jobs twice,
+    or never.
+    """
+
+    pool: str
+    round: int
+    key: QueueKey
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
     """A pool's queued jobs after round `round`, in order; those in quarantine are not among them.

@@ -14,9 +14,12 @@ from django.core.signing import Signer
 from evenshare_core.policies.base import queue_order
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, Round, StartEstimate, StartForecast
-from scheduling.selectors.queue_order import FIRST, NO_QUEUE
+from scheduling.selectors.jobs import PAGE, JobFilter, jobs_page
+from scheduling.selectors.queue_order import FIRST, NO_QUEUE, read_queue_order
 from scheduling.selectors.stored_rounds import round_values
 from tenants.api.cursors import make_cursor
+from tenants.models import Quota
+from tests.factories import cluster
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town
 
@@ -286,12 +289,53 @@ class TestTheList:
         assert "In the order of the queue" not in text(page)
         assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
 
-    def test_goes_on_behind_a_page(self, place: Town) -> None:
-        whole = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
-        rest = place.owner.get("/t/north/jobs/?state=pending&after=2")
-        assert [row["job"].uid for row in rest.context["rows"]] == [whole[2]["job"].uid]
-        assert place.owner.get("/t/north/jobs/?state=pending&after=x").status_code == 200
-        assert "No further job" in text(place.owner.get("/t/north/jobs/?state=pending&after=9"))
+    def test_goes_on_behind_a_page_while_the_queue_moves(self, place: Town) -> None:
+        for _ in range(PAGE):
+            place.submit(1, 9000)
+        place.play()
+        whole = read_queue_order(place.cluster.pool.pk).jobs
+        jobs = Job.objects.filter(state="pending", tenant=place.tenant).in_bulk()
+        uids = [jobs[pk].uid for pk in whole if pk in jobs]
+        first = place.owner.get("/t/north/jobs/?state=pending")
+        (link,) = re.findall(r'rel="next"\s+href="([^"]*)"', first.content.decode())
+        # The first three leave the queue, and one arrives: an offset would pass three over.
+        Job.objects.filter(uid__in=uids[:3]).update(state="cancelled", ended_at=place.cluster.at)
+        late = place.submit(1, 9000)
+        place.play()
+        second = place.owner.get(f"/t/north/jobs/{html.unescape(link)}")
+        rows = [*first.context["rows"], *second.context["rows"]]
+        assert len(first.context["rows"]) == PAGE
+        assert [row["job"].uid for row in rows] == [*uids, late.uid]
+        assert "Further back, as of round 3 in pool-1; this page does not" in text(second)
+        assert "That is all." in text(second)
+
+    def test_goes_on_from_pool_to_pool(self, place: Town) -> None:
+        other = cluster({})
+        quota = Quota.objects.filter(tenant=place.tenant, pool=place.cluster.pool).get()
+        quota.pk, quota.pool = None, other.pool
+        quota.save()
+        other.tenants["north"] = place.tenant
+        for _ in range(3):
+            other.submit("north", 1, 9000)
+        listed = [row.uid for row in jobs_page(place.tenant.pk, JobFilter("pending")).rows]
+        assert len(listed) == 6
+        for limit in (1, 2, 3, 4, 6):
+            seen, after = [], None
+            for _ in listed:
+                page = jobs_page(place.tenant.pk, JobFilter("pending", after=after), limit=limit)
+                seen += [row.uid for row in page.rows]
+                after = page.next_after
+                if after is None:
+                    break
+            assert seen == listed, limit
+
+    def test_reads_no_mark_that_it_did_not_write(self, place: Town) -> None:
+        path = "/t/north/jobs/?state=pending&after="
+        for made_up in ("x", "9", "1.2.3", "1.3.0.0.pool-1", "1.0.0.0.", f"{10**18}.0.0.0.pool-1"):
+            assert len(place.owner.get(f"{path}{made_up}").context["rows"]) == 3, made_up
+        for mark in ("2.2.0.999.pool-1", "99.0.0.0.pool-1", "1.0.0.0.zz"):
+            assert "No further job" in text(place.owner.get(f"{path}{mark}")), mark
+        assert len(place.owner.get(f"{path}1.0.0.0.elsewhere").context["rows"]) == 3
 
 
 class TestTheCalibration:
