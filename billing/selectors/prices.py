@@ -33,7 +33,8 @@ def prices_now(pool_id: int) -> list[PostedPricePoint]:
         .order_by("gpu_type_id", "-posted_at", "-valid_from_round")
         .distinct("gpu_type_id")
     )
-    return sorted(map(_point, latest), key=lambda point: point.gpu_type)
+    slowest_first = sorted(latest, key=lambda row: (row.gpu_type.rank, row.gpu_type.name))
+    return list(map(_point, slowest_first))
 
 
 def price_history(
