@@ -33,7 +33,8 @@ def prices_now(pool_id: int) -> list[PostedPricePoint]:
         .order_by("gpu_type_id", "-posted_at", "-valid_from_round")
         .distinct("gpu_type_id")
     )
-    return sorted(_points(latest), key=lambda point: point.gpu_type)
+    chosen = PostedPrice.objects.filter(pk__in=latest.values("pk"))
+    return _points(chosen.order_by("gpu_type__rank", "gpu_type__name"))
 
 
 def price_history(

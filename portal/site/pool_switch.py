@@ -31,6 +31,7 @@ TENANT_PAGES = {
     "job-dry-run": "job-new",
     "profiles": "profiles",
     "ledger": "ledger",
+    "statement": "statement",
     "transfer": "ledger",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from portal.charts.figures import coarse, duration, percent, thousands
+from portal.charts.figures import MINUTE_S, coarse, duration, percent, thousands
 from portal.charts.notes import Instant, LineItem, Link, Note
 from portal.site.clocks import Clocks
 from scheduling.selectors.start_estimates import StartView
@@ -43,24 +43,40 @@ def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartT
 
 
 def expected_text(start: StartView, now: datetime) -> str:
-    """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate."""
+    """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate.
+
+    It is read long after it was made: each of its instants may have passed.
+    """
     if start.p50 is None:
         return ""
     p50_s = (start.p50 - now).total_seconds()
-    text = f"Expected to start {_about(p50_s)} (p50)"
     if start.p90 is None:
-        hours = duration((start.until - now).total_seconds())
-        return f"{text}, maybe not within {hours} (p90)"
+        left_s = (start.until - now).total_seconds()
+        return f"Expected to start {_about(p50_s)} (p50), maybe {_not_within(left_s)} (p90)"
     p90_s = (start.p90 - now).total_seconds()
     if p90_s <= 0:
-        return f"Expected to have started {coarse(p90_s)} ago (p90)"
-    return f"{text}, within {coarse(p90_s)} (p90)" if p90_s >= 60 else f"{text} and at most (p90)"
+        ago = f": p90 was {coarse(p90_s)} ago" if p90_s <= -MINUTE_S else " (p90)"
+        return f"Expected to have started by now{ago}"
+    if p50_s > 0 and p90_s < MINUTE_S:
+        return "Expected to start within a minute (p50 and p90)"
+    return f"Expected to start {_about(p50_s)} (p50), {_within(p90_s)} (p90)"
 
 
 def _about(seconds: float) -> str:
     if seconds <= 0:
         return "any time now"
-    return f"in about {coarse(seconds)}" if seconds >= 60 else "within a minute"
+    return f"in about {coarse(seconds)}" if seconds >= MINUTE_S else _within(seconds)
+
+
+def _within(seconds: float) -> str:
+    return f"within {coarse(seconds)}" if seconds >= MINUTE_S else "within a minute"
+
+
+def _not_within(seconds: float) -> str:
+    """How far the simulation still looks ahead of now."""
+    if seconds <= 0:
+        return "later than was simulated"
+    return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
 
 
 def assumptions_note(start: StartView, calibration_url: str) -> Note:

@@ -81,8 +81,9 @@ class PoolQueue(SchedulingView):
     def get(self, request: Request, name: str) -> Response:
         """List queued jobs in the order of the policy; of others, what the pool lets you see."""
         facts, limit = self.pool(name), read_limit(request)
-        route = f"queue.{facts.id}"
-        key = read_cursor(request, route)
+        # The key was once of arrivals alone.
+        route = f"queue-2.{facts.id}"
+        key = read_cursor(request, route, parts=1 + len(QueueKey._fields))
         after = QueueKey(*key[1:]) if key else None
         with site_scope():
             order = read_queue_order(facts.id, as_of=key[0] if key else None)

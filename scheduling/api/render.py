@@ -13,7 +13,7 @@ from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
-from scheduling.selectors.queue_order import read_queue_orders
+from scheduling.selectors.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.rounds import RoundShare, RoundView, SkipGroup
 from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.visibility import VisibleTenant
@@ -95,9 +95,9 @@ def job_json(
 def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
     """Return where the queued ones of these jobs stand and when they may start, by job id.
 
-    Left out are those that no round has looked at yet.
+    Left out are those that no round has looked at yet, and those in quarantine.
     """
-    queued = [job for job in jobs if job.state == Job.State.PENDING]
+    queued = [job for job in jobs if is_queued(job)]
     orders = read_queue_orders(queued)
     starts = read_starts(orders, [job.pk for job in queued])
     shown = {}

@@ -47,6 +47,11 @@ def count_jobs(wanted: JobListFilter, *, most: int) -> int:
     return _wanted(wanted)[:most].count()
 
 
+def list_pools(wanted: JobListFilter) -> list[tuple[int, int, str]]:
+    """Return (job, pool, its name) of all that a filter leaves, for few jobs. One query."""
+    return list(_wanted(wanted).values_list("id", "pool_id", "pool__name"))
+
+
 def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
     jobs = Job.objects.all()
     if wanted.tenants is not None:

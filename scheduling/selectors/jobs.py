@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple
@@ -14,11 +14,13 @@ from django.db.models import Count, Q
 
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.job_lists import TEXT_MAX, JobListFilter, count_jobs, list_jobs
+from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
 from scheduling.selectors.queue_order import (
     QueueKey,
+    QueueMark,
     QueueOrder,
     QueuePosition,
+    is_queued,
     read_queue_order,
     read_queue_orders,
 )
@@ -32,9 +34,9 @@ EVENTS, LEASES = 600, 200
 # Rounds whose stored decision is read to say why a past wait was.
 LOOKED_UP = 4
 
-# A name that ends with a number from 2 on is taken to be a clone's.
-_NUMBERED = re.compile(r"(.+)-([2-9]|[1-9][0-9]{1,3})")
-NAME_MAX, NUMBER_MAX = 63, 10
+# A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
+_COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
+NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
 
 # What the filter offers -> the states behind it.
 STATES: dict[str, tuple[str, ...]] = {
@@ -50,14 +52,14 @@ STATES: dict[str, tuple[str, ...]] = {
 class JobFilter:
     """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key.
 
-    The queued ones are listed in the order of their queues: `after` so many of them.
+    The queued ones are listed in the order of their queues: `after` is the mark of such a page.
     """
 
     state: str = ""
     text: str = ""
     pool: str = ""
     before: int | None = None
-    after: int = 0
+    after: QueueMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class JobListRow:
     name: str
     state: str
     reason: ReasonText | None
+    is_quarantined: bool
     gpus: int
     pool: str
     submitted_at: datetime
@@ -84,14 +87,16 @@ class JobListRow:
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Rows, and where the next page begins: `next_before` this key, or `next_after` so many rows.
+    """Rows, and where the next page begins: `next_before` this key, or `next_after` this mark.
 
-    Newest first; queued jobs alone by pool, in the order of its queue. None: no more.
+    Newest first; queued jobs alone by pool, each pool's in the order of `queues`, which are by
+    its name. None: no more.
     """
 
     rows: tuple[JobListRow, ...]
     next_before: int | None
-    next_after: int | None = None
+    next_after: QueueMark | None = None
+    queues: Mapping[str, QueueOrder] = field(default_factory=dict)
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
@@ -114,26 +119,38 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
 def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     """A page of the queued jobs, by pool and in the order of its queue.
 
-    A tenant has as many as it may have waiting; they are sorted here, and one page is read.
+    A tenant has as many as it may have waiting; they are sorted here, and one page is read. A
+    page goes on in the order of the page before it, by the round of its mark.
     """
-    jobs = Job.objects.filter(tenant_id=tenant_id, state=Job.State.PENDING)
-    if wanted.pool:
-        jobs = jobs.filter(pool__name=wanted.pool)
-    if wanted.text:
-        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
-    queued = list(jobs.values_list("id", "pool_id", "pool__name"))
-    orders = {pool_id: read_queue_order(pool_id) for pool_id in {row[1] for row in queued}}
-    # One that was submitted since its queue was read comes last.
-    last = QueueKey(2, 0, 0)
-    queued.sort(key=lambda row: (row[2], orders[row[1]].keys.get(row[0], last), row[0]))
-    page = [row[0] for row in queued[wanted.after : wanted.after + limit]]
+    after = wanted.after
+    queued = list_pools(_listing(tenant_id, wanted))
+    orders = {
+        pool_id: read_queue_order(
+            pool_id, as_of=after.round if after is not None and after.pool == name else None
+        )
+        for pool_id, name in {row[1:] for row in queued}
+    }
+    marks = {
+        job: QueueMark(
+            name,
+            orders[pool_id].round or 0,
+            # Last those in quarantine, and one that was submitted since its queue was read.
+            orders[pool_id].keys.get(job, QueueKey(2, 0, job)),
+        )
+        for job, pool_id, name in queued
+    }
+    ids = sorted(
+        (job for job, mark in marks.items() if after is None or mark > after),
+        key=marks.__getitem__,
+    )
+    page = ids[:limit]
     rows = Job.objects.select_related("pool").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
-    more = len(queued) > wanted.after + limit
     return JobListPage(
         tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
         None,
-        wanted.after + limit if more else None,
+        marks[page[-1]] if len(ids) > limit else None,
+        {name: orders[pool_id] for _, pool_id, name in queued},
     )
 
 
@@ -159,6 +176,7 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
         name=job.name,
         state=job.state,
         reason=why(job.reason_code) if waits else None,
+        is_quarantined=bool(job.quarantine),
         gpus=job.gpus,
         pool=job.pool.name,
         submitted_at=job.submitted_at,
@@ -201,16 +219,20 @@ def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
 
 
 def free_job_name(tenant_id: int, name: str) -> str:
-    """Return the name with the next number that no job of the tenant has: "run" gives "run-2".
+    """Return a clone's name that no job of the tenant has: of "run" it is "run-copy".
 
-    It is usable as a name, so cut where it would be too long. One query.
+    Of that one, and where it is taken, "run-copy-2". It is usable as a name, so the original's is
+    cut where it would be too long. One query.
     """
-    match = _NUMBERED.fullmatch(name)
-    stem, number = (match[1], int(match[2])) if match else (name, 1)
-    stem = stem[: NAME_MAX - NUMBER_MAX].rstrip("-")
-    rows = Job.objects.filter(tenant_id=tenant_id, name__startswith=f"{stem}-")
-    taken = set(rows.values_list("name", flat=True))
-    return next(wanted for n in count(number + 1) if (wanted := f"{stem}-{n}") not in taken)
+    match = _COPY.fullmatch(name)
+    stem, number = (match[1], int(match[2] or 1)) if match else (name, 0)
+    alike = Job.objects.filter(
+        tenant_id=tenant_id, name__startswith=stem[: NAME_MAX - COPY_MAX], name__contains="-copy"
+    )
+    taken = set(alike.values_list("name", flat=True))
+    ends = ("-copy" if n == 1 else f"-copy-{n}" for n in count(number + 1))
+    names = (f"{stem[: NAME_MAX - len(end)].rstrip('-')}{end}" for end in ends)
+    return next(wanted for wanted in names if wanted not in taken)
 
 
 def submitted_duration_us(job: Job) -> int | None:
@@ -322,8 +344,8 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
 
 
 def _waits_for(job: Job) -> CurrentWait | None:
-    """Why the job waits now, by the last round; None when it does not, or nothing is known."""
-    if job.state != Job.State.PENDING:
+    """Why the job is queued, by the last round; None when it is not, or nothing is known."""
+    if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     skip = _skip_of(last, job.pk) if last else None

@@ -38,9 +38,21 @@ class QueueKey(NamedTuple):
     job: int
 
 
+class QueueMark(NamedTuple):
+    """Behind which job of which pool a page of queued jobs begins, in the order of `round`.
+
+    0 is before the first round. Queues move: the order of another round would show jobs twice,
+    or never.
+    """
+
+    pool: str
+    round: int
+    key: QueueKey
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
-    """A pool's queued jobs after round `round`, in order.
+    """A pool's queued jobs after round `round`, in order; those in quarantine are not among them.
 
     `keys` has all of them; `is_ordered` says whether by the policy or by arrival. `positions`
     leaves out those that the round did not know or may not start, and all where the policy has no
@@ -68,7 +80,7 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
     with site_reading():
         rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
         last = (rounds.filter(number=as_of) if as_of is not None else rounds).first()
-        queued = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING)
+        queued = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING, quarantine="")
         rows = list(queued.values_list("id", "tenant_id", "submitted_at"))
         order, text = _order(_StoredRound(last)) if last is not None else (None, FIRST)
     places = {job: place for place, job in enumerate(order or ())}
@@ -84,8 +96,13 @@ def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
 
 def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
     """Return the orders of the pools in which some of these jobs are queued, by pool."""
-    pools = {job.pool_id for job in jobs if job.state == Job.State.PENDING}
+    pools = {job.pool_id for job in jobs if is_queued(job)}
     return {pool_id: read_queue_order(pool_id) for pool_id in sorted(pools)}
+
+
+def is_queued(job: Job) -> bool:
+    """Whether a job is in its pool's queue: one in quarantine waits, but for no round."""
+    return job.state == Job.State.PENDING and not job.quarantine
 
 
 def list_queue(order: QueueOrder, *, after: QueueKey | None, limit: int) -> tuple[list[Job], bool]:

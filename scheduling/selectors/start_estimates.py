@@ -89,6 +89,7 @@ def first_start(pool_id: int, tenant_id: int) -> FirstStart | None:
         forecast=Subquery(done.order_by("-id").values("pk")[:1]),
         tenant=tenant_id,
         job__state=Job.State.PENDING,
+        job__quarantine="",
         p50__isnull=False,
     )
     row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()

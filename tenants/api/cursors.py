@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 from django.core.signing import BadSignature, Signer
 from rest_framework.request import Request
 
-from tenants.api.problems import bad_field
+from tenants.api.problems import Problem, bad_field
 
 LIMIT, LIMIT_MAX = 50, 200
+BIGINT = 2**63
 
 
-def read_cursor(request: Request, route: str) -> list[Any] | None:
-    """Return the key that the request's `cursor` holds; None on the first page.
+def read_cursor(request: Request, route: str, *, parts: int = 1) -> list[int] | None:
+    """Return the key that the request's `cursor` holds, so many numbers; None on the first page.
 
     Raises:
-        Problem: it was not made by this list.
+        Problem: it was not made by this list, or by one of its former versions.
     """
     raw = request.query_params.get("cursor", "")
     if not raw:
         return None
     try:
         key = _signer(route).unsign_object(raw)
-    except (BadSignature, ValueError, UnicodeError) as error:
-        raise bad_field("cursor", "is not one of this list", "Use the `next` of a page.") from error
-    return key if isinstance(key, list) else [key]
+    except (BadSignature, ValueError, zlib.error) as error:
+        raise _refused() from error
+    # The signature says that this site wrote it, not that this version did.
+    if not isinstance(key, list) or len(key) != parts or not all(map(_is_number, key)):
+        raise _refused()
+    return key
 
 
-def make_cursor(route: str, *key: int | str) -> str:
-    """Return the cursor of a page that begins after `key`."""
+def _refused() -> Problem:
+    return bad_field("cursor", "is not one of this list", "Use the `next` of a page.")
+
+
+def _is_number(part: Any) -> bool:
+    """Whether it is a number that a column may hold; JSON has True and 1.5, too."""
+    return type(part) is int and abs(part) < BIGINT
+
+
+def make_cursor(route: str, *key: int) -> str:
+    """Return the cursor of a page that begins after `key`. Its `route` names its shape, too."""
     return _signer(route).sign_object(list(key))
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from django.core.signing import Signer
 
 from evenshare_core.policies.base import queue_order
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Pool, PoolClock, Round, StartEstimate, StartForecast
+from scheduling.selectors.jobs import PAGE, JobFilter, jobs_page
 from scheduling.selectors.queue_order import FIRST, NO_QUEUE, _order, read_queue_order
 from scheduling.selectors.stored_rounds import round_values
+from tenants.api.cursors import make_cursor
+from tenants.models import Quota
+from tests.factories import cluster
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, reads, town
 
@@ -78,6 +85,20 @@ class TestTheQueue:
         assert (rows[0]["id"], rows[0]["position"]) == (second, 1)
         assert len(rows) == 4
 
+    def test_is_without_a_job_in_quarantine(self, stage: ApiStage) -> None:
+        first, second = order_of_last_round()[:2]
+        Job.objects.filter(uid=first).update(quarantine="it fails", reason_code="quarantined")
+        row = queue(stage, as_="eve")["results"][0]
+        assert (row["id"], row["position"]) == (second, 1)
+        for policy in ("ltgf", "max_min"):
+            Pool.objects.update(policy=policy)
+            stage.cluster.round(after_s=10)
+            rows = queue(stage, as_="eve")["results"]
+            assert len(rows) == 4, policy
+            assert first not in {row["id"] for row in rows}
+            shown = stage.get(f"jobs/{first}", as_="eve").json()
+            assert (shown["queue"], shown["reason_code"]) == (None, "quarantined")
+
     def test_goes_on_in_the_order_of_its_first_page(self, stage: ApiStage) -> None:
         before = order_of_last_round()
         first = stage.get(f"pools/{stage.pool}/queue?limit=2", as_="eve").json()
@@ -89,6 +110,24 @@ class TestTheQueue:
         ids = [row["id"] for row in first["results"] + second["results"]]
         assert ids[:5] == before
         assert len(set(ids)) == 6
+
+    def test_refuses_a_cursor_of_another_shape(self, stage: ApiStage) -> None:
+        pool = stage.cluster.pool.pk
+        former = make_cursor(f"queue.{pool}", 1, 2)
+        route = f"queue-2.{pool}"
+        keys: list[Any] = [
+            [], [1], [2, 0, 0], [2, 0, 0, 1, 1], [2, 0, 0, None], [2, 0, 0, "1"], [2, 0, 0.5, 1],
+            [True, 0, 0, 1], [2, 0, [0], 1], [2**63, 0, 0, 1], {"2": 0}, "2001", 2, None,
+        ]  # fmt: skip
+        signer = Signer(salt=f"evenshare.cursor.{route}")
+        signed = [*map(signer.sign_object, keys), *map(signer.sign, ("", ".x", "x", "W10", "{}"))]
+        for cursor in (former, *signed):
+            refused = stage.get(f"pools/{stage.pool}/queue?{urlencode({'cursor': cursor})}")
+            assert refused.status_code == 400, cursor
+            assert refused.json()["errors"][0]["field"] == "cursor"
+            assert "`next`" in refused.content.decode()
+        good = urlencode({"cursor": make_cursor(route, 2, 0, 0, 1)})
+        assert stage.get(f"pools/{stage.pool}/queue?{good}").status_code == 200
 
     def test_of_a_policy_without_an_order_is_by_arrival_and_says_so(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="max_min")
@@ -184,7 +223,7 @@ def soon(place: Town, p50_min: int, p90_min: int) -> dict[str, Any]:
 def text(page: Any) -> str:
     """A page's text without tags, in one line."""
     assert page.status_code == 200
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.content.decode()))
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))
 
 
 class TestTheDashboard:
@@ -258,6 +297,25 @@ class TestTheJobPage:
             r"in about 3 h \(p50\), maybe not within (1 d|23 h \d+ min) \(p90\)", shown
         )
 
+    def test_of_a_job_in_quarantine_promises_no_start_and_says_why(self, place: Town) -> None:
+        job, other = Job.objects.filter(state="pending", tenant=place.tenant).order_by("-pk")[:2]
+        expect(place, job, **soon(place, 120, 400))
+        told = "ValueError: tenant 4711"
+        Job.objects.filter(pk=job.pk).update(quarantine=told, reason_code="quarantined")
+        page = place.owner.get(f"/jobs/{job.uid}/")
+        shown = text(page)
+        assert page.context["queued"] is None
+        assert "In quarantine: it takes part in no round." in shown
+        assert "In quarantine: it does not queue" in shown
+        assert "It made the policy fail" in shown
+        assert "An operator looks at it." in shown
+        for word in ("Expected to start", "No estimate of its start yet", "Why it is queued", told):
+            assert word not in shown
+        assert "of 3 in the pool's queue" in text(place.owner.get(f"/jobs/{other.uid}/"))
+        rows = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
+        assert rows[-1]["job"].uid == job.uid
+        assert (rows[-1]["badge"].text, rows[-1]["job"].position) == ("In quarantine", None)
+
     def test_of_a_running_job_has_none_of_it(self, place: Town) -> None:
         job = Job.objects.filter(state="running").earliest("pk")
         assert "in the pool's queue" not in text(place.operator.get(f"/jobs/{job.uid}/"))
@@ -275,12 +333,61 @@ class TestTheList:
             row.uid: row.position for row in rows
         }
 
-    def test_goes_on_behind_a_page(self, place: Town) -> None:
-        whole = place.owner.get("/t/north/jobs/?state=pending").context["rows"]
-        rest = place.owner.get("/t/north/jobs/?state=pending&after=2")
-        assert [row["job"].uid for row in rest.context["rows"]] == [whole[2]["job"].uid]
-        assert place.owner.get("/t/north/jobs/?state=pending&after=x").status_code == 200
-        assert "No further job" in text(place.owner.get("/t/north/jobs/?state=pending&after=9"))
+    def test_claims_no_order_that_the_policy_has_not(self, place: Town) -> None:
+        Pool.objects.filter(pk=place.cluster.pool.pk).update(policy="max_min")
+        place.play()
+        page = place.owner.get("/t/north/jobs/?state=pending")
+        assert [row["job"].position for row in page.context["rows"]] == [None] * 3
+        assert "In the order of the queue" not in text(page)
+        assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
+
+    def test_goes_on_behind_a_page_while_the_queue_moves(self, place: Town) -> None:
+        for _ in range(PAGE):
+            place.submit(1, 9000)
+        place.play()
+        whole = read_queue_order(place.cluster.pool.pk).jobs
+        jobs = Job.objects.filter(state="pending", tenant=place.tenant).in_bulk()
+        uids = [jobs[pk].uid for pk in whole if pk in jobs]
+        first = place.owner.get("/t/north/jobs/?state=pending")
+        (link,) = re.findall(r'rel="next"\s+href="([^"]*)"', first.content.decode())
+        # The first three leave the queue, and one arrives: an offset would pass three over.
+        Job.objects.filter(uid__in=uids[:3]).update(state="cancelled", ended_at=place.cluster.at)
+        late = place.submit(1, 9000)
+        place.play()
+        second = place.owner.get(f"/t/north/jobs/{html.unescape(link)}")
+        rows = [*first.context["rows"], *second.context["rows"]]
+        assert len(first.context["rows"]) == PAGE
+        assert [row["job"].uid for row in rows] == [*uids, late.uid]
+        assert "Further back, as of round 3 in pool-1; this page does not" in text(second)
+        assert "That is all." in text(second)
+
+    def test_goes_on_from_pool_to_pool(self, place: Town) -> None:
+        other = cluster({})
+        quota = Quota.objects.filter(tenant=place.tenant, pool=place.cluster.pool).get()
+        quota.pk, quota.pool = None, other.pool
+        quota.save()
+        other.tenants["north"] = place.tenant
+        for _ in range(3):
+            other.submit("north", 1, 9000)
+        listed = [row.uid for row in jobs_page(place.tenant.pk, JobFilter("pending")).rows]
+        assert len(listed) == 6
+        for limit in (1, 2, 3, 4, 6):
+            seen, after = [], None
+            for _ in listed:
+                page = jobs_page(place.tenant.pk, JobFilter("pending", after=after), limit=limit)
+                seen += [row.uid for row in page.rows]
+                after = page.next_after
+                if after is None:
+                    break
+            assert seen == listed, limit
+
+    def test_reads_no_mark_that_it_did_not_write(self, place: Town) -> None:
+        path = "/t/north/jobs/?state=pending&after="
+        for made_up in ("x", "9", "1.2.3", "1.3.0.0.pool-1", "1.0.0.0.", f"{10**18}.0.0.0.pool-1"):
+            assert len(place.owner.get(f"{path}{made_up}").context["rows"]) == 3, made_up
+        for mark in ("2.2.0.999.pool-1", "99.0.0.0.pool-1", "1.0.0.0.zz"):
+            assert "No further job" in text(place.owner.get(f"{path}{mark}")), mark
+        assert len(place.owner.get(f"{path}1.0.0.0.elsewhere").context["rows"]) == 3
 
 
 class TestTheCalibration:

@@ -339,18 +339,21 @@ class TestAClone:
         page = place.owner.get(f"{NEW}?from={first.uid}").content.decode()
         names = ("name", "gpus", "command", "environment", "duration_s", "weight", "max_price")
         again = {name: field(page, name) for name in names}
-        own = {"max_price": "1.5", "name": "run-1-2"}
+        own = {"max_price": "1.5", "name": "run-1-copy"}
         assert again == {**{name: sent[name] for name in names}, **own}
         place.owner.post(NEW, form(place, **again, act="submit", gpu_types=["v100"]))
         second = Job.objects.exclude(pk=first.pk).get()
-        assert job_as_request(second) == {**job_as_request(first), "name": "run-1-2"}
+        assert job_as_request(second) == {**job_as_request(first), "name": "run-1-copy"}
         assert second.uid != first.uid
-        # Of the clone's clone, and once more of the first, the next free number.
+        # Of the clone's clone, and once more of the first, the next free name.
         for source in (first, second):
             page = place.owner.get(f"{NEW}?from={source.uid}").content.decode()
-            assert field(page, "name") == "run-1-3"
+            assert field(page, "name") == "run-1-copy-2"
 
-    @pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 58}-9999", "x-1", "0-0-0"])
+    @pytest.mark.parametrize(
+        "name",
+        ["a" * 63, f"{'a' * 58}-9999", f"{'a' * 51}-copy-999999", "x-1", "0-0-0"],
+    )
     def test_has_a_name_that_is_taken_as_it_is(self, place: Town, name: str) -> None:
         job = place.submit()
         Job.objects.filter(pk=job.pk).update(name=name)

@@ -89,6 +89,12 @@ class TestATokenOfAPage:
         assert complaint in answer.content.decode()
         assert not ApiToken.objects.exists()
 
+    def test_is_shown_as_it_was_typed_where_it_is_refused(self, there: Town) -> None:
+        name, days = "x" * 64, "9000"
+        page = there.owner.post(PAGE, FORM | {"name": name, "days": days}).content.decode()
+        for typed in (name, days):
+            assert f'value="{typed}"' in page
+
     def test_may_operate_where_its_person_does(self, there: Town) -> None:
         assert 'value="operate"' not in there.owner.get(PAGE).content.decode()
         assert 'value="operate"' in there.operator.get(PAGE).content.decode()

@@ -125,6 +125,8 @@ SAME_PAGES = (
     ("mo", "/t/north/jobs/", "/t/north/jobs/?pool=pool-2"),
     ("mo", "/t/north/jobs/new/", "/t/north/jobs/new/?pool=pool-2"),
     ("mo", "/t/north/ledger/", "/t/north/ledger/?pool=pool-2"),
+    ("mo", "/t/north/ledger/statement/", "/t/north/ledger/statement/?pool=pool-2"),
+    ("finn", "/t/north/ledger/statement/", "/t/north/ledger/statement/?pool=pool-2"),
     ("mo", "/pools/pool-1/", "/pools/pool-2/"),
     ("mo", "/pools/pool-1/prices/", "/pools/pool-2/prices/"),
     ("mo", "/pools/pool-1/rounds/", "/pools/pool-2/rounds/"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from billing.models import Transfer
+from billing.models import PostedPrice, Transfer
 from billing.selectors import (
     account_summary,
     job_charges,
@@ -18,6 +18,7 @@ from billing.selectors import (
     transfer_incomes,
 )
 from billing.selectors.hours import account_hours
+from scheduling.models import GpuType
 from tenants.models import Budget
 from tests.integration.metering_story import Story, at
 
@@ -190,6 +191,14 @@ class TestPrices:
         with django_assert_num_queries(1):
             (price,) = prices_now(story.pool.pk)
         assert (str(price.price), price.posted_at) == ("0.500000", at(90))
+
+    def test_now_begin_with_the_slowest_type(self, story: Story) -> None:
+        newer = PostedPrice.objects.latest("pk")
+        GpuType.objects.update(rank=3)
+        for name, rank in (("a100", 5), ("t4", 1)):
+            newer.pk, newer.gpu_type = None, GpuType.objects.create(name=name, rank=rank)
+            newer.save()
+        assert [point.gpu_type for point in prices_now(story.pool.pk)] == ["t4", "v100", "a100"]
 
     def test_of_the_past_are_thinned_to_what_a_chart_shows(self, story: Story) -> None:
         every = price_history(story.pool.pk, "v100", since=at(0), until=at(91))

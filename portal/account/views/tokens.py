@@ -22,9 +22,10 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import ApiToken, User
 from tenants.scopes import site_scope
 from tenants.selectors.people import tokens_of
-from tenants.services.tokens import NAME_MAX, TokenDraft, make_own_token, revoke_own_token
+from tenants.services.tokens import TokenDraft, make_own_token, revoke_own_token
 from tenants.tokens import DAYS_MAX, Scope, scope_is_open
 
+SHOWN_MOST = 200  # of what was typed; cut shorter, it would not be what is wrong
 SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
@@ -121,7 +122,7 @@ def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:
         Field(
             "name",
             "Name",
-            value=draft.name[:NAME_MAX],
+            value=draft.name[:SHOWN_MOST],
             hint="Where you use it, such as laptop or CI.",
             error=errors.get("name", ""),
             required=True,
@@ -129,7 +130,7 @@ def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:
         Field(
             "days",
             "Valid for",
-            value=draft.days[:3],
+            value=draft.days[:SHOWN_MOST],
             kind="number",
             unit="days",
             hint=f"At most {DAYS_MAX}.",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from evenshare_core.fairness.rho import AT_SHARE, standing
 from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range, through
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import OTHERS, TenantBadge
 from scheduling.selectors.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
-AT_SHARE = 0.02  # within so much of 1, rho is at the fair share
 LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
@@ -74,7 +74,7 @@ def rho_chart(
 def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, ...]:
     """The last value, and the band where the two do not meet."""
     fair = Label("fair share", 1.0, "var(--ok)")
-    if not known or abs(known[-1] - 1) <= AT_SHARE:
+    if not known or standing(known[-1]) == "at":
         return (fair,)
     return apart([Label(f"{ratio(known[-1])} now", known[-1], "var(--accent)"), fair], y)
 
@@ -153,7 +153,7 @@ def _cut(name: str) -> str:
 
 def _rho_title(visible: Sequence[TenantCourse]) -> str:
     last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
-    below = sum(1 for value in last if value < 1 - AT_SHARE)
+    below = sum(1 for value in last if standing(value) == "below")
     if not last:
         return "Nothing was asked so far"
     if not below:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from billing.selectors.prices import PostedPricePoint
 from billing.selectors.usage import TermCharge
+from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import apportion, coarse, credits_text, duration, plural
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import Instant, LineItem, Note, count_note, credit_note
@@ -17,7 +18,7 @@ from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segmen
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.reasons import wait_kind
+from scheduling.selectors.reasons import ReasonText, wait_kind, why
 
 State = Job.State
 STATE_BADGES: dict[str, StateBadge] = {
@@ -28,6 +29,7 @@ STATE_BADGES: dict[str, StateBadge] = {
     State.FAILED: StateBadge("bad", "Failed"),
     State.CANCELLED: StateBadge("ended", "Cancelled"),
 }
+IN_QUARANTINE = StateBadge("waiting", "In quarantine")
 # Ends of a lease that the job itself did not bring about.
 ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
 
@@ -58,7 +60,8 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint])
         "headline": said,
         "until": clocks.instant(held.lease.expires_at) if held and said.end == " until" else None,
         "nodes_note": nodes_note(held) if held else None,
-        "state_badge": STATE_BADGES[story.job.state],
+        "state_badge": state_badge(story.job.state, is_quarantined=bool(story.job.quarantine)),
+        "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
         "timeline_svg": timeline(job_timeline(story, posted, now)),
@@ -67,6 +70,21 @@ def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint])
         "protected_s": _protected_s(held.lease) if held else 0,
         "lease_lines": lease_lines(held.lease) if held else (),
     }
+
+
+def state_badge(state: str, *, is_quarantined: bool) -> StateBadge:
+    """The state in a word; one in quarantine waits, but in no queue."""
+    return IN_QUARANTINE if is_quarantined and state == State.PENDING else STATE_BADGES[state]
+
+
+def quarantine_reason(job: Job) -> ReasonText | None:
+    """Why a job waits in no queue; None where it is queued, or does not wait.
+
+    What the policy failed with is the operators' to read: it may name others.
+    """
+    if job.state != State.PENDING or not job.quarantine:
+        return None
+    return why(Reason.QUARANTINED.value)
 
 
 def live_hold(story: JobStory) -> LeaseView | None:
@@ -138,13 +156,20 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
     if job.cancel_asked_at is not None:
         return Headline(f"Cancelling: it may save its state, then its {_gpus_go(job)} to others.")
     if job.state == State.STOPPING:
-        return Headline("Checkpointing and stopping, then queued again.")
+        then = "in quarantine" if job.quarantine else "queued again"
+        return Headline(f"Checkpointing and stopping, then {then}.")
     if held is not None:
         return _held_text(held, now)
+    return Headline(_waiting_text(story, now))
+
+
+def _waiting_text(story: JobStory, now: datetime) -> str:
+    if story.job.quarantine:
+        return "In quarantine: it takes part in no round."
     last = story.holds[-1].lease.ended_at if story.holds else None
-    waited = duration((now - (last or job.submitted_at)).total_seconds())
+    waited = duration((now - (last or story.job.submitted_at)).total_seconds())
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
-    return Headline(f"{'Queued again' if last else 'Queued'} for {waited}{reason}.")
+    return f"{'Queued again' if last else 'Queued'} for {waited}{reason}."
 
 
 def _gpus_go(job: Job) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from portal.charts.figures import plural, thousands
@@ -9,6 +10,9 @@ from portal.site.clocks import Clocks
 from portal.site.starts import start_text
 from scheduling.selectors.queue_order import QueueOrder, QueuePosition
 from scheduling.selectors.start_estimates import StartView
+
+IN_ORDER = "In the order of the queue; the position is the pool's."
+IN_ORDERS = "By pool, each in the order of its queue; a position is that in its pool."
 
 
 def start_context(
@@ -30,3 +34,16 @@ def place_title(place: QueuePosition | None, order: QueueOrder) -> str:
     if place is None:
         return f"{plural(len(order.keys), 'job')} queued in this pool"
     return f"Position {thousands(place.pool)} of {thousands(len(order.keys))} in the pool's queue"
+
+
+def queues_text(queues: Mapping[str, QueueOrder]) -> str:
+    """In which order a list of queued jobs is, by the names of their pools."""
+    without = [name for name, order in sorted(queues.items()) if not order.is_ordered]
+    if len(queues) < 2:
+        why = "".join(queues[name].text for name in without)
+        return f"By arrival, without positions. {why}" if without else IN_ORDER
+    if not without:
+        return IN_ORDERS
+    if len(without) == len(queues):
+        return "By pool and arrival, without positions: none of these pools has an order now."
+    return f"{IN_ORDERS} Without positions, by arrival: {', '.join(without)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,11 +18,11 @@ from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
-from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context
+from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import output_context
-from portal.jobs.text.start import start_context
+from portal.jobs.text.start import queues_text, start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.submit_links import submit_links
@@ -29,7 +30,12 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
-from scheduling.selectors.queue_order import read_queue_order
+from scheduling.selectors.queue_order import (
+    QueueKey,
+    QueueMark,
+    is_queued,
+    read_queue_order,
+)
 from scheduling.selectors.start_estimates import read_starts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
@@ -39,6 +45,7 @@ from tenants.selectors.quotas import pools_of
 CHARGE_ROWS, LOG_ROWS = 24, 20
 # The price that held at the submission was posted some rounds before.
 PRICE_LEAD = timedelta(hours=1)
+_MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
 
 
 @signed_in
@@ -63,13 +70,15 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "tenant": tenant,
             **submit_links(access(request), tenant, pool.name if pool else ""),
             "nav_key": "jobs",
-            "live": wanted.before is None and not wanted.after,
+            "live": wanted.before is None and wanted.after is None,
             "wanted": wanted,
             "narrowed": bool(query),
             "match_text": _match_text(wanted, matches),
             "query": query,
             "counts": counts,
             "page": page,
+            "next_after": _mark_text(page.next_after),
+            "queues_text": queues_text(page.queues),
             "pools": pools,
             "states": {state: _label(state) for state in read.STATES},
             "rows": [_row(row, times[row.pool]) for row in page.rows],
@@ -80,14 +89,30 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
 def _filter(request: HttpRequest) -> read.JobFilter:
     """What the address narrows the list to; what it does not know narrows nothing."""
     get = request.GET
-    before, after = get.get("before", ""), get.get("after", "")
+    state = get.get("state", "") if get.get("state") in read.STATES else ""
+    before = get.get("before", "") if state != "pending" else ""
     return read.JobFilter(
-        state=get.get("state", "") if get.get("state") in read.STATES else "",
+        state=state,
         text=get.get("q", "").replace("\x00", "").strip()[:TEXT_MAX],
         pool=get.get("pool", ""),
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
-        after=int(after) if after.isascii() and after.isdecimal() and len(after) < 9 else 0,
+        after=_mark(get.get("after", "")) if state == "pending" else None,
     )
+
+
+def _mark_text(mark: QueueMark | None) -> str:
+    """A mark as an address has it: numbers, and the pool's name."""
+    return "" if mark is None else ".".join(map(str, (mark.round, *mark.key, mark.pool)))
+
+
+def _mark(text: str) -> QueueMark | None:
+    """The mark of an address; None where it has none that could be read."""
+    match = _MARK.fullmatch(text)
+    if match is None:
+        return None
+    *numbers, pool = match.groups()
+    round_, *key = map(int, numbers)
+    return QueueMark(pool, round_, QueueKey(*key))
 
 
 def _match_text(wanted: read.JobFilter, matches: int) -> str:
@@ -110,7 +135,7 @@ def _row(row: read.JobListRow, clock: Clocks) -> dict[str, Any]:
     end = row.first_started_at or row.ended_at or clock.now.pool_at
     return {
         "job": row,
-        "badge": STATE_BADGES[row.state],
+        "badge": state_badge(row.state, is_quarantined=row.is_quarantined),
         "submitted": clock.instant(row.submitted_at),
         "ended": clock.instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
@@ -189,7 +214,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
-    if job.state == Job.State.PENDING:
+    if is_queued(job):
         start = read_starts([pool.id], [job.pk]).get(job.pk)
         calibration_url = reverse("starts", args=[pool.name])
         order = read_queue_order(pool.id)

@@ -49,9 +49,10 @@ class CounterpartyRow:
 
 
 class VisibleNames:
-    """How a viewer may read the tenants of a book: the same in all of its pools, or not at all.
+    """How a viewer may read the tenants of a book: the same in all of their pools, or not at all.
 
-    A sum over several pools would otherwise show in one what another one hides.
+    A sum over several pools would otherwise show in one what another one hides. A pool in which a
+    tenant has no quota says nothing of it, unless it hides whether it has.
     """
 
     def __init__(self, tenant_id: int, visibilities: Sequence[Visibility]) -> None:
@@ -63,8 +64,8 @@ class VisibleNames:
             return OPERATOR
         if tenant_id == self._tenant_id:
             return ITSELF
-        seen = [visibility.of(tenant_id) for visibility in self._visibilities]
-        names = {one.name if one else None for one in seen}
+        seen = [(visibility, visibility.of(tenant_id)) for visibility in self._visibilities]
+        names = {one.name if one else None for pool, one in seen if one or pool.hides}
         return names.pop() if len(names) == 1 else None
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from billing.selectors import PostedPricePoint
 from billing.selectors.hours import AccountHour
+from evenshare_core.fairness.rho import standing
 from portal.charts.explore.chart import PageChart, Series, axis_range
 from portal.charts.explore.looks import OWN, tenant_area, tenant_line
 from portal.charts.explore.money import account_chart
@@ -116,6 +117,16 @@ class TestUseAndRho:
         assert band.y0 < 0.996
         assert band.y1 > 1.004
         assert [label.text for label in chart.labels] == ["fair share"]
+
+    @pytest.mark.parametrize("rho", [0.979, 0.98, 0.99, 1.0, 1.01, 1.02, 1.021])
+    def test_is_at_the_fair_share_where_every_page_says_so(self, rho: float) -> None:
+        chart = rho_chart([claim(0, 1, 16, rho)], at(9), key="k", title="t", file="f")
+        is_at = [label.text for label in chart.labels] == ["fair share"]
+        assert is_at == (standing(rho) == "at")
+        seen = VisibleTenant(1, 1, "north", "", 0)
+        history = PoolHistory((at(0),), (TenantCourse(seen, (1,), (rho,)),))
+        title = pool_rho_chart(history, {}, at(9), pool="p").title
+        assert ("below" in title) == (standing(rho) == "below")
 
     @pytest.mark.parametrize("chart", [use_chart, rho_chart])
     def test_no_zoom_changes_the_height(self, chart: Any) -> None:

@@ -1,0 +1,58 @@
+"""Whom a statement over several pools of a book may name."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.ledger.text.statement import ITSELF, OPERATOR, VisibleNames
+from scheduling.models import Pool
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+SETTINGS = Pool.Visibility
+ME, OTHER = 1, 2
+
+
+def pool(setting: str, other: str | None, *, all_names: bool = False) -> Visibility:
+    """A pool as I see it; `other` is what it calls the other tenant, if that has quota there."""
+    names = {ME: "north", OTHER: other}
+    known = {
+        key: VisibleTenant(key, key, name, "", 0) for key, name in names.items() if name is not None
+    }
+    return Visibility(setting, frozenset({ME}), all_names=all_names, known=known)
+
+
+FULL, FULL_WITHOUT = pool(SETTINGS.FULL, "south"), pool(SETTINGS.FULL, None)
+ALIAS = pool(SETTINGS.PSEUDONYMS, "tenant 2")
+OTHER_ALIAS, ALIAS_WITHOUT = pool(SETTINGS.PSEUDONYMS, "tenant 5"), pool(SETTINGS.PSEUDONYMS, None)
+HIDES = pool(SETTINGS.OWN, None)
+AUDITED, AUDITED_WITHOUT = (pool(SETTINGS.OWN, name, all_names=True) for name in ("south", None))
+
+
+class TestANameOfSeveralPools:
+    @pytest.mark.parametrize(
+        ("pools", "name"),
+        [
+            ([FULL], "south"),
+            ([FULL, FULL], "south"),
+            ([FULL, FULL_WITHOUT], "south"),
+            ([FULL, ALIAS_WITHOUT], "south"),
+            ([ALIAS, FULL_WITHOUT], "tenant 2"),
+            ([AUDITED, AUDITED_WITHOUT], "south"),
+            ([FULL, ALIAS], None),
+            ([ALIAS, OTHER_ALIAS], None),
+            ([FULL, HIDES], None),
+            ([HIDES], None),
+            ([FULL_WITHOUT], None),
+            ([], None),
+        ],
+    )
+    def test_is_told_where_no_pool_hides_it(
+        self, pools: list[Visibility], name: str | None
+    ) -> None:
+        assert VisibleNames(ME, pools).of(OTHER) == name
+        assert VisibleNames(ME, pools[::-1]).of(OTHER) == name
+
+    def test_is_always_that_of_oneself_and_of_the_operator(self) -> None:
+        for pools in ([], [HIDES], [FULL, ALIAS]):
+            assert VisibleNames(ME, pools).of(ME) == ITSELF
+            assert VisibleNames(ME, pools).of(None) == OPERATOR
