@@ -225,13 +225,26 @@ class TestMoney:
     def test_is_that_of_the_selector_to_the_last_digit(self) -> None:
         chart = account_chart(self.HOURS, key="k", file="f")
         assert values(chart) == {
-            "earned": ["1.000001", "0.000000"],
-            "paid": ["-0.500000", "-2.250000"],
-            "net": ["0.500001", "-2.250000"],
+            "earned": ["1.000001", "0.000000", "0"],
+            "paid": ["-0.500000", "-2.250000", "0"],
+            "net": ["0.500001", "-2.250000", "0"],
         }
         assert chart.title == "1.00 credits earned, 2.75 paid"
         assert chart.y[0] < -2.25
         assert chart.y[1] > 1
+
+    def test_that_did_not_move_is_not_drawn(self) -> None:
+        """The net is steps: each holds for its hour alone, the last one too."""
+        hours = [AccountHour(at(60 * hour), Decimal(hour), Decimal(0)) for hour in (1, 2, 6)]
+        net = traces(account_chart(hours, key="k", file="f"))["net"]
+        assert net.line.shape == "hv"
+        assert list(net.x) == [ms(at(60 * hour)) for hour in (1, 2, 3, 6, 7)]
+        assert list(net.y) == ["1", "2", "0", "6", "0"]
+
+    def test_of_one_hour_is_an_hour_long(self) -> None:
+        hours = [AccountHour(at(0), Decimal(0), Decimal("0.5"))]
+        net = traces(account_chart(hours, key="k", file="f"))["net"]
+        assert (list(net.x), list(net.y)) == ([ms(at(0)), ms(at(60))], ["-0.5", "0"])
 
 
 class TestWhatIf:
