@@ -77,6 +77,22 @@ class TestThePoolPage:
         assert "tenant 2" not in page
         assert "other tenants" in page
 
+    def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
+        """The stranger's tenant joins and asks for nothing; what others ask is not told."""
+        there.see("own")
+        Quota.objects.create(
+            tenant=Tenant.objects.get(slug="delta"),
+            pool=there.lab.pool,
+            gpu_type=there.lab.gpu_type,
+            gpus=1,
+            valid_from=there.lab.at,
+        )
+        there.lab.round(after_s=10)
+        page = there.page("stranger", there.url())
+        assert 'id="chart-use"' in page
+        assert 'id="chart-rho"' not in page
+        assert 'id="chart-rho"' in there.page("owner", there.url())
+
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())

@@ -107,6 +107,11 @@ def pool_use_chart(
     )
 
 
+def tells_rho(history: PoolHistory) -> bool:
+    """Whether somebody whom the viewer sees has a rho: without one there is nothing to draw."""
+    return any(value is not None for one in history.tenants for value in one.rho)
+
+
 def pool_rho_chart(
     history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str
 ) -> PageChart:
@@ -135,7 +140,7 @@ def pool_rho_chart(
     ]
     return PageChart(
         key="chart-rho",
-        title=_rho_title(visible),
+        title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
         text="rho: GPU-time received over the fair share, since the pool began. Green: at fair"
         " share, within 2 %.",
         series=series,
@@ -151,14 +156,24 @@ def _cut(name: str) -> str:
     return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
 
 
-def _rho_title(visible: Sequence[TenantCourse]) -> str:
+def _rho_title(visible: Sequence[TenantCourse], *, hides: bool) -> str:
     last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
     below = sum(1 for value in last if value < 1 - AT_SHARE)
     if not last:
-        return "Nothing was asked so far"
+        return "Nobody shown has a rho now"
+    # Where others are out of sight, nothing is said of everybody.
+    if hides and all(one.tenant is not None and one.tenant.you for one in visible):
+        return _own_rho_title(below, len(visible))
     if not below:
         return "Everybody is at the fair share or above"
     return f"{below} of {plural(len(last), 'tenant')} below the fair share"
+
+
+def _own_rho_title(below: int, count: int) -> str:
+    where = "below the fair share" if below else "at the fair share or above"
+    if count == 1:
+        return f"Your tenant is {where}"
+    return f"{below} of your {count} tenants {where}" if below else f"Your tenants are {where}"
 
 
 def _badge(tenant: int | None, badges: Mapping[int, TenantBadge]) -> TenantBadge:

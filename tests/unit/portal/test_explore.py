@@ -17,7 +17,13 @@ from portal.charts.explore.looks import OWN, tenant_area, tenant_line
 from portal.charts.explore.money import account_chart
 from portal.charts.explore.prices import price_chart
 from portal.charts.explore.throughputs import throughput_chart
-from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, rho_chart, use_chart
+from portal.charts.explore.uses import (
+    pool_rho_chart,
+    pool_use_chart,
+    rho_chart,
+    tells_rho,
+    use_chart,
+)
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
 from portal.charts.tenants import BADGES, OTHERS, TenantBadge
 from scheduling.selectors.histories import (
@@ -156,6 +162,30 @@ class TestAPool:
         assert values(chart)["south"] == [None, 0.7, 0.7]
         assert set(values(chart)) == {"north", "south", "small"}
         assert chart.title == "1 of 3 tenants below the fair share"
+
+    @pytest.mark.parametrize(
+        ("rhos", "hidden", "title"),
+        [
+            ((1.1, 1.0), False, "Everybody is at the fair share or above"),
+            ((1.1, 1.0), True, "Your tenants are at the fair share or above"),
+            ((1.1,), True, "Your tenant is at the fair share or above"),
+            ((0.7, 1.0), True, "1 of your 2 tenants below the fair share"),
+            ((0.7,), True, "Your tenant is below the fair share"),
+            ((None,), True, "Nobody shown has a rho now"),
+        ],
+    )
+    def test_says_nothing_of_those_out_of_sight(
+        self, rhos: tuple[float | None, ...], hidden: bool, title: str
+    ) -> None:
+        mine = [
+            TenantCourse(VisibleTenant(n, n, f"t{n}", "", 0, you=True), (1,), (rho,))
+            for n, rho in enumerate(rhos)
+        ]
+        rest = [TenantCourse(None, (7,), (None,))] if hidden else []
+        history = PoolHistory((at(0),), (*mine, *rest))
+        chart = pool_rho_chart(history, {}, at(9), pool="p")
+        assert chart.title == title
+        assert tells_rho(history) is (rhos[0] is not None)
 
     def test_draws_a_tenant_in_its_colour_everywhere(self) -> None:
         area = traces(pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16))
