@@ -195,6 +195,20 @@ class TestAPool:
             assert line[name].line.color == f"var(--{css}-str)"
             assert area[name].meta["swatch"] == line[name].meta["swatch"] == css
 
+    def test_tells_tenants_of_one_name_apart(self) -> None:
+        seen = [VisibleTenant(n, n, "Vision", mark, n) for n, mark in ((1, "VI"), (2, "VS"))]
+        courses = [TenantCourse(one, (one.id,), (1.0,)) for one in seen]
+        history = PoolHistory((at(0),), (*courses, TenantCourse(None, (4,), (None,))))
+        badges = {one.id: TenantBadge("Vision", one.swatch, one.initials) for one in seen}
+        uses = pool_use_chart(history, badges, at(9), pool="p", gpus=16)
+        rhos = pool_rho_chart(history, badges, at(9), pool="p")
+        assert [list(trace.y) for trace in uses.figure.data] == [[1, 1], [2, 2], [4, 4]]
+        assert uses.heads[1:3] == ["GPUs in use by Vision (VI)", "GPUs in use by Vision (VS)"]
+        assert rhos.heads[1:] == ["rho of Vision (VI)", "rho of Vision (VS)"]
+        # The browser switches a series by its key, which tells no more than a pseudonym.
+        keys = [[trace.meta["key"] for trace in chart.figure.data] for chart in (uses, rhos)]
+        assert keys == [["tenant-1", "tenant-2", "others"], ["tenant-1", "tenant-2"]]
+
     def test_sends_the_shared_instants_once(self) -> None:
         chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
         assert sent(chart)["axes"] == [[ms(at(0)), ms(at(5)), ms(at(9))]]
@@ -293,9 +307,17 @@ class TestWhatIf:
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
         found = {trace.name: list(trace.x) for trace in chart.figure.data}
-        assert found == {"a": [1.0, 3.0], "b": [2.0, 0.0]}
+        # Who has no wait instead, has no bar: none is not zero.
+        assert found == {"a": [1.0, 3.0], "b": [2.0, None]}
         assert chart.figure.data[1].marker.pattern.path
         assert [key for key, _ in chart.rows] == ["n", "s"]
+        assert [value for _, value in chart.rows[1][1]] == ["3.00", "\N{EN DASH}"]
+
+    def test_tenants_of_one_name_have_a_bar_each(self) -> None:
+        waits = [Wait("Vision", 1.0, 2.0, "v1"), Wait("Vision", 3.0, 4.0, "v2"), Wait("n", 5.0)]
+        chart = wait_chart(waits, ["a", "b"], key="k", file="f")
+        assert list(chart.figure.data[0].y) == ["Vision (v1)", "Vision (v2)", "n"]
+        assert [key for key, _ in chart.rows] == ["Vision (v1)", "Vision (v2)", "n"]
 
     def test_nothing_to_draw_is_no_error(self) -> None:
         empty = course_chart([Course("a", [])], key="k", title="t", text="x", unit="u", file="f")
