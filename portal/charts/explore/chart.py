@@ -18,7 +18,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from portal.charts.explore.looks import Look
-from portal.charts.figures import NONE, credits_text, thousands
+from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
 from portal.charts.svg import Markup
 
 Key = datetime | float | str
@@ -27,7 +27,6 @@ Value = Decimal | int | float | None
 TABLE_ROWS = 24
 BAR = 0.92  # of its span: the rest is the gap to the next one
 APART = 0.08  # of the axis: labels that are closer would cover each other
-HOUR_S, DAY_S = 3600, 86_400
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
 FONT = '"Source Sans 3", system-ui, sans-serif'
 

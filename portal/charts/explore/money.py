@@ -7,9 +7,9 @@ from datetime import timedelta
 from decimal import Decimal
 
 from billing.selectors.hours import AccountHour
-from portal.charts.explore.chart import HOUR_S, PageChart, Series, axis_range
+from portal.charts.explore.chart import PageChart, Series, axis_range
 from portal.charts.explore.looks import LENT, NET, OWN
-from portal.charts.figures import credits_text
+from portal.charts.figures import HOUR_S, credits_text
 
 UNIT = "credits"
 

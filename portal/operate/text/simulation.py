@@ -8,12 +8,11 @@ from typing import Any
 
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
-from portal.charts.figures import MINUS, duration, percent, plural, thousands
+from portal.charts.figures import DAY_S, HOUR_S, MINUS, duration, percent, plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.models import Simulation
 
 NOT_APPLICABLE = "not applicable"
-HOUR_S, DAY_S = 3600, 86_400
 
 
 def _count(value: float) -> str:
