@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import price_history, prices_now
+from portal.charts.explore.spans import DAY, older_days
 from portal.pools.text.prices import price_board_row, price_headline
 from portal.site.access import pool_or_404, signed_in
 from portal.site.clocks import clocks
 from tenants.scopes import site_scope
 
-DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 150
 
 
@@ -31,13 +29,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
             (
                 point,
                 price_history(facts.id, point.gpu_type, since=now - DAY, until=now),
-                price_history(
-                    facts.id,
-                    point.gpu_type,
-                    since=now - WEEK,
-                    until=now - DAY,
-                    points=OLDER_POINTS,
-                ),
+                price_history(facts.id, point.gpu_type, **older_days(now, OLDER_POINTS)),
             )
             for point in present
         ]
