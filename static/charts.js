@@ -82,7 +82,7 @@
   function figureOf(chart) {
     var figure = colored(chart.data.figure, {});
     var across = chart.data.sideways ? null : figure.layout.xaxis;
-    figure.data.forEach(function (trace) { trace.visible = !chart.hidden.has(trace.name) || "legendonly"; });
+    figure.data.forEach(function (trace) { trace.visible = !chart.hidden.has(trace.meta.key) || "legendonly"; });
     if (across) {
       var range = chart.zoom || (chart.span && chart.data.end ? [chart.data.end - chart.span * 1000, chart.data.end] : null);
       across.autorange = !range;
@@ -147,7 +147,7 @@
   }
   function controls(chart) {
     var data = chart.data, bar = chart.bar;
-    var wanted = JSON.stringify([data.ranges, data.figure.data.map(function (one) { return one.name; })]);
+    var wanted = JSON.stringify([data.ranges, data.figure.data.map(function (one) { return [one.meta.key, one.name]; })]);
     if (chart.controls === wanted) return;
     chart.controls = wanted;
     bar.textContent = "";
@@ -168,12 +168,12 @@
   }
   function toggle(chart, parent, trace) {
     var made = button(parent, "", "chart-key", function () {
-      var off = !chart.hidden.has(trace.name);
-      if (off) chart.hidden.add(trace.name); else chart.hidden.delete(trace.name);
+      var off = !chart.hidden.has(trace.meta.key);
+      if (off) chart.hidden.add(trace.meta.key); else chart.hidden.delete(trace.meta.key);
       made.setAttribute("aria-pressed", String(!off));
       draw(chart);
     });
-    made.setAttribute("aria-pressed", String(!chart.hidden.has(trace.name)));
+    made.setAttribute("aria-pressed", String(!chart.hidden.has(trace.meta.key)));
     made.appendChild(flag(trace));
     make("span", "", made, trace.name);
   }
@@ -217,7 +217,7 @@
     var by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!by || !window.Plotly) return;
     event.preventDefault();
-    var rows = rowsOf(chart.data, function (trace) { return !chart.hidden.has(trace.name); });
+    var rows = rowsOf(chart.data, function (trace) { return !chart.hidden.has(trace.meta.key); });
     rows.keys = rows.keys.filter(function (key) { return isShown(chart, key); });
     if (!rows.keys.length) return;
     var last = rows.keys.length - 1;
@@ -322,7 +322,7 @@
   function begin(box) {
     var place = box.querySelector(".chart-draw");
     var data = read(box), chart = { box: box, text: data.raw, data: data, hidden: new Set(), span: data.first, zoom: null, at: null };
-    data.figure.data.forEach(function (trace) { if (trace.visible === "legendonly") chart.hidden.add(trace.name); });
+    data.figure.data.forEach(function (trace) { if (trace.visible === "legendonly") chart.hidden.add(trace.meta.key); });
     chart.bar = make("div", "chart-bar", place);
     chart.plot = make("div", "chart-plot", place);
     chart.plot.tabIndex = 0;

@@ -27,6 +27,7 @@ from billing.selectors.balances import Balance, balances
 from billing.selectors.hours import account_hours
 from portal.charts.bars import hash_groups
 from portal.charts.explore.money import account_chart
+from portal.charts.explore.spans import WEEK
 from portal.charts.figures import apportion
 from portal.ledger.forms import read_statement, shortcuts
 from portal.ledger.text.ledger import (
@@ -70,7 +71,6 @@ from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
 PERIOD = timedelta(hours=24)
-CHARTED = timedelta(days=7)
 
 
 @signed_in
@@ -117,7 +117,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
         page = ledger_page(tenant.pk, facts.book, before=_before(request))
-        hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - CHARTED)
+        hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - WEEK)
         visibilities = _visibilities(request, page.rows)
     times = _row_clocks(facts, page.rows)
     rows = ledger_rows(page.rows, visibilities, tenant.pk, times)

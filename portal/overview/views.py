@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -12,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
 from evenshare_core.policies.registry import POLICIES
+from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
@@ -28,7 +28,6 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
-DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 120
 
 
@@ -86,9 +85,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         runs=read.running_jobs(pool.id, tenant.pk),
         waits=read.waiting_jobs(pool.id, last.number, tenant.pk) if last else [],
         days=claim_history(pool.id, tenant.pk, since=now - DAY),
-        older=claim_history(
-            pool.id, tenant.pk, since=now - WEEK, until=now - DAY, points=OLDER_POINTS
-        ),
+        older=claim_history(pool.id, tenant.pk, **older_days(now, OLDER_POINTS)),
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",

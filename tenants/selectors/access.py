@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tenants.models import Membership, User
@@ -52,14 +54,27 @@ class Access:
 
 def access_of(user: User) -> Access:
     """Return what a signed-in person is, in one query."""
-    rows = Membership.objects.filter(user=user).order_by("tenant__slug")
-    memberships = rows.values_list("tenant_id", "tenant__slug", "tenant__name", "role")
-    return Access(
-        user_id=user.pk,
-        name=user.get_full_name() or user.get_username(),
-        site_role=user.site_role,
-        memberships=tuple(MembershipFacts(*row) for row in memberships),
+    return accesses_of([user])[user.pk]
+
+
+def accesses_of(people: Collection[User]) -> dict[int, Access]:
+    """Return what each of these people, who are signed in, is. One query."""
+    rows = Membership.objects.filter(user__in=[person.pk for person in people])
+    facts = rows.order_by("tenant__slug").values_list(
+        "user_id", "tenant_id", "tenant__slug", "tenant__name", "role"
     )
+    memberships: defaultdict[int, list[MembershipFacts]] = defaultdict(list)
+    for user_id, *fields in facts:
+        memberships[user_id].append(MembershipFacts(*fields))  # type: ignore[arg-type]  # of a row
+    return {
+        person.pk: Access(
+            user_id=person.pk,
+            name=person.get_full_name() or person.get_username(),
+            site_role=person.site_role,
+            memberships=tuple(memberships[person.pk]),
+        )
+        for person in people
+    }
 
 
 def home_of(username: str) -> MembershipFacts | None:

@@ -6,7 +6,6 @@ of ours, its person is active, and their password is the one that it was opened 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -18,8 +17,8 @@ from django.core import signing
 from django.db.models.functions import Now
 from django.utils.crypto import constant_time_compare
 
-from tenants.models import Membership, User
-from tenants.selectors.access import Access, MembershipFacts
+from tenants.models import User
+from tenants.selectors.access import Access, accesses_of
 
 
 class _SignIn(NamedTuple):
@@ -42,26 +41,6 @@ def accesses_of_sessions(keys: Collection[str]) -> dict[str, Access]:
         and constant_time_compare(
             sign_in.auth_hash, people[sign_in.user_id].get_session_auth_hash()
         )
-    }
-
-
-def accesses_of(people: Collection[User]) -> dict[int, Access]:
-    """Return what each of these people is, as `tenants.selectors.access.access_of`. One query."""
-    rows = Membership.objects.filter(user__in=[person.pk for person in people])
-    facts = rows.order_by("tenant__slug").values_list(
-        "user_id", "tenant_id", "tenant__slug", "tenant__name", "role"
-    )
-    memberships: defaultdict[int, list[MembershipFacts]] = defaultdict(list)
-    for user_id, *fields in facts:
-        memberships[user_id].append(MembershipFacts(*fields))  # type: ignore[arg-type]  # of a row
-    return {
-        person.pk: Access(
-            user_id=person.pk,
-            name=person.get_full_name() or person.get_username(),
-            site_role=person.site_role,
-            memberships=tuple(memberships[person.pk]),
-        )
-        for person in people
     }
 
 

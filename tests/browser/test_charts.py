@@ -13,6 +13,7 @@ import pytest
 from django.conf import settings
 
 from scheduling.models import Round
+from tenants.models import Tenant
 from tests.browser.complaints import complaints_of
 from tests.browser.test_accessible import AXE, SERIOUS
 from tests.functional.pool_stage import Stage, settled_stage
@@ -184,6 +185,21 @@ class TestAReader:
         assert plot(page, "chart-use-v100", "plot.data[2].visible") == "legendonly"
         redrawn(page, "chart-use-v100", quota.click)
         assert plot(page, "chart-use-v100", "plot.data[2].visible") is True
+
+    def test_switches_one_of_two_series_that_are_called_alike(
+        self, there: Stage, page: Page
+    ) -> None:
+        """Initials tell two tenants of one name apart; nobody keeps a third from such a name."""
+        names = {"alpha": "Vision", "beta": "Vision (AL)", "gamma": "Vision"}
+        for slug, name in names.items():
+            Tenant.objects.filter(slug=slug).update(name=name)
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        keys = chart.locator(".chart-key")
+        assert keys.all_inner_texts() == ["Vision (AL)", "Vision (AL)", "Vision (GA)"]
+        redrawn(page, "chart-use", keys.nth(1).click)
+        shown = plot(page, "chart-use", "plot.data.map(one => one.visible)")
+        assert shown == [True, "legendonly", True]
 
     def test_points_at_a_moment_and_reads_it(self, there: Stage, page: Page) -> None:
         page.goto(f"/pools/{there.pool}/")

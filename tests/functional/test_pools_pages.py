@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.models import Job, LeaseSlot, Node, PoolState
+from scheduling.models import GpuType, Job, LeaseSlot, Node, PoolState
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
@@ -77,6 +77,25 @@ class TestThePoolPage:
         assert "tenant 2" not in page
         assert "other tenants" in page
 
+    def test_draws_by_name_whose_nodes_are_all_gone(self, there: Stage) -> None:
+        kind = there.lab.add_type("p100", nodes=1, gpus=4, quotas={})
+        joined_by_delta(there, kind)
+        there.lab.round(after_s=10)
+        Node.objects.filter(gpu_type=kind).delete()
+        page = there.page("operator", there.url())
+        heads = re.findall(r">(GPUs in use by [^<]+)</th>", page)
+        assert heads == [f"GPUs in use by {name}" for name in ("alpha", "beta", "gamma", "delta")]
+
+    def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
+        """The stranger's tenant joins and asks for nothing; what others ask is not told."""
+        there.see("own")
+        joined_by_delta(there, there.lab.gpu_type)
+        there.lab.round(after_s=10)
+        page = there.page("stranger", there.url())
+        assert 'id="chart-use"' in page
+        assert 'id="chart-rho"' not in page
+        assert 'id="chart-rho"' in there.page("owner", there.url())
+
     def test_says_which_node_is_drained(self, there: Stage) -> None:
         Node.objects.filter(pool=there.lab.pool, name="n0001").update(state=Node.State.DRAINED)
         page = there.page("owner", there.url())
@@ -139,6 +158,17 @@ class TestThePoolPage:
         page = there.page("owner", there.url())
         assert "nodes small" in page
         assert len(page) < 2_500_000
+
+
+def joined_by_delta(there: Stage, gpu_type: GpuType) -> None:
+    """The stranger's tenant gets quota in the pool from now on."""
+    Quota.objects.create(
+        tenant=Tenant.objects.get(slug="delta"),
+        pool=there.lab.pool,
+        gpu_type=gpu_type,
+        gpus=1,
+        valid_from=there.lab.at,
+    )
 
 
 class TestThePoolsSums:

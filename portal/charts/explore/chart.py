@@ -7,6 +7,7 @@ static/charts.js; docs/look.md tells both.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from portal.charts.explore.looks import Look
-from portal.charts.figures import NONE, credits_text, thousands
+from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
 from portal.charts.svg import Markup
 
 Key = datetime | float | str
@@ -26,7 +27,6 @@ Value = Decimal | int | float | None
 TABLE_ROWS = 24
 BAR = 0.92  # of its span: the rest is the gap to the next one
 APART = 0.08  # of the axis: labels that are closer would cover each other
-HOUR_S, DAY_S = 3600, 86_400
 RANGES = ((HOUR_S, "1 h"), (6 * HOUR_S, "6 h"), (DAY_S, "24 h"), (7 * DAY_S, "7 d"))
 FONT = '"Source Sans 3", system-ui, sans-serif'
 
@@ -39,7 +39,8 @@ class Series:
     bar. `steps`: a value holds until the next one. `also` are further columns of the same rows,
     which the hover tells too. `shown` False leaves it to the reader to switch it on. `dots`: each
     value of a line has one, so that a single value is seen. `span_s`: a bar stands for so many
-    seconds from its key on.
+    seconds from its key on. `key` is an id in the chart, the same after a refresh, by which the
+    browser switches it: the name where it is empty, which for tenants is not unique.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Series:
     shown: bool = True
     dots: bool = False
     span_s: int = 0
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,7 @@ def _trace(one: Series, *, sideways: bool) -> Any:
         "visible": True if one.shown else "legendonly",
         "hovertemplate": f"%{{{axis}:,.{one.places}f}}{more}<extra>{said(one.name)}</extra>",
         "meta": {
+            "key": one.key or one.name,
             "column": one.column,
             "also": list(one.also),
             "swatch": one.look.swatch,
@@ -367,6 +370,12 @@ def _label(label: Label) -> dict[str, Any]:
         "font": {"color": label.color, "weight": 650},
     }
     return {**common, **(_INSIDE if label.inside else _BESIDE)}
+
+
+def distinct_names(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of (name, mark) pairs; those that several share have their mark in brackets."""
+    counts = Counter(name for name, _ in names)
+    return [name if counts[name] == 1 else f"{name} ({mark})" for name, mark in names]
 
 
 def apart(labels: Iterable[Label], y: tuple[float, float]) -> tuple[Label, ...]:

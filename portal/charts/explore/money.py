@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 
 from billing.selectors.hours import AccountHour
-from portal.charts.explore.chart import HOUR_S, PageChart, Series, axis_range
+from portal.charts.explore.chart import PageChart, Series, axis_range
 from portal.charts.explore.looks import LENT, NET, OWN
-from portal.charts.figures import credits_text
+from portal.charts.figures import HOUR_S, credits_text
 
 UNIT = "credits"
 
 
 def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageChart:
-    """Revenue upwards, charges downwards, and what is left as a dotted line."""
-    keys = [row.hour for row in hours]
+    """Revenue upwards, charges downwards, and what is left as a dotted line.
+
+    `hours` are those in which money moved; in those between and after them the net is zero.
+    """
+    rows = _with_ends(hours)
+    keys = [row.hour for row in rows]
     earned = sum((row.earned for row in hours), Decimal(0))
     paid = sum((row.paid for row in hours), Decimal(0))
     ends = [float(row.earned) for row in hours] + [-float(row.paid) for row in hours]
@@ -25,14 +30,24 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
         text="By the hour of pool time, settled or not. Up: revenue from lending. Down, hatched:"
         " charges for borrowing. Dotted: the net.",
         series=(
-            Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in hours],
+            Series("earned", f"earned by lending, {UNIT}", keys, [row.earned for row in rows],
                    OWN, kind="bar", places=6, span_s=HOUR_S),
-            Series("paid", f"paid for borrowing, {UNIT}", keys, [-row.paid for row in hours],
+            Series("paid", f"paid for borrowing, {UNIT}", keys, [-row.paid for row in rows],
                    LENT, kind="bar", places=6, span_s=HOUR_S),
-            Series("net", f"net, {UNIT}", keys, [row.net for row in hours], NET, places=6),
+            Series("net", f"net, {UNIT}", keys, [row.net for row in rows], NET, places=6),
         ),
         y=axis_range(ends, least=0.1, floor=None, around=0.0),
         unit=UNIT,
         file=file,
         key_column="hour from, UTC on the pool's clock",
     )  # fmt: skip
+
+
+def _with_ends(hours: Sequence[AccountHour]) -> list[AccountHour]:
+    """The hours, and an empty one after each run of them: a line of steps holds until it.
+
+    So a gap is one row of the table, however long it is.
+    """
+    after = {row.hour + timedelta(hours=1) for row in hours} - {row.hour for row in hours}
+    ends = [AccountHour(hour, Decimal(0), Decimal(0)) for hour in after]
+    return sorted([*hours, *ends], key=lambda row: row.hour)

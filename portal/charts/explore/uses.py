@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from evenshare_core.fairness.rho import AT_SHARE, standing
-from portal.charts.explore.chart import Band, Label, PageChart, Series, apart, axis_range, through
+from portal.charts.explore.chart import (
+    Band,
+    Label,
+    PageChart,
+    Series,
+    apart,
+    axis_range,
+    distinct_names,
+    through,
+)
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import OTHERS, TenantBadge
@@ -15,6 +25,7 @@ from scheduling.selectors.histories import ClaimHistoryPoint, PoolHistory, Tenan
 LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
+OTHERS_KEY = "others"
 HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
 
@@ -82,20 +93,20 @@ def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, 
 def pool_use_chart(
     history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str, gpus: int
 ) -> PageChart:
-    """GPUs in use by tenant, on top of each other; those that share a badge are one area."""
+    """GPUs in use by tenant, on top of each other; those with the grey badge are one area."""
     keys = through(history.at, now)
-    uses: dict[TenantBadge, list[int]] = {}
-    for course in history.tenants:
-        badge = _badge(course.tenant.id if course.tenant else None, badges)
-        summed = uses.setdefault(_group(badge), [0] * len(keys))
+    areas: dict[str, tuple[TenantBadge, list[int]]] = {}
+    for course, badge in zip(history.tenants, _badges(history.tenants, badges), strict=True):
+        key, look = (OTHERS_KEY, HIDDEN) if badge.index == OTHERS else (_key(course), badge)
+        _, summed = areas.setdefault(key, (look, [0] * len(keys)))
         for place, use in enumerate([*course.use, course.use[-1]]):
             summed[place] += use
     series = tuple(
         Series(badge.name, f"GPUs in use by {badge.name}", keys, use, tenant_area(badge),
-               kind="area")
-        for badge, use in sorted(uses.items(), key=lambda item: item[0].index == OTHERS)
+               kind="area", key=key)
+        for key, (badge, use) in sorted(areas.items(), key=lambda item: item[0] == OTHERS_KEY)
     )  # fmt: skip
-    totals = [sum(column) for column in zip(*uses.values(), strict=True)]
+    totals = [sum(column) for column in zip(*(use for _, use in areas.values()), strict=True)]
     return PageChart(
         key="chart-use",
         title=f"{plural(totals[-1], 'GPU')} in use, by tenant",
@@ -107,13 +118,18 @@ def pool_use_chart(
     )
 
 
+def tells_rho(history: PoolHistory) -> bool:
+    """Whether somebody whom the viewer sees has a rho: without one there is nothing to draw."""
+    return any(value is not None for one in history.tenants for value in one.rho)
+
+
 def pool_rho_chart(
     history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str
 ) -> PageChart:
     """rho of every tenant that the viewer sees, around the fair share."""
     keys = through(history.at, now)
     visible = [one for one in history.tenants if one.tenant is not None]
-    looks = [_badge(one.tenant.id if one.tenant else None, badges) for one in visible]
+    looks = _badges(visible, badges)
     series = tuple(
         Series(
             badge.name,
@@ -123,6 +139,7 @@ def pool_rho_chart(
             tenant_line(badge),
             steps=False,
             places=4,
+            key=_key(one),
         )
         for one, badge in zip(visible, looks, strict=True)
     )
@@ -135,7 +152,7 @@ def pool_rho_chart(
     ]
     return PageChart(
         key="chart-rho",
-        title=_rho_title(visible),
+        title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
         text="rho: GPU-time received over the fair share, since the pool began. Green: at fair"
         " share, within 2 %.",
         series=series,
@@ -151,20 +168,36 @@ def _cut(name: str) -> str:
     return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
 
 
-def _rho_title(visible: Sequence[TenantCourse]) -> str:
+def _rho_title(visible: Sequence[TenantCourse], *, hides: bool) -> str:
     last = [one.rho[-1] for one in visible if one.rho[-1] is not None]
     below = sum(1 for value in last if standing(value) == "below")
     if not last:
-        return "Nothing was asked so far"
+        return "Nobody shown has a rho now"
+    # Where others are out of sight, nothing is said of everybody.
+    if hides and all(one.tenant is not None and one.tenant.you for one in visible):
+        return _own_rho_title(below, len(visible))
     if not below:
         return "Everybody is at the fair share or above"
     return f"{below} of {plural(len(last), 'tenant')} below the fair share"
 
 
-def _badge(tenant: int | None, badges: Mapping[int, TenantBadge]) -> TenantBadge:
-    return HIDDEN if tenant is None else badges.get(tenant, HIDDEN)
+def _own_rho_title(below: int, count: int) -> str:
+    where = "below the fair share" if below else "at the fair share or above"
+    if count == 1:
+        return f"Your tenant is {where}"
+    return f"{below} of your {count} tenants {where}" if below else f"Your tenants are {where}"
 
 
-def _group(badge: TenantBadge) -> TenantBadge:
-    """Those with the grey badge are one area."""
-    return HIDDEN if badge.index == OTHERS else badge
+def _badges(
+    courses: Sequence[TenantCourse], badges: Mapping[int, TenantBadge]
+) -> list[TenantBadge]:
+    """The badge of each, by a name of its own: a tenant's name is not unique, its initials are."""
+    shown = [badges.get(one.tenant.id, HIDDEN) if one.tenant else HIDDEN for one in courses]
+    marks = [one.tenant.initials if one.tenant else "" for one in courses]
+    names = distinct_names([(badge.name, mark) for badge, mark in zip(shown, marks, strict=True)])
+    return [replace(badge, name=name) for badge, name in zip(shown, names, strict=True)]
+
+
+def _key(course: TenantCourse) -> str:
+    """By its number in the pool, which says no more of a tenant than its pseudonym does."""
+    return f"tenant-{course.tenant.number}" if course.tenant else OTHERS_KEY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from portal.charts.explore.chart import Label, PageChart, Series, apart
+from portal.charts.explore.chart import Label, PageChart, Series, apart, distinct_names
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look
 
 
@@ -19,11 +19,15 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A tenant's average wait in hours as it is now, and instead (None: one policy alone)."""
+    """A tenant's average wait in hours as it is now, and instead (None: there is none).
+
+    `slug` tells those apart that share a name.
+    """
 
     name: str
     before: float
     after: float | None = None
+    slug: str = ""
 
 
 def course_chart(
@@ -80,11 +84,11 @@ def _ends(courses: Sequence[Course], highest: float) -> tuple[Label, ...]:
 
 def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: str) -> PageChart:
     """Average waits by tenant as bars, as now and instead; shorter is better."""
-    tenants = [wait.name for wait in waits]
-    columns = [[wait.before for wait in waits]]
+    tenants = distinct_names([(wait.name, wait.slug) for wait in waits])
+    columns: list[list[float | None]] = [[wait.before for wait in waits]]
     if len(names) > 1:
-        columns.append([0.0 if wait.after is None else wait.after for wait in waits])
-    highest = max([value for column in columns for value in column] + [1.0])
+        columns.append([wait.after for wait in waits])
+    highest = max([value for column in columns for value in column if value is not None] + [1.0])
     return PageChart(
         key=key,
         title="Average wait, hours",

@@ -8,12 +8,11 @@ from typing import Any
 
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
-from portal.charts.figures import MINUS, duration, percent, plural, thousands
+from portal.charts.figures import DAY_S, HOUR_S, MINUS, duration, percent, plural, thousands
 from portal.charts.tenants import TenantBadge
 from scheduling.models import Simulation
 
 NOT_APPLICABLE = "not applicable"
-HOUR_S, DAY_S = 3600, 86_400
 
 
 def _count(value: float) -> str:
@@ -138,8 +137,10 @@ class SimulationView:
     gpus: int
 
 
-def view_simulation(row: Simulation, badges: Mapping[int, TenantBadge]) -> SimulationView:
-    """Tell a simulation that is done."""
+def view_simulation(
+    row: Simulation, badges: Mapping[int, TenantBadge], slugs: Mapping[int, str]
+) -> SimulationView:
+    """Tell a simulation that is done; badges and slugs are of all tenants, by id."""
     result = row.result or {}
     runs = result["runs"]
     names = _names([run["row"] for run in runs])
@@ -148,7 +149,7 @@ def view_simulation(row: Simulation, badges: Mapping[int, TenantBadge]) -> Simul
         headline=_headline([run["row"] for run in runs], names, row.hours),
         names=names,
         rows=tuple(_row(metric, [run["row"] for run in runs]) for metric in METRICS),
-        charts=_charts(row, names, badges),
+        charts=_charts(row, names, _waits(runs, badges, slugs)),
         tenants=tenants,
         tenants_sum=_sum(runs),
         options=_options([run["row"] for run in runs]),
@@ -207,9 +208,7 @@ def _row(metric: SimulationMetric, rows: Sequence[Mapping[str, Any]]) -> MetricR
     return MetricRow(metric, values, ("+" if change > 0 else MINUS) + shown, verdict)
 
 
-def _charts(
-    row: Simulation, names: Sequence[str], badges: Mapping[int, TenantBadge]
-) -> tuple[PageChart, ...]:
+def _charts(row: Simulation, names: Sequence[str], waits: Sequence[Wait]) -> tuple[PageChart, ...]:
     result = row.result or {}
     runs = result["runs"]
     file = f"what-if-{row.pk}"
@@ -240,11 +239,13 @@ def _charts(
             unit="jobs completed",
             file=f"{file}-completed",
         ),
-        wait_chart(_waits(runs, badges), names, key="chart-waits", file=f"{file}-waits"),
+        wait_chart(waits, names, key="chart-waits", file=f"{file}-waits"),
     )
 
 
-def _waits(runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge]) -> list[Wait]:
+def _waits(
+    runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge], slugs: Mapping[int, str]
+) -> list[Wait]:
     after = {row["tenant"]: row["avg_queue_s"] / HOUR_S for row in runs[-1]["tenants"]}
     both = len(runs) > 1
     return [
@@ -252,6 +253,7 @@ def _waits(runs: Sequence[Mapping[str, Any]], badges: Mapping[int, TenantBadge])
             _badge(badges, row["tenant"]).name,
             row["avg_queue_s"] / HOUR_S,
             after.get(row["tenant"]) if both else None,
+            slugs.get(row["tenant"], ""),
         )
         for row in runs[0]["tenants"]
     ]

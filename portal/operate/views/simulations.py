@@ -92,10 +92,12 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     facts, pool = pool_of_console(request, name)
     with site_scope():
         row = simulation_of(pool.pk, number)
-        badges = {one.pk: tenant_badge(one) for one in all_tenants()}
+        tenants = all_tenants()
     if row is None:
         raise Http404
-    view = view_simulation(row, badges) if row.state == Simulation.State.DONE else None
+    badges = {one.pk: tenant_badge(one) for one in tenants}
+    slugs = {one.pk: one.slug for one in tenants}
+    view = view_simulation(row, badges, slugs) if row.state == Simulation.State.DONE else None
     both = view is not None and len(view.names) > 1
     context: dict[str, Any] = {
         "pool": facts,

@@ -10,7 +10,7 @@ from typing import Any
 from django.urls import reverse
 
 from evenshare_core.domain.reasons import Reason
-from portal.charts.explore.uses import pool_rho_chart, pool_use_chart
+from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, tells_rho
 from portal.charts.figures import clock, credits_text, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
@@ -84,13 +84,20 @@ def history_context(
     """Return the charts of use and of rho by tenant; none before the first round."""
     if not history.tenants:
         return {"charts": []}
-    gpus = view.total("gpus")
-    return {
-        "charts": [
-            pool_use_chart(history, badges, now, pool=name, gpus=gpus),
-            pool_rho_chart(history, badges, now, pool=name),
-        ]
-    }
+    badges = _charted_badges(history, badges)
+    charts = [pool_use_chart(history, badges, now, pool=name, gpus=view.total("gpus"))]
+    if tells_rho(history):
+        charts.append(pool_rho_chart(history, badges, now, pool=name))
+    return {"charts": charts}
+
+
+def _charted_badges(history: PoolHistory, badges: Badges) -> Badges:
+    """Badges of those in the table; then of others of the last week, as far as some are left.
+
+    Whose GPU type has no node any more, say, is in no row of the table.
+    """
+    seen = [one.tenant for one in history.tenants if one.tenant is not None]
+    return map_badges(seen, dict.fromkeys(badges, 1)) | badges
 
 
 def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any]:

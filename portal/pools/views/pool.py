@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
 from portal.pools.text.pool import badges_of, history_context, pool_context, strip_title
 from portal.pools.text.throughput import throughput_context
@@ -26,7 +27,6 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 
-DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 80
 POINTS = 120
 NAMED = 5
@@ -44,13 +44,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         view = pool_overview(facts.id, visibility, away={row.node_id for row in windows})
         history = joined(
             [
-                pool_history(
-                    facts.id,
-                    visibility,
-                    since=now - WEEK,
-                    until=now - DAY,
-                    points=OLDER_POINTS,
-                ),
+                pool_history(facts.id, visibility, **older_days(now, OLDER_POINTS)),
                 pool_history(facts.id, visibility, since=now - DAY, points=POINTS),
             ]
         )

@@ -5,13 +5,12 @@ Every price that was posted is there as a file.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import every_price, has_prices, price_history, prices_now
+from portal.charts.explore.spans import DAY, older_days
 from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
 from portal.site.access import pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -19,7 +18,6 @@ from portal.site.days import read_days
 from portal.site.files import csv_file, no_file
 from tenants.scopes import site_scope
 
-DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 OLDER_POINTS = 150
 LINES_MOST = 100_000  # of a file
 
@@ -37,13 +35,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
             (
                 point,
                 price_history(facts.id, point.gpu_type, since=now - DAY, until=now),
-                price_history(
-                    facts.id,
-                    point.gpu_type,
-                    since=now - WEEK,
-                    until=now - DAY,
-                    points=OLDER_POINTS,
-                ),
+                price_history(facts.id, point.gpu_type, **older_days(now, OLDER_POINTS)),
             )
             for point in present
         ]

@@ -18,7 +18,13 @@ from portal.charts.explore.looks import OWN, tenant_area, tenant_line
 from portal.charts.explore.money import account_chart
 from portal.charts.explore.prices import price_chart
 from portal.charts.explore.throughputs import throughput_chart
-from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, rho_chart, use_chart
+from portal.charts.explore.uses import (
+    pool_rho_chart,
+    pool_use_chart,
+    rho_chart,
+    tells_rho,
+    use_chart,
+)
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
 from portal.charts.tenants import BADGES, OTHERS, TenantBadge
 from scheduling.selectors.histories import (
@@ -168,6 +174,30 @@ class TestAPool:
         assert set(values(chart)) == {"north", "south", "small"}
         assert chart.title == "1 of 3 tenants below the fair share"
 
+    @pytest.mark.parametrize(
+        ("rhos", "hidden", "title"),
+        [
+            ((1.1, 1.0), False, "Everybody is at the fair share or above"),
+            ((1.1, 1.0), True, "Your tenants are at the fair share or above"),
+            ((1.1,), True, "Your tenant is at the fair share or above"),
+            ((0.7, 1.0), True, "1 of your 2 tenants below the fair share"),
+            ((0.7,), True, "Your tenant is below the fair share"),
+            ((None,), True, "Nobody shown has a rho now"),
+        ],
+    )
+    def test_says_nothing_of_those_out_of_sight(
+        self, rhos: tuple[float | None, ...], hidden: bool, title: str
+    ) -> None:
+        mine = [
+            TenantCourse(VisibleTenant(n, n, f"t{n}", "", 0, you=True), (1,), (rho,))
+            for n, rho in enumerate(rhos)
+        ]
+        rest = [TenantCourse(None, (7,), (None,))] if hidden else []
+        history = PoolHistory((at(0),), (*mine, *rest))
+        chart = pool_rho_chart(history, {}, at(9), pool="p")
+        assert chart.title == title
+        assert tells_rho(history) is (rhos[0] is not None)
+
     def test_draws_a_tenant_in_its_colour_everywhere(self) -> None:
         area = traces(pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16))
         line = traces(pool_rho_chart(self.history(), self.BADGES, at(9), pool="p"))
@@ -175,6 +205,20 @@ class TestAPool:
             assert area[name].fillcolor == f"var(--{css}-fill)"
             assert line[name].line.color == f"var(--{css}-str)"
             assert area[name].meta["swatch"] == line[name].meta["swatch"] == css
+
+    def test_tells_tenants_of_one_name_apart(self) -> None:
+        seen = [VisibleTenant(n, n, "Vision", mark, n) for n, mark in ((1, "VI"), (2, "VS"))]
+        courses = [TenantCourse(one, (one.id,), (1.0,)) for one in seen]
+        history = PoolHistory((at(0),), (*courses, TenantCourse(None, (4,), (None,))))
+        badges = {one.id: TenantBadge("Vision", one.swatch, one.initials) for one in seen}
+        uses = pool_use_chart(history, badges, at(9), pool="p", gpus=16)
+        rhos = pool_rho_chart(history, badges, at(9), pool="p")
+        assert [list(trace.y) for trace in uses.figure.data] == [[1, 1], [2, 2], [4, 4]]
+        assert uses.heads[1:3] == ["GPUs in use by Vision (VI)", "GPUs in use by Vision (VS)"]
+        assert rhos.heads[1:] == ["rho of Vision (VI)", "rho of Vision (VS)"]
+        # The browser switches a series by its key, which tells no more than a pseudonym.
+        keys = [[trace.meta["key"] for trace in chart.figure.data] for chart in (uses, rhos)]
+        assert keys == [["tenant-1", "tenant-2", "others"], ["tenant-1", "tenant-2"]]
 
     def test_sends_the_shared_instants_once(self) -> None:
         chart = pool_use_chart(self.history(), self.BADGES, at(9), pool="p", gpus=16)
@@ -236,13 +280,26 @@ class TestMoney:
     def test_is_that_of_the_selector_to_the_last_digit(self) -> None:
         chart = account_chart(self.HOURS, key="k", file="f")
         assert values(chart) == {
-            "earned": ["1.000001", "0.000000"],
-            "paid": ["-0.500000", "-2.250000"],
-            "net": ["0.500001", "-2.250000"],
+            "earned": ["1.000001", "0.000000", "0"],
+            "paid": ["-0.500000", "-2.250000", "0"],
+            "net": ["0.500001", "-2.250000", "0"],
         }
         assert chart.title == "1.00 credits earned, 2.75 paid"
         assert chart.y[0] < -2.25
         assert chart.y[1] > 1
+
+    def test_that_did_not_move_is_not_drawn(self) -> None:
+        """The net is steps: each holds for its hour alone, the last one too."""
+        hours = [AccountHour(at(60 * hour), Decimal(hour), Decimal(0)) for hour in (1, 2, 6)]
+        net = traces(account_chart(hours, key="k", file="f"))["net"]
+        assert net.line.shape == "hv"
+        assert list(net.x) == [ms(at(60 * hour)) for hour in (1, 2, 3, 6, 7)]
+        assert list(net.y) == ["1", "2", "0", "6", "0"]
+
+    def test_of_one_hour_is_an_hour_long(self) -> None:
+        hours = [AccountHour(at(0), Decimal(0), Decimal("0.5"))]
+        net = traces(account_chart(hours, key="k", file="f"))["net"]
+        assert (list(net.x), list(net.y)) == ([ms(at(0)), ms(at(60))], ["-0.5", "0"])
 
 
 class TestWhatIf:
@@ -261,9 +318,17 @@ class TestWhatIf:
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
         found = {trace.name: list(trace.x) for trace in chart.figure.data}
-        assert found == {"a": [1.0, 3.0], "b": [2.0, 0.0]}
+        # Who has no wait instead, has no bar: none is not zero.
+        assert found == {"a": [1.0, 3.0], "b": [2.0, None]}
         assert chart.figure.data[1].marker.pattern.path
         assert [key for key, _ in chart.rows] == ["n", "s"]
+        assert [value for _, value in chart.rows[1][1]] == ["3.00", "\N{EN DASH}"]
+
+    def test_tenants_of_one_name_have_a_bar_each(self) -> None:
+        waits = [Wait("Vision", 1.0, 2.0, "v1"), Wait("Vision", 3.0, 4.0, "v2"), Wait("n", 5.0)]
+        chart = wait_chart(waits, ["a", "b"], key="k", file="f")
+        assert list(chart.figure.data[0].y) == ["Vision (v1)", "Vision (v2)", "n"]
+        assert [key for key, _ in chart.rows] == ["Vision (v1)", "Vision (v2)", "n"]
 
     def test_nothing_to_draw_is_no_error(self) -> None:
         empty = course_chart([Course("a", [])], key="k", title="t", text="x", unit="u", file="f")
