@@ -152,7 +152,9 @@ class TestALendersLine:
             stored = find_transfer(transfer.pk)
             assert stored is not None
             incomes = transfer_incomes(stored)
-        for item in (item for income in incomes for item in income.line_items):
+        items = [item for income in incomes for item in income.line_items]
+        assert items
+        for item in items:
             shares = UsageShare.objects.filter(
                 line__lease_id=item.lease_id, line__term=item.term, line__amount__gt=0
             )
