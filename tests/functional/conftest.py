@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from django.conf import settings as django_settings
 from pytest_django import DjangoDbBlocker, Settings
 
 from portal.embedded.postgres import create_database, drop_database
+from scheduling.engine.clock import wall_now
+from scheduling.models import PoolClock
+from tests.functional.pool_stage import Stage, settled_stage
 from tests.functional.two_clocks import TwoClocks, two_clocks
 from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
@@ -68,6 +72,28 @@ def clocks(
     with database_like(template, services, django_db_blocker):
         made.replay_anew()
         yield made
+
+
+@pytest.fixture(scope="session")
+def made_settled(
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[tuple[str, Stage]]:
+    """The name of the database of a pool with settled hours, and what it is."""
+    with kept_database("settled", template_database, services) as name:
+        with django_db_blocker.unblock(), pointed_to(name):
+            made = settled_stage()
+        yield name, made
+
+
+@pytest.fixture
+def settled(
+    made_settled: tuple[str, Stage], services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Stage]:
+    """A pool with settled hours and everybody who may look, in a database of the test's own."""
+    template, made = made_settled
+    with database_like(template, services, django_db_blocker):
+        PoolClock.objects.update(anchor_wall=wall_now())  # as if it had just been made
+        yield deepcopy(made)
 
 
 @contextmanager
