@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.test import Client
 from django.utils import timezone
 
@@ -22,12 +24,18 @@ PAGE = "/account/tokens/"
 FORM = {"name": "workstation", "days": "7", "scopes": ["read"], "old_password": PASSWORD}
 
 
+@cache
+def hashed() -> str:
+    """The password as it is kept; hashing is slow on purpose."""
+    return make_password(PASSWORD)
+
+
 @pytest.fixture
 def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of it
     made = town()
     for name, client in (("ada", made.owner), ("eve", made.operator)):
         user = User.objects.get(username=name)
-        user.set_password(PASSWORD)
+        user.password = hashed()
         user.save()
         client.force_login(user)
     return made
