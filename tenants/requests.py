@@ -22,9 +22,10 @@ SITE_ROLE_COMPLAINT = "Choose one of the roles."
 ROLE_COMPLAINT = "Choose viewer, member or manager."
 NOBODY = "Nobody has this login name. Create the person first."
 INITIALS_COMPLAINT = "Write one or two letters or digits."
+REASON_MAX = 800
 
 Reason: TypeAlias = Annotated[
-    str, Meta(max_length=800, description="Why, for the audit log."), Input(label="Reason")
+    str, Meta(max_length=REASON_MAX, description="Why, for the audit log."), Input(label="Reason")
 ]
 SlugName: TypeAlias = Annotated[
     str,

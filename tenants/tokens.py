@@ -44,7 +44,7 @@ def scope_is_open(user: User, scope: Scope) -> bool:
 
 
 class TooManyTokensError(Exception):
-    """The person has `PER_PERSON` tokens; one must be dropped first."""
+    """The person has `PER_PERSON` tokens; one must be revoked first."""
 
 
 def create_token(
@@ -59,7 +59,7 @@ def create_token(
         ApiToken.objects.filter(user=user, expires_at__lte=now).delete()
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         if ApiToken.objects.filter(user=user).count() >= PER_PERSON:
-            raise TooManyTokensError
+            raise TooManyTokensError(f"You have {PER_PERSON} tokens; revoke one first.")
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         token = ApiToken.objects.create(
             user=user,

@@ -145,6 +145,9 @@ class Node(models.Model):
         DRAINED = "drained", "drained"
         LOST = "lost", "lost"
 
+    # What the audit log calls the change whose reason pages show.
+    DRAIN_ACTION = "node.drained"
+
     pool = models.ForeignKey(
         Pool, on_delete=models.CASCADE, null=True, blank=True, related_name="nodes"
     )
@@ -167,3 +170,8 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def audit_subject(self) -> str:
+        """What the audit log calls it, while it is a pool's."""
+        return f"node {self.pool.name if self.pool else ''}/{self.name}"

@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from tenants.input.readers import INSTANT_HINT
 from tenants.input.requests import Input, Request
-from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
+from tenants.requests import REASON_MAX, SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
-REASON_MAX = 800
+NO_REASON = "Say why, in a few words."
 NO_SUCH_NODES = "Choose nodes of this pool."
 
 
@@ -54,7 +54,7 @@ class DrainRequest(Request, frozen=True, kw_only=True):
         Meta(
             min_length=1, max_length=REASON_MAX, description="Why, for the audit log and the page."
         ),
-        Input(label="Reason", complaint="Say why, in a few words."),
+        Input(label="Reason", complaint=NO_REASON),
     ]
 
 

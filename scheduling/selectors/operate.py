@@ -28,8 +28,8 @@ from tenants.models import AuditRecord, Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
 STUCK_ROUNDS = 3
-# What the audit log calls it, and what a node does until its last lease is gone.
-NODE_DRAINED, DRAINING = "node.drained", "draining"
+# What a drained node does until its last lease is gone.
+DRAINING = "draining"
 LISTED = 20
 HEALTH_ROUNDS = 20
 
@@ -311,7 +311,7 @@ def node_statuses(
             leases=node.leases,
             last_expiry=node.last_expiry,
             windows=tuple(windows.get(node.pk, ())),
-            reason=reasons.get(_subject(node), ""),
+            reason=reasons.get(node.audit_subject, ""),
         )
         for node in rows
     ]
@@ -319,14 +319,10 @@ def node_statuses(
 
 def _drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
     """Why each drained node was drained last, by what the audit log calls it."""
-    subjects = [_subject(node) for node in nodes if node.state == Node.State.DRAINED]
-    records = AuditRecord.objects.filter(action=NODE_DRAINED, subject__in=subjects)
+    subjects = [node.audit_subject for node in nodes if node.state == Node.State.DRAINED]
+    records = AuditRecord.objects.filter(action=Node.DRAIN_ACTION, subject__in=subjects)
     last = records.order_by("subject", "-id").distinct("subject")
     return dict(last.values_list("subject", "reason"))
-
-
-def _subject(node: Node) -> str:
-    return f"node {node.pool.name if node.pool else ''}/{node.name}"
 
 
 def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:

@@ -8,8 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
-from scheduling.requests.nodes import NO_SUCH_NODES, NodeRequest, WindowRequest
-from scheduling.selectors.operate import NODE_DRAINED
+from scheduling.requests.nodes import NO_REASON, NO_SUCH_NODES, NodeRequest, WindowRequest
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.requests import (
@@ -31,7 +30,7 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> Node:
         PermissionDenied: the actor may not operate.
     """
     if not reason.strip():
-        raise invalid("reason", "Say why, in a few words.", code="required")
+        raise invalid("reason", NO_REASON, code="required")
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
 
 
@@ -46,7 +45,7 @@ def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Nod
 
 
 def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason: str) -> Node:
-    action = "node.resumed" if state == Node.State.UP else NODE_DRAINED
+    action = "node.resumed" if state == Node.State.UP else Node.DRAIN_ACTION
     with operation(actor):
         node = _locked(pool, name)
         if node.state != state:
@@ -55,7 +54,7 @@ def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason
             write_audit(
                 actor,
                 action,
-                f"node {pool.name}/{name}",
+                node.audit_subject,
                 before={"state": before},
                 after={"state": state},
                 reason=reason,
@@ -80,7 +79,7 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
         except IntegrityError:
             raise invalid("name", "The pool has a node of this name.") from None
         after = {"gpu_type": gpu_type, "gpus": gpus}
-        write_audit(actor, "node.added", f"node {pool.name}/{name}", after=after)
+        write_audit(actor, "node.added", node.audit_subject, after=after)
     return node
 
 
@@ -101,10 +100,10 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
             message = f"Leases hold {used} of its GPUs: wait until they have moved."
             raise invalid("node", message, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
-        node.pool = None
+        subject, node.pool = node.audit_subject, None
         node.save(update_fields=["pool"])
         node.windows.all().delete()
-        write_audit(actor, "node.removed", f"node {pool.name}/{name}", before=before)
+        write_audit(actor, "node.removed", subject, before=before)
 
 
 def read_window_request(raw: object, pool: Pool) -> WindowRequest:
@@ -206,7 +205,9 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
 
 
 def _locked(pool: Pool, name: str) -> Node:
-    rows = Node.objects.select_for_update(no_key=True, of=("self",)).select_related("gpu_type")
+    rows = Node.objects.select_for_update(no_key=True, of=("self",)).select_related(
+        "gpu_type", "pool"
+    )
     node = rows.filter(pool=pool, name=name).first()
     if node is None:
         raise invalid("node", "The pool has no such node (any more).", code=CONFLICT)

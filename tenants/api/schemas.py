@@ -5,6 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers
 
+from tenants.services.tokens import NAME_MAX
 from tenants.tokens import DAYS_MAX, Scope
 
 
@@ -37,7 +38,7 @@ class TokenAsk(serializers.Serializer[object]):
 
     username = serializers.CharField(max_length=1024)
     password = serializers.CharField(max_length=1024)
-    name = serializers.CharField(required=False, max_length=63)
+    name = serializers.CharField(required=False, max_length=NAME_MAX)
     scopes = serializers.ListField(
         child=serializers.ChoiceField([scope.value for scope in Scope]), required=False
     )

@@ -14,26 +14,19 @@ from rest_framework.response import Response
 
 from tenants.api import schemas
 from tenants.api.base import ApiView, actor_of
+from tenants.api.operate import refusal
 from tenants.api.problems import Problem, bad_field, fields_only, not_there
 from tenants.api.times import time_text
+from tenants.input.errors import InvalidInputError
+from tenants.input.requests import read_request, request_fields
 from tenants.lockout import WINDOW, is_locked
 from tenants.models import ApiToken, User
 from tenants.refusals import record_refusal
-from tenants.tokens import (
-    DAYS,
-    DAYS_MAX,
-    PER_PERSON,
-    SCOPES_USUAL,
-    Scope,
-    TokenBearer,
-    TooManyTokensError,
-    create_token,
-    drop_token,
-    scope_is_open,
-    token_exists,
-)
+from tenants.services.tokens import ScopeRefusedError, TokenRequest, make_token, revoke_token
+from tenants.tokens import PER_PERSON, Scope, TokenBearer, TooManyTokensError
 
-FIELDS = ("username", "password", "name", "scopes", "days")
+PROOF = ("username", "password")
+FIELDS = (*PROOF, *request_fields(TokenRequest))
 
 
 class TokenList(ApiView):
@@ -55,21 +48,22 @@ class TokenList(ApiView):
     def post(self, request: Request) -> Response:
         """Make a token by password. It is shown this once."""
         body = fields_only(request.data, FIELDS)
-        name, scopes, days = _name(body), _scopes(body), _days(body)
-        user = _person(request, body)
-        for scope in scopes:
-            if not scope_is_open(user, scope):
-                why = f"The scope {scope.value} is for operators."
-                asked = ", ".join(one.value for one in scopes)
-                record_refusal(actor_of(user), _subject(request), why, {"scopes": asked})
-                raise Problem(403, "role", why)
         try:
-            token, secret = create_token(
-                user=user, name=name, scopes=scopes, days=days, now=timezone.now()
+            asked_for = read_request(
+                TokenRequest, {name: body[name] for name in body if name not in PROOF}
             )
+            token, secret = make_token(
+                actor=actor_of(_person(request, body)),
+                request=asked_for,
+                asked=_subject(request),
+                now=timezone.now(),
+            )
+        except InvalidInputError as error:
+            raise refusal(error) from None
+        except ScopeRefusedError as error:
+            raise Problem(403, "role", str(error)) from None
         except TooManyTokensError as error:
-            detail = f"You have {PER_PERSON} tokens; drop one first."
-            raise Problem(409, "too_many_tokens", detail) from error
+            raise Problem(409, "too_many_tokens", str(error)) from None
         return Response({**_json(token), "token": secret}, status=201)
 
     @extend_schema(responses={200: schemas.TokenPage})
@@ -96,10 +90,7 @@ class TokenOne(ApiView):
             why = "The token may drop itself alone."
             record_refusal(actor_of(self.person), _subject(request), why)
             raise Problem(403, "scope", why)
-        if not drop_token(user=self.person, uid=uid):
-            if token_exists(uid):
-                why = "The token is another person's."
-                record_refusal(actor_of(self.person), _subject(request), why)
+        if not revoke_token(actor=actor_of(self.person), uid=uid, asked=_subject(request)):
             raise not_there()
         return Response(status=204)
 
@@ -123,32 +114,6 @@ def _person(request: Request, body: dict[str, Any]) -> User:
         detail = f"Too many wrong passwords: try again in {minutes} minutes."
         raise Problem(429, "locked_out", detail, retry_after_s=int(WINDOW.total_seconds()))
     raise Problem(401, "bad_credentials", "Username and password do not match.")
-
-
-def _name(body: dict[str, Any]) -> str:
-    name = body.get("name", "token")
-    if not isinstance(name, str) or not 1 <= len(name) <= 63 or not name.isprintable():
-        raise bad_field("name", "must be 1 to 63 printable characters")
-    return name
-
-
-def _scopes(body: dict[str, Any]) -> list[Scope]:
-    wanted = body.get("scopes", [scope.value for scope in SCOPES_USUAL])
-    known = {scope.value for scope in Scope}
-    if not isinstance(wanted, list) or not wanted or len(wanted) > len(known):
-        raise bad_field("scopes", "must be a list", f"Of: {', '.join(sorted(known))}.")
-    for index, scope in enumerate(wanted):
-        if not isinstance(scope, str) or scope not in known:
-            hint = f"Known: {', '.join(sorted(known))}."
-            raise bad_field(f"scopes[{index}]", "is not a scope", hint)
-    return [Scope(scope) for scope in wanted]
-
-
-def _days(body: dict[str, Any]) -> int:
-    days = body.get("days", DAYS)
-    if not isinstance(days, int) or isinstance(days, bool) or not 1 <= days <= DAYS_MAX:
-        raise bad_field("days", f"must be a whole number from 1 to {DAYS_MAX}")
-    return days
 
 
 def _json(token: ApiToken) -> dict[str, Any]:

@@ -17,7 +17,6 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
-REASON_BYTES, NAME_BYTES = 800, 480
 INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
 
 
@@ -123,9 +122,7 @@ def slug(given: Mapping[str, object], name: str, errors: FieldErrors, place: str
     return ""
 
 
-def line(
-    given: Mapping[str, object], name: str, errors: FieldErrors, *, most_bytes: int = REASON_BYTES
-) -> str:
+def line(given: Mapping[str, object], name: str, errors: FieldErrors, *, most_bytes: int) -> str:
     """Read an optional line of text; empty where it is absent or wrong."""
     value = text(given.get(name, ""), name, errors, most_bytes=most_bytes)
     if value and not value.isprintable():

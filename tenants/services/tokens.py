@@ -1,80 +1,116 @@
-"""One's own API tokens, made and revoked on a page: audited, where a token never is shown."""
+"""API tokens, made and revoked by their person: on a page and over REST alike, and audited.
+
+No record has the secret: it is shown once, by whoever asked.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from django.db import transaction
+from msgspec import Meta
 
 from tenants.audit import Actor, write_audit
-from tenants.input.errors import FieldErrors, invalid
+from tenants.input.errors import FieldErrors
+from tenants.input.requests import Input, Request
 from tenants.models import ApiToken
+from tenants.refusals import record_refusal
 from tenants.scopes import site_scope
 from tenants.tokens import (
     DAYS,
     DAYS_MAX,
-    PER_PERSON,
     SCOPES_USUAL,
     Scope,
-    TooManyTokensError,
     create_token,
     drop_token,
     scope_is_open,
+    token_exists,
 )
 
 NAME_MAX = 63
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDraft:
-    """What a form says of a new token; `days` as it was typed."""
+def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scope, ...]:
+    wanted = given.get("scopes", SCOPES_USUAL)
+    known = tuple(Scope)
+    if (
+        not isinstance(wanted, list | tuple)
+        or not 1 <= len(wanted) <= len(known)
+        or any(name not in known for name in wanted)
+    ):
+        errors.add("scopes", "Choose at least one of these.", f"A list of: {', '.join(known)}.")
+        return ()
+    return tuple(map(Scope, wanted))
 
-    name: str = ""
-    days: str = str(DAYS)
-    scopes: tuple[str, ...] = tuple(scope.value for scope in SCOPES_USUAL)
+
+class TokenRequest(Request, frozen=True, kw_only=True):
+    """A token to make."""
+
+    NOUN: ClassVar[str] = "a token"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=NAME_MAX, description="Where it is used."),
+        Input(complaint=f"Give it a name of 1 to {NAME_MAX} printable characters."),
+    ] = "token"
+    scopes: Annotated[
+        tuple[Scope, ...],
+        Meta(min_length=1, description="What it may be used for."),
+        Input(read=_read_scopes),
+    ] = SCOPES_USUAL
+    days: Annotated[
+        int,
+        Meta(ge=1, le=DAYS_MAX, description="How long it lives."),
+        Input(complaint=f"Write a whole number from 1 to {DAYS_MAX}."),
+    ] = DAYS
 
 
-def make_own_token(*, actor: Actor, draft: TokenDraft, now: datetime) -> tuple[ApiToken, str]:
+class ScopeRefusedError(Exception):
+    """The person asked for a scope that their role does not open; it is recorded."""
+
+
+def make_token(
+    *, actor: Actor, request: TokenRequest, asked: str, now: datetime
+) -> tuple[ApiToken, str]:
     """Make a token of the actor's; return it with its secret, which is shown this once.
 
+    `asked`: what a refusal is recorded for, as method and address.
+
     Raises:
-        InvalidInputError: by the draft's fields, or on `name` where there are too many already.
+        ScopeRefusedError: no token is made for a part of the scopes.
+        TooManyTokensError: the person has as many as there may be.
     """
-    scopes, days = _read(actor, draft)
-    try:
-        with site_scope(), transaction.atomic():
-            token, secret = create_token(
-                user=actor.user, name=draft.name, scopes=scopes, days=days, now=now
-            )
-            after = {"name": token.name, "scopes": token.scopes, "days": days}
-            write_audit(actor, "token.created", f"token {token.uid}", after=after)
-    except TooManyTokensError:
-        raise invalid("name", f"You have {PER_PERSON} tokens; revoke one first.") from None
+    for scope in request.scopes:
+        if not scope_is_open(actor.user, scope):
+            why = f"The scope {scope.value} is for operators."
+            record_refusal(actor, asked, why, {"scopes": ", ".join(request.scopes)})
+            raise ScopeRefusedError(why)
+    with site_scope(), transaction.atomic():
+        token, secret = create_token(
+            user=actor.user, name=request.name, scopes=request.scopes, days=request.days, now=now
+        )
+        after = {"name": token.name, "scopes": token.scopes, "days": request.days}
+        write_audit(actor, "token.created", _subject(token.uid), after=after)
     return token, secret
 
 
-def revoke_own_token(*, actor: Actor, uid: UUID) -> bool:
-    """Drop a token of the actor's; False where they have none of this id."""
+def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
+    """Drop a token of the actor's; False where they have none of this id.
+
+    `asked`: what a refusal is recorded for, as method and address: the token is somebody else's.
+    """
     with site_scope(), transaction.atomic():
-        if not drop_token(user=actor.user, uid=uid):
-            return False
-        write_audit(actor, "token.revoked", f"token {uid}")
-    return True
+        if drop_token(user=actor.user, uid=uid):
+            write_audit(actor, "token.revoked", _subject(uid))
+            return True
+    if token_exists(uid):
+        record_refusal(actor, asked, "The token is another person's.")
+    return False
 
 
-def _read(actor: Actor, draft: TokenDraft) -> tuple[list[Scope], int]:
-    errors = FieldErrors()
-    if not 1 <= len(draft.name) <= NAME_MAX or not draft.name.isprintable():
-        errors.add("name", f"Give it a name of 1 to {NAME_MAX} printable characters.")
-    known = {scope.value: scope for scope in Scope}
-    if not draft.scopes or any(name not in known for name in draft.scopes):
-        errors.add("scopes", "Choose at least one of these.")
-    elif any(not scope_is_open(actor.user, known[name]) for name in draft.scopes):
-        errors.add("scopes", "The scope operate is for operators.")
-    days = int(draft.days) if draft.days.isdecimal() and len(draft.days) < 4 else 0
-    if not 1 <= days <= DAYS_MAX:
-        errors.add("days", f"Write a whole number from 1 to {DAYS_MAX}.")
-    errors.raise_any()
-    return [known[name] for name in draft.scopes], days
+def _subject(uid: UUID) -> str:
+    return f"token {uid}"

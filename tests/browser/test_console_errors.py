@@ -19,7 +19,7 @@ from tests.functional.visitors import Town, town
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PAGES = 30
+PAGES = 100
 REFUSED = """
 addEventListener("securitypolicyviolation", (event) => console.error(
   "refused by policy: " + event.violatedDirective + " " + event.sourceFile + " " + event.sample));
@@ -47,7 +47,8 @@ def walked(page: Page, *starts: str) -> list[str]:
     """Open what links lead to from these, one of a kind; return the addresses."""
     queue, seen, kinds = deque(starts), list[str](), set[str]()
     known = set(starts)
-    while queue and len(seen) < PAGES:
+    while queue:
+        assert len(seen) < PAGES, "links to links without end"
         address = queue.popleft()
         answered = page.goto(address)
         assert answered is not None

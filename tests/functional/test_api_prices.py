@@ -37,7 +37,9 @@ class TestTheHistory:
         assert len(seen) >= 3
 
     def test_has_what_the_price_is_made_of(self, live: ApiStage) -> None:
-        for row in live.get(f"prices/{live.pool}/v100").json()["results"]:
+        rows = live.get(f"prices/{live.pool}/v100").json()["results"]
+        assert rows
+        for row in rows:
             theta_milli = int(Decimal(row["theta"]) * 1000)
             base_micro = int(Decimal(row["base"]) * 1_000_000)
             price = posted_price_micro(base_micro, theta_milli, row["used"], row["capacity"])
@@ -68,4 +70,5 @@ class TestTheHistory:
 
     def test_takes_no_cursor_of_another_list(self, live: ApiStage) -> None:
         cursor = live.get(f"prices/{live.pool}/v100?limit=1").json()["next"]
+        assert cursor
         assert live.get(f"rounds?pool={live.pool}&cursor={cursor}").status_code == 400

@@ -13,15 +13,14 @@ from tenants.models import User
 from tenants.scopes import site_scope
 from tenants.selectors.access import access_of
 from tests.factories import BEGIN
-from tests.functional.pool_stage import Stage, settled_stage
+from tests.functional.pool_stage import Stage
 
 DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return settled_stage()
+def there(settled: Stage) -> Stage:
+    return settled
 
 
 def seen_by(there: Stage, name: str) -> Any:

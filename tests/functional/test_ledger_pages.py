@@ -14,13 +14,12 @@ from portal.ledger.text.ledger import visible_entries
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of
-from tests.functional.pool_stage import Stage, settled_stage, stage
+from tests.functional.pool_stage import Stage, stage
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return settled_stage()
+def there(settled: Stage) -> Stage:
+    return settled
 
 
 def first_transfer() -> Transfer:

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import resolve
 
-from tests.functional.two_clocks import PEOPLE, TwoClocks, two_clocks
+from tests.functional.two_clocks import PEOPLE, TwoClocks
 
 # So many of a kind are looked at, as of a hundred rounds or jobs; kinds differ by their query too.
 OF_A_KIND = 2
@@ -48,12 +48,6 @@ class Links(HTMLParser):
         href = dict(attrs).get("href")
         if tag == "a" and href:
             self.found.append(href)
-
-
-@pytest.fixture
-def there(committed_db: str) -> TwoClocks:
-    assert committed_db
-    return two_clocks()
 
 
 def links_of(page: str) -> list[str]:
@@ -99,9 +93,9 @@ def crawl(client: Client) -> tuple[list[str], set[str]]:
 class TestEveryRole:
     @pytest.mark.parametrize("who", PEOPLE)
     def test_finds_its_work_and_is_led_to_nothing_that_it_may_not_open(
-        self, there: TwoClocks, who: str
+        self, clocks: TwoClocks, who: str
     ) -> None:
-        refused, found = crawl(there.client(who))
+        refused, found = crawl(clocks.client(who))
         assert not refused, "\n".join(refused)
         wanted = EVERYBODYS | FINDS[who]
         assert wanted <= found, f"{who} does not find {wanted - found}"

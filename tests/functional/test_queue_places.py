@@ -190,7 +190,8 @@ def place() -> Town:
         place.submit(gpus, 9000)
     place.submit(1, 9000, "south")
     place.play()
-    PoolClock.objects.filter(pool=place.cluster.pool).update(paused=True)
+    # So that times are as far away as they were made, however slow the machine.
+    PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
 
 
@@ -293,9 +294,7 @@ class TestTheJobPage:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, p50=place.cluster.at + timedelta(hours=3))
         shown = text(place.owner.get(f"/jobs/{job.uid}/"))
-        assert re.search(
-            r"in about 3 h \(p50\), maybe not within (1 d|23 h \d+ min) \(p90\)", shown
-        )
+        assert "in about 3 h (p50), maybe not within 1 d (p90)" in shown
 
     def test_of_a_job_in_quarantine_promises_no_start_and_says_why(self, place: Town) -> None:
         job, other = Job.objects.filter(state="pending", tenant=place.tenant).order_by("-pk")[:2]

@@ -14,16 +14,15 @@ from billing.selectors import find_transfer, transfer_incomes
 from evenshare_core.units import HOUR_US
 from scheduling.models import Pool
 from tenants.scopes import site_scope
-from tests.functional.pool_stage import Stage, headline, settled_stage
+from tests.functional.pool_stage import Stage, headline
 
 ALL = "from=2001-01-01&to=2032-12-31&by=month"
 PAGE, FILE = "/t/alpha/ledger/statement/", "/t/alpha/ledger/statement.csv"
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return settled_stage()
+def there(settled: Stage) -> Stage:
+    return settled
 
 
 def rows(there: Stage, who: str, path: str) -> list[dict[str, str]]:
@@ -152,7 +151,9 @@ class TestALendersLine:
             stored = find_transfer(transfer.pk)
             assert stored is not None
             incomes = transfer_incomes(stored)
-        for item in (item for income in incomes for item in income.line_items):
+        items = [item for income in incomes for item in income.line_items]
+        assert items
+        for item in items:
             shares = UsageShare.objects.filter(
                 line__lease_id=item.lease_id, line__term=item.term, line__amount__gt=0
             )

@@ -1,14 +1,22 @@
-"""One's own tokens on a page: made with the password, shown once, revoked, and audited."""
+"""One's own tokens: made with the password, shown once, revoked, and audited.
+
+On the page, and beside it over REST: both ways do, refuse and record the same.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.test import Client
+from django.utils import timezone
 
 from tenants.models import ApiToken, AuditRecord, User
+from tenants.tokens import PER_PERSON, Scope, create_token
 from tests.functional.visitors import Town, town
 
 PASSWORD = "correct horse battery"
@@ -16,12 +24,18 @@ PAGE = "/account/tokens/"
 FORM = {"name": "workstation", "days": "7", "scopes": ["read"], "old_password": PASSWORD}
 
 
+@cache
+def hashed() -> str:
+    """The password as it is kept; hashing is slow on purpose."""
+    return make_password(PASSWORD)
+
+
 @pytest.fixture
 def there(db: None) -> Town:  # noqa: ARG001 - the fixture is what is wanted of it
     made = town()
     for name, client in (("ada", made.owner), ("eve", made.operator)):
         user = User.objects.get(username=name)
-        user.set_password(PASSWORD)
+        user.password = hashed()
         user.save()
         client.force_login(user)
     return made
@@ -107,3 +121,96 @@ class TestATokenOfAPage:
         assert strict.post(PAGE, FORM).status_code == 403
         assert there.owner.get(PAGE).status_code == 200
         assert not ApiToken.objects.exists()
+
+
+def by_page(there: Town, who: str, **change: Any) -> int:
+    client = there.operator if who == "eve" else there.owner
+    return client.post(PAGE, FORM | change).status_code
+
+
+def by_rest(there: Town, who: str, **change: Any) -> int:  # noqa: ARG001 - as the page's
+    body = FORM | {"days": 7} | change
+    body |= {"username": who, "password": body.pop("old_password")}
+    return Client().post("/api/v1/tokens", body, content_type="application/json").status_code
+
+
+def revoke_by_page(client: Client, uid: object) -> int:
+    return client.post(f"{PAGE}{uid}/revoke/").status_code
+
+
+def revoke_by_rest(client: Client, uid: object) -> int:
+    return client.delete(f"/api/v1/tokens/{uid}").status_code
+
+
+def recorded() -> list[tuple[str, str, dict[str, Any]]]:
+    rows = AuditRecord.objects.order_by("id")
+    return [(row.action, row.actor.username, row.after) for row in rows]
+
+
+def some_token(name: str) -> ApiToken:
+    user = User.objects.get(username=name)
+    scopes, now = (Scope.READ,), timezone.now()
+    return create_token(user=user, name="t", scopes=scopes, days=1, now=now)[0]
+
+
+READ = {"name": "workstation", "scopes": ["read"], "days": 7}
+OPERATE = {**READ, "scopes": ["operate", "read"]}
+# Who asks, what differs from the form, what page and REST answer, and the record of it.
+MADE: list[tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = [
+    ("ada", {}, (200, 201), [("token.created", "ada", READ)]),
+    ("eve", {"scopes": ["operate", "read"]}, (200, 201), [("token.created", "eve", OPERATE)]),
+    (
+        "ada", {"scopes": ["read", "operate"]}, (422, 403),
+        [("access.refused", "ada", {"scopes": "read, operate"})],
+    ),
+    ("ada", {"scopes": ["everything"]}, (422, 400), []),
+    ("ada", {"scopes": []}, (422, 400), []),
+    ("ada", {"days": 91}, (422, 400), []),
+    ("ada", {"days": 0}, (422, 400), []),
+    ("ada", {"name": ""}, (422, 400), []),
+    ("ada", {"name": "x" * 64}, (422, 400), []),
+    ("ada", {"name": "two\nlines"}, (422, 400), []),
+    ("ada", {"old_password": "wrong password"}, (422, 401), []),
+]  # fmt: skip
+
+
+class TestBothWays:
+    """The page made no record of a refused scope, and REST none of a token."""
+
+    @pytest.mark.parametrize(("who", "change", "answers", "records"), MADE)
+    def test_make_and_record_the_same(
+        self,
+        there: Town,
+        who: str,
+        change: dict[str, Any],
+        answers: tuple[int, int],
+        records: list[Any],
+    ) -> None:
+        page, rest = answers
+        assert by_page(there, who, **change) == page
+        assert recorded() == records
+        # Of one kind of refusal each address has a record of its own.
+        assert by_rest(there, who, **change) == rest
+        assert recorded() == records * 2
+        assert ApiToken.objects.count() == 2 * (page == 200)
+
+    def test_make_no_more_than_a_few(self, there: Town) -> None:
+        for _ in range(PER_PERSON):
+            some_token("ada")
+        assert (by_page(there, "ada"), by_rest(there, "ada")) == (422, 409)
+        assert ApiToken.objects.count() == PER_PERSON
+        assert not recorded()
+
+    @pytest.mark.parametrize(
+        ("revoke", "done"), [(revoke_by_page, 302), (revoke_by_rest, 204)], ids=["page", "rest"]
+    )
+    def test_revoke_and_record_the_same(
+        self, there: Town, revoke: Callable[[Client, object], int], done: int
+    ) -> None:
+        own, others = some_token("ada"), some_token("bea")
+        assert revoke(there.owner, own.uid) == done
+        assert revoke(there.owner, own.uid) == 404
+        assert recorded() == [("token.revoked", "ada", {})]
+        assert revoke(there.owner, others.uid) == 404
+        assert recorded()[1:] == [("access.refused", "ada", {})]
+        assert [token.uid for token in ApiToken.objects.all()] == [others.uid]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.contrib.auth.hashers import make_password
 from django.test import Client
 
 from billing.metering import meter_pool, settle_pool
@@ -61,6 +62,10 @@ class TwoClocks:
         answer = self.client(who).get(path)
         assert answer.status_code == 200, f"{path} for {who}: {answer.status_code}"
         return str(answer.content.decode())
+
+    def replay_anew(self) -> None:
+        """Set the fast clock back to the moment of the replay at which all was made."""
+        PoolClock.objects.filter(pool=self.replayed.pool).update(anchor_wall=wall_now())
 
 
 def two_clocks() -> TwoClocks:
@@ -117,11 +122,12 @@ def _play(lab: Cluster, scale: int) -> None:
 
 
 def _people(made: TwoClocks) -> None:
+    password = make_password(PASSWORD)  # slow on purpose
     for name, place in PEOPLE.items():
         site_role = place if isinstance(place, User.SiteRole) else User.SiteRole.NONE
-        user = User(username=name, first_name=name.capitalize(), site_role=site_role)
-        user.set_password(PASSWORD)
-        user.save()
+        user = User.objects.create(
+            username=name, first_name=name.capitalize(), site_role=site_role, password=password
+        )
         if isinstance(place, tuple):
             Membership.objects.create(
                 user=user, tenant=made.replayed.tenants[place[0]], role=place[1]

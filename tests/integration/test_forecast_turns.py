@@ -66,9 +66,9 @@ class TestItsTurn:
         assert service.claim_forecast() is None, "nobody is queued"
 
     def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
-        row = forecast(cpu=lambda: 7.5)
-        assert row.cpu_ms == 7500
-        assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30)
+        row = forecast(cpu=lambda: 7500.5)  # so many that no round here takes four times as long
+        assert row.cpu_ms == 7_500_500
+        assert known(row.rest_until) - known(row.ended_at) == timedelta(seconds=30_002)
         lab.round(after_s=30)
         assert service.claim_forecast() is None
         StartForecast.objects.update(rest_until=wall_now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.contrib import messages
@@ -15,15 +16,28 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.account.views.passwords import check_present, verified_person
 from portal.site.access import signed_in
-from portal.site.forms import Field
+from portal.site.forms import Field, whole
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
-from tenants.input.errors import InvalidInputError
+from tenants.input.errors import InvalidInputError, invalid
+from tenants.input.requests import read_request
 from tenants.models import ApiToken, User
 from tenants.scopes import site_scope
 from tenants.selectors.people import tokens_of
-from tenants.services.tokens import TokenDraft, make_own_token, revoke_own_token
-from tenants.tokens import DAYS_MAX, Scope, scope_is_open
+from tenants.services.tokens import (
+    ScopeRefusedError,
+    TokenRequest,
+    make_token,
+    revoke_token,
+)
+from tenants.tokens import (
+    DAYS,
+    DAYS_MAX,
+    SCOPES_USUAL,
+    Scope,
+    TooManyTokensError,
+    scope_is_open,
+)
 
 SHOWN_MOST = 200  # of what was typed; cut shorter, it would not be what is wrong
 SCOPE_TEXTS = {
@@ -32,6 +46,15 @@ SCOPE_TEXTS = {
     Scope.JOBS_WRITE: "submit and cancel jobs, and drop tokens",
     Scope.OPERATE: "change pools, quotas, nodes and tenants",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDraft:
+    """What the form says of a new token, as it was typed."""
+
+    name: str = ""
+    days: str = str(DAYS)
+    scopes: tuple[str, ...] = SCOPES_USUAL
 
 
 @sensitive_post_parameters()
@@ -83,7 +106,8 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     """Drop one of the viewer's tokens: the next request with it is refused."""
-    if not revoke_own_token(actor=Actor(_person(request), request_id_of(request)), uid=uid):
+    actor = Actor(_person(request), request_id_of(request))
+    if not revoke_token(actor=actor, uid=uid, asked=_asked(request)):
         raise Http404
     messages.success(request, "Revoked the token: no request with it is answered any more.")
     return redirect("tokens")
@@ -104,17 +128,33 @@ def _draft(request: HttpRequest) -> TokenDraft:
     )
 
 
+def _asked(request: HttpRequest) -> str:
+    """What a refusal is recorded for."""
+    return f"{request.method} {request.path}"
+
+
 def _made(request: HttpRequest, user: User, draft: TokenDraft) -> tuple[ApiToken, str]:
     """Make the token that the form asks for.
 
     Raises:
         InvalidInputError: by the fields of the form.
     """
+    days = whole(draft.days)
+    typed = {
+        "name": draft.name,
+        "scopes": draft.scopes,
+        "days": draft.days if days is None else days,
+    }
+    asked_for = read_request(TokenRequest, typed)
     password = request.POST.get("old_password", "")
     check_present(password)
-    verified = verified_person(request, user, password)
-    actor = Actor(verified, request_id_of(request))
-    return make_own_token(actor=actor, draft=draft, now=timezone.now())
+    actor = Actor(verified_person(request, user, password), request_id_of(request))
+    try:
+        return make_token(actor=actor, request=asked_for, asked=_asked(request), now=timezone.now())
+    except ScopeRefusedError as error:
+        raise invalid("scopes", str(error)) from None
+    except TooManyTokensError as error:
+        raise invalid("name", str(error)) from None
 
 
 def _fields(draft: TokenDraft, errors: dict[str, str]) -> list[Field]:

@@ -115,12 +115,14 @@ class TestATaskWatch:
 
         worker = threading.Thread(target=compute)
         worker.start()
-        for _ in range(2):
+        try:
+            for _ in range(2):
+                eventually(file.exists)
+                file.unlink()
             eventually(file.exists)
-            file.unlink()
-        eventually(file.exists)
-        enough.set()
-        worker.join()
+        finally:
+            enough.set()
+            worker.join()
 
     def test_sees_the_begin_and_the_end_of_a_task(self, tmp_path: Path) -> None:
         watch, file = TaskWatch(), tmp_path / "pulse-default"
