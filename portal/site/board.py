@@ -125,11 +125,11 @@ class PollBoard:
             log.warning("board.no_database", error=type(error).__name__)
             return False
         # What is not there takes nobody's place.
-        for asked, found in (
+        for asked, entries in (
             (self._pools, self._reading.pools),
             (self._sessions, self._reading.people),
         ):
-            for key in [key for key, what in found.items() if what is None]:
+            for key in [key for key, one in entries.items() if one is None]:
                 asked.pop(key, None)
         return True
 

@@ -1,0 +1,52 @@
+"""Pools with a queue: over REST, and in a town whose clock stands."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from scheduling.models import PoolClock
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.functional.visitors import Town, town
+
+
+def queue_stage() -> ApiStage:
+    """Tenant bb holds all eight GPUs; five jobs are queued, and aa's come first by rho."""
+    stage = api_stage(lease_s=3600)
+    stage.person("eve", site_role="operator")
+    for _ in range(2):
+        stage.cluster.submit("bb", 4, 9000)
+    stage.cluster.round()
+    for after, tenant in enumerate(("bb", "aa", "bb", "aa", "aa")):
+        stage.cluster.submit(tenant, 2, 9000, after_s=after)
+    stage.cluster.round(after_s=10)
+    return stage
+
+
+def queue(stage: ApiStage, **more: Any) -> Any:
+    return stage.get(f"pools/{stage.pool}/queue", **more).json()
+
+
+def queue_town() -> Town:
+    """South holds the pool; three of north's jobs are queued, and one of south's.
+
+    The pool's clock stands at its last round, however long a page takes.
+    """
+    place = town()
+    for _ in range(2):
+        place.submit(4, 9000, "south")
+    place.play()
+    for gpus in (2, 1, 1):
+        place.submit(gpus, 9000)
+    place.submit(1, 9000, "south")
+    place.play()
+    # So that times are as far away as they were made, however slow the machine.
+    PoolClock.objects.update(paused=True, pause_reason="maintenance")
+    return place
+
+
+def text(page: Any) -> str:
+    """A page's text without tags, in one line."""
+    assert page.status_code == 200
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page.content.decode())))
