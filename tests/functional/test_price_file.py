@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from billing.models import PostedPrice
+from billing.models import PostedPrice, UsageLine
 from portal.pools.views import prices
-from scheduling.models import GpuType
+from scheduling.models import GpuType, LeaseTerm
 from tests.functional.pool_stage import Stage, settled_stage
 
 ALL = "from=2000-01-01&to=2040-01-01"
@@ -107,3 +107,27 @@ class TestTheFile:
     def test_is_asked_for_on_the_price_board(self, there: Stage) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")
         assert f'action="/pools/{there.pool}/prices.csv"' in page
+
+
+class TestThePriceBoard:
+    """Feature 23. Posted price per GPU type, history chart, table and CSV; the charged price equals
+    the posted price of that round."""
+
+    def test_has_chart_table_and_file_and_every_charge_is_at_the_price_posted_then(
+        self, there: Stage
+    ) -> None:
+        page = there.page("owner", f"/pools/{there.pool}/prices/")
+        told = rows(there, ALL)
+        charged = UsageLine.objects.filter(pool__name=there.pool, meter="borrowed", amount__gt=0)
+        assert charged.count() > 1
+        for line in charged.select_related("gpu_type"):
+            name = line.gpu_type.name
+            assert f'id="t-{name}"' in page
+            assert f'id="chart-price-{name}"' in page
+            term = LeaseTerm.objects.get(lease=line.lease_id, number=line.term)
+            *_, then = (
+                row
+                for row in told
+                if row["gpu_type"] == name and int(row["valid_from_round"]) <= term.round
+            )
+            assert line.price == term.price == Decimal(then["price_credits_per_gpu_h"])
