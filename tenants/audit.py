@@ -11,6 +11,8 @@ from typing import Any
 
 from django.db import connection
 
+from tenants.input.errors import invalid
+from tenants.input.readers import REASON_MAX
 from tenants.models import AuditRecord, User
 
 PAGE, SUBJECT_MAX = 50, 140
@@ -37,16 +39,19 @@ def write_audit(
 
     Raises:
         RuntimeError: there is none, so that record and change could part.
+        InvalidInputError: the reason is longer than the log keeps it.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("an audit record belongs into the transaction of its change")
+    if len(reason) > REASON_MAX:
+        raise invalid("reason", f"Write at most {REASON_MAX} characters.")
     return AuditRecord.objects.create(
         actor=actor.user,
         action=action,
         subject=subject,
         before=dict(before or {}),
         after=dict(after or {}),
-        reason=reason[:200],
+        reason=reason,
         request_id=actor.request_id,
     )
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors, InvalidInputError
-from tenants.input.readers import SLUG
+from tenants.input.readers import REASON_MAX, SLUG
 from tenants.input.requests import Input, Request, read_request
 from tenants.periods import QuotaTerms
 
@@ -22,7 +22,6 @@ SITE_ROLE_COMPLAINT = "Choose one of the roles."
 ROLE_COMPLAINT = "Choose viewer, member or manager."
 NOBODY = "Nobody has this login name. Create the person first."
 INITIALS_COMPLAINT = "Write one or two letters or digits."
-REASON_MAX = 800
 
 Reason: TypeAlias = Annotated[
     str, Meta(max_length=REASON_MAX, description="Why, for the audit log."), Input(label="Reason")

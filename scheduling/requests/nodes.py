@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenants.input.readers import INSTANT_HINT
+from tenants.input.readers import INSTANT_HINT, REASON_MAX
 from tenants.input.requests import Input, Request
-from tenants.requests import REASON_MAX, SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
+from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."

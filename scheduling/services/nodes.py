@@ -161,7 +161,7 @@ def add_window(
                 node=node,
                 starts_at=starts_at,
                 ends_at=ends_at,
-                reason=reason[:200],
+                reason=reason,
                 made_by=actor.user,
             )
             for node in nodes

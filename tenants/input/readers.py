@@ -17,6 +17,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
+REASON_MAX = 200  # of the audit log
 INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
 
 

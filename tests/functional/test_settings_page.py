@@ -11,6 +11,7 @@ from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import POLICIES
 from scheduling.models import PoolState
+from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 
@@ -61,6 +62,20 @@ class TestTheSettings:
         assert answer.status_code == 422
         assert "Write a number from 0 to" in shown
         assert "Write 1 to 3,600 seconds." in shown
+
+    def test_save_no_reason_that_the_audit_log_would_cut(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/settings/"
+        lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
+        answer = there.operator.post(path, {**data, "reason": "x" * 201})
+        assert answer.status_code == 422
+        assert "Write at most 200 characters." in answer.content.decode()
+        pool.refresh_from_db()
+        assert pool.visibility != "own"
+        assert not AuditRecord.objects.exists()
+        assert there.operator.post(path, {**data, "reason": "x" * 200}).status_code == 302
+        assert AuditRecord.objects.get().reason == "x" * 200
 
     def test_preview_the_next_round_and_change_nothing(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -16,6 +16,7 @@ from scheduling.selectors.capacity import gpu_type_ids
 from scheduling.services.quota_files import pools_today
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
+from tenants.input.readers import REASON_MAX
 from tenants.models import User
 from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import QuotaChange, QuotaLine, read_lines
@@ -48,7 +49,7 @@ class Command(BaseCommand):
                 plan = plan_quota_sync(lines, pools, types)
             if options["apply"]:
                 actor = _actor(options["user"])
-                reason = f"sync_quota {Path(name).name}"
+                reason = f"sync_quota {Path(name).name}"[:REASON_MAX]
                 plan = sync_quotas(
                     actor=actor, lines=lines, pools=pools, types=types, reason=reason
                 )

@@ -109,7 +109,9 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
             "Seconds of pool time per second of the wall. Leases, prices and waits are pool time.",
             error=errors.get("scale", ""),
         ),
-        "trouble": errors.get("do", "") or errors.get("policy", ""),
+        "trouble": next(
+            (errors[name] for name in ("do", "policy", "reason") if name in errors), ""
+        ),
         "lease_text": duration(pool.lease_s),
         "lease_wall_text": duration(pool.lease_s / now.scale),
         "round_text": duration(pool.round_s),
