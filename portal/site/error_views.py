@@ -23,6 +23,16 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:  # 
     return _page(request, "400.html", 400)
 
 
+def stale_form(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001 - Django's signature
+    """403: a form's token is not that of the present session, or there is none."""
+    return HttpResponse(
+        loader.get_template("errors/stale_form.html").render(
+            {"request_id": request_id_of(request)}
+        ),
+        status=403,
+    )
+
+
 def missing_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404, in the frame of all pages; 503 where the frame cannot be read."""
     try:

@@ -34,6 +34,8 @@ TENANT_PAGES = {
     "statement": "statement",
     "transfer": "ledger",
 }
+# What of an address goes with it; days and keys of lists are of one pool's clock and rows.
+KEPT = ("state", "q", "by", "window")
 
 
 def pool_choices(request: HttpRequest) -> list[PoolChoice]:
@@ -64,9 +66,13 @@ def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -
     route, tenant = _route(request), about(request).tenant
     given = set(request.resolver_match.kwargs) if request.resolver_match else set()
     if tenant is not None and name in own:
-        href = f"{reverse(TENANT_PAGES[route], args=[tenant.slug])}?{urlencode({'pool': name})}"
+        page, asked = TENANT_PAGES[route], {"pool": name}
+        address = reverse(page, args=[tenant.slug])
     elif "name" in given and (given == {"name"} or route in LISTS):
-        href = reverse(LISTS.get(route, route), args=[name])
+        page, asked = LISTS.get(route, route), {}
+        address = reverse(page, args=[name])
     else:
         return PoolChoice(name, reverse("pool", args=[name]), is_here=is_here, is_other_page=True)
-    return PoolChoice(name, href, is_here=is_here)
+    if page == route:
+        asked |= {key: request.GET[key] for key in KEPT if request.GET.get(key)}
+    return PoolChoice(name, f"{address}?{urlencode(asked)}" if asked else address, is_here=is_here)

@@ -38,6 +38,7 @@ def _demo_key() -> str:
 SECRET_KEY = text("SECRET_KEY", None if PRODUCTION else _demo_key())
 ALLOWED_HOSTS = listed("ALLOWED_HOSTS", "" if PRODUCTION else "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = listed("CSRF_TRUSTED_ORIGINS")
+CSRF_FAILURE_VIEW = "portal.site.error_views.stale_form"
 
 # Names this installation in the tokens that its executors get: letters and digits.
 INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
@@ -282,6 +283,8 @@ LOGGING: dict[str, Any] = {
     "loggers": {
         # Every 404 as a warning would let a stranger fill the log.
         "django.request": {"level": "ERROR"},
+        # So would every request for another host, each with a traceback; it is answered with 400.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         # One line per tick and message would bury the rest.
         "celery.beat": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},

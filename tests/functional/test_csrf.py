@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.test import Client
 
 from tests.functional.access_table import ACTORS, TABLE, Route
 from tests.functional.addresses import UNSAFE, send, session
@@ -79,7 +80,9 @@ def is_refused(change: Change, answer: Any) -> bool:
     """Whether it was refused for its origin; a method that is not there may say so instead."""
     if change.method not in change.route.methods and answer.status_code in (404, 405):
         return True
-    return answer.status_code == 403 and "csrf" in answer.content.decode().lower()
+    said = answer.content.decode()
+    # REST names it; a page says it in words.
+    return answer.status_code == 403 and ("CSRF" in said or "older than your session" in said)
 
 
 class TestEveryChange:
@@ -100,3 +103,14 @@ class TestEveryChange:
                     wrong.append(f"{change}, from here: {answer.status_code}, not {status}")
         assert not wrong, "\n".join(wrong)
         assert made > 30
+
+
+class TestAFormThatIsTooOld:
+    def test_is_refused_in_words_that_say_what_to_do(self) -> None:
+        answer = Client(enforce_csrf_checks=True).post("/login/", {"username": "x"})
+        page = answer.content.decode()
+        assert answer.status_code == 403
+        assert "This form is older than your session." in page
+        assert "Nothing was changed." in page
+        assert 'class="foot"' in page
+        assert answer.headers["X-Request-ID"] in page

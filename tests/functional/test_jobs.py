@@ -77,6 +77,7 @@ class TestTheList:
             "state=pending": "3 queued jobs.",
             "state=succeeded": "1 done job.",
             "state=failed": "No failed job.",
+            "q=none": "No job with “none” in its name.",
             "q=odd": "1 job with “odd” in its name.",
             f"state=pending&pool={place.cluster.pool.name}": "3 queued jobs in"
             f" {place.cluster.pool.name}.",

@@ -125,10 +125,20 @@ class TestTheOverview:
 SAME_PAGES = (
     ("mo", "/t/north/", "/t/north/?pool=pool-2"),
     ("mo", "/t/north/jobs/", "/t/north/jobs/?pool=pool-2"),
+    (
+        "mo",
+        "/t/north/jobs/?state=pending&q=a%26b&pool=pool-1&after=3.0.0.1.pool-1",
+        "/t/north/jobs/?pool=pool-2&amp;state=pending&amp;q=a%26b",
+    ),
     ("mo", "/t/north/jobs/new/", "/t/north/jobs/new/?pool=pool-2"),
     ("mo", "/t/north/ledger/", "/t/north/ledger/?pool=pool-2"),
     ("mo", "/t/north/ledger/statement/", "/t/north/ledger/statement/?pool=pool-2"),
-    ("finn", "/t/north/ledger/statement/", "/t/north/ledger/statement/?pool=pool-2"),
+    (
+        "finn",
+        "/t/north/ledger/statement/?by=month&from=2001-01-01",
+        "/t/north/ledger/statement/?pool=pool-2&amp;by=month",
+    ),
+    ("mo", "/pools/pool-1/starts/?window=week", "/pools/pool-2/starts/?window=week"),
     ("mo", "/pools/pool-1/", "/pools/pool-2/"),
     ("mo", "/pools/pool-1/prices/", "/pools/pool-2/prices/"),
     ("mo", "/pools/pool-1/rounds/", "/pools/pool-2/rounds/"),
@@ -153,7 +163,7 @@ class TestTheSwitch:
             choices = self.switch(clocks, who, path)
             assert set(choices) == {"pool-1", "pool-2"}
             assert choices["pool-2"] == other
-            line = clocks.page(who, other).split('id="round-line"')[1]
+            line = clocks.page(who, html.unescape(other)).split('id="round-line"')[1]
             assert 'hx-get="/pools/pool-2/line/"' in line.split(">")[0], other
 
     def test_follows_the_choice_in_the_form(self, clocks: TwoClocks) -> None:

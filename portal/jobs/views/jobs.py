@@ -78,6 +78,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "counts": counts,
             "page": page,
             "next_after": _mark_text(page.next_after),
+            "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
             "queues_text": queues_text(page.queues),
             "pools": pools,
             "states": {state: _label(state) for state in read.STATES},
@@ -120,7 +121,7 @@ def _match_text(wanted: read.JobFilter, matches: int) -> str:
     kind = f"{_label(wanted.state).lower()} job" if wanted.state else "job"
     count = f"{thousands(matches)} or more {kind}s" if matches >= read.COUNTED else ""
     named = f" with “{wanted.text}” in its name" if wanted.text else ""
-    if matches != 1:
+    if matches > 1:
         named = named.replace("its name", "their names")
     pool = f" in {wanted.pool}" if wanted.pool else ""
     return f"{count or plural(matches, kind) if matches else f'No {kind}'}{named}{pool}."
