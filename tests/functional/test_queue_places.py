@@ -207,6 +207,11 @@ class TestTheList:
         assert "Further back, as of round 3 in pool-1; this page does not" in text(second)
         assert "That is all." in text(second)
 
+    def test_believes_no_mark_of_another_pool(self, place: Town) -> None:
+        page = text(place.owner.get("/t/north/jobs/?state=pending&after=7.0.0.1.nosuch"))
+        assert "Further back; this page does not refresh itself." in page
+        assert "nosuch" not in page
+
     def test_goes_on_from_pool_to_pool(self, place: Town) -> None:
         other = cluster({})
         quota = Quota.objects.filter(tenant=place.tenant, pool=place.cluster.pool).get()
