@@ -422,10 +422,11 @@ def _rho_title(days: Sequence[ClaimHistoryPoint], prefix: str) -> str:
     """The last rho, and between which it was over the last day."""
     known = [day.rho for day in days if day.rho is not None]
     if not known:
-        return f"{prefix}no rho yet"
+        return f"{prefix}no rho yet" if prefix else "No rho yet"
     low, high = min(known), max(known)
     if standing(low) == standing(high) == "at":
-        return f"{prefix}at fair share for all of the day"
+        said = "at fair share for all of the day"
+        return f"{prefix}{said}" if prefix else said.capitalize()
     places = telling_places([low, high, 1.0])
     title = f"{prefix}rho {ratio(known[-1], places)}"
     if low < high:
