@@ -151,6 +151,17 @@ class TestTheJobPage:
         assert why(job.reason_code).text in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
 
+    @pytest.mark.parametrize("reason", [Reason.NO_FREE_GPUS, Reason.QUOTA_LIMIT, Reason.BUDGET])
+    def test_names_each_wait_on_its_timeline_by_its_reason(
+        self, busy: Town, reason: Reason
+    ) -> None:
+        job = Job.objects.filter(state=Job.State.PENDING)
+        # Its last wait is over, so the page goes by what the job itself keeps.
+        job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
+        page = text_of(busy, Job.objects.get(state=Job.State.CANCELLED))
+        assert f">{why(reason.value).text} 20 s</text>" in page
+        assert "no node fits" not in page
+
     def test_tells_of_a_preemption_and_what_its_terms_cost(self, busy: Town) -> None:
         for _ in range(3):
             busy.play(2, every_s=450)

@@ -289,9 +289,9 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
 
 def _wait(start: datetime, end: datetime, code: str) -> Segment:
     length = coarse((end - start).total_seconds())
-    labels = {"turn": "queued", "price": "price", "blocked": "no node fits"}
     kind = wait_kind(code) if code else "turn"
-    return Segment(kind, start, end, f"{labels[kind] if code else 'queued'} {length}")
+    said = "queued" if kind == "turn" else why(code).text
+    return Segment(kind, start, end, f"{said} {length}")
 
 
 def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
