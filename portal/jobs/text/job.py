@@ -408,4 +408,10 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    return credit_note("Who earned it, by the idle quota they lent", rows, places=4)
+    # All its places: the column's are rounded to sum to its foot, a part of them the other way.
+    return credit_note(
+        "Who earned it, by the idle quota they lent",
+        rows,
+        places=6,
+        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
+    )
