@@ -316,6 +316,14 @@ class TestTheAnswer:
         shown = told[1].split(" to ")
         assert len(set(shown)) == len(shown) == prices
 
+    @pytest.mark.parametrize("gpus", ["3", "6"])
+    def test_that_fits_says_that_the_next_round_decides(self, place: Town, gpus: str) -> None:
+        page = place.owner.post(ASK, form(place, gpus=gpus)).content.decode()
+        assert "It fits now" in says(page)
+        assert "The next round decides, and queued jobs may come first." in says(page)
+        too_many = place.owner.post(ASK, form(place, gpus="64")).content.decode()
+        assert "The next round decides" not in says(too_many)
+
     def test_offers_fewer_gpus_where_it_cannot_run(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="64")).content.decode()
         assert "is more than the pool has" in page or "It cannot start" in says(page)

@@ -17,6 +17,7 @@ from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 
+DECIDES = "The next round decides, and queued jobs may come first."
 HOUR_S = 3600
 WAYS = 3
 
@@ -125,14 +126,13 @@ def _verdict(way: Way) -> Feasibility:
         return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(run.own, "own GPU"), run.borrowed
     if not borrowed:
-        return Feasibility(
-            "ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge."
-        )
+        text = f"{DECIDES} Within quota: free of charge."
+        return Feasibility("ok", "Feasible", f"It fits now, on {own}.", text)
     if not run.own:
         sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
     else:
         sentence = f"It fits now, on {own} and {thousands(borrowed)} borrowed."
-    text = "Borrowed GPUs go back at the end of a term when their owners need them."
+    text = f"{DECIDES} Borrowed GPUs go back at the end of a term when their owners need them."
     return Feasibility("ok", "Feasible", sentence, text)
 
 
