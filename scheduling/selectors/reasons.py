@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from evenshare_core.domain.instants import from_us
@@ -217,4 +218,6 @@ def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
 def _show(value: object) -> str:
     if value is None:
         return "none yet"
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int | Decimal) else str(value)

@@ -141,8 +141,8 @@ def _priced(
     gpus = question.request.gpus
     own = gpus - borrowed
     if binds is None:
-        gpus_text = "1 own GPU" if own == 1 else f"{own} own GPUs"
-        code, detail = "", f"It fits now: {gpus_text} and {borrowed} borrowed."
+        gpus_text = "1 own GPU" if own == 1 else f"{own:,} own GPUs"
+        code, detail = "", f"It fits now: {gpus_text} and {borrowed:,} borrowed."
     else:
         reason = why(binds[0].value, binds[1], now=feasible)
         code, detail = binds[0].value, f"{reason.sentence} {reason.next_step}"

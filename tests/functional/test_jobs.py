@@ -152,6 +152,17 @@ class TestTheJobPage:
         assert why(job.reason_code).text in page
         assert '<a href="/pools/pool-1/rounds/2/">round 2</a>' in page
 
+    @pytest.mark.parametrize("reason", [Reason.NO_FREE_GPUS, Reason.QUOTA_LIMIT, Reason.BUDGET])
+    def test_names_each_wait_on_its_timeline_by_its_reason(
+        self, busy: Town, reason: Reason
+    ) -> None:
+        job = Job.objects.filter(state=Job.State.PENDING)
+        # Its last wait is over, so the page goes by what the job itself keeps.
+        job.update(state=Job.State.CANCELLED, ended_at=busy.cluster.at, reason_code=reason)
+        page = text_of(busy, Job.objects.get(state=Job.State.CANCELLED))
+        assert f">{why(reason.value).text} 20 s</text>" in page
+        assert "no node fits" not in page
+
     def test_tells_of_a_preemption_and_what_its_terms_cost(self, busy: Town) -> None:
         for _ in range(3):
             busy.play(2, every_s=450)
@@ -238,6 +249,10 @@ class TestTheReasons:
             assert not re.search(r"\d", told.next_step)
         asked = why(Reason.NO_FREE_GPUS.value, numbers, now=True)
         assert "34 are free now" in asked.sentence
+
+    def test_write_large_numbers_as_tables_do(self) -> None:
+        told = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
+        assert told.sentence == "It needs 100,000 GPUs; the pool has 2,490."
 
     def test_do_not_say_that_more_came_before_less(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})

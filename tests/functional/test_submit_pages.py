@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from portal.jobs.forms.fields import Draft, draft_of, draft_spec
 from portal.jobs.forms.job_yaml import MOST_BYTES, YamlError, read_yaml, write_yaml
 from portal.jobs.forms.submit import form_of_draft, form_of_text
-from scheduling.models import Job
+from scheduling.models import Job, PriceSetting
 from scheduling.selectors.job_requests import job_as_request
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town
@@ -300,6 +300,29 @@ class TestTheAnswer:
         page = place.owner.post(ASK, form(place, gpus="6")).content.decode()
         assert "Borrowing 2 GPUs costs" in says(page)
         assert "one lease term of 15 min at most" in says(page)
+
+    @pytest.mark.parametrize(("base", "prices"), [("1", 2), ("0.02", 1)])
+    def test_names_two_prices_only_where_they_print_differently(
+        self, committed_db: str, base: str, prices: int
+    ) -> None:
+        assert committed_db
+        place = town()
+        PriceSetting.objects.update(base=Decimal(base))
+        place.submit(3)
+        place.play(1)
+        page = place.owner.post(ASK, form(place, gpus="2", changed="gpus")).content.decode()
+        told = re.search(r"Borrowing 1 GPU costs (.*?) credits per GPU-hour", says(page))
+        assert told is not None, says(page)
+        shown = told[1].split(" to ")
+        assert len(set(shown)) == len(shown) == prices
+
+    @pytest.mark.parametrize("gpus", ["3", "6"])
+    def test_that_fits_says_that_the_next_round_decides(self, place: Town, gpus: str) -> None:
+        page = place.owner.post(ASK, form(place, gpus=gpus)).content.decode()
+        assert "It fits now" in says(page)
+        assert "The next round decides, and queued jobs may come first." in says(page)
+        too_many = place.owner.post(ASK, form(place, gpus="64")).content.decode()
+        assert "The next round decides" not in says(too_many)
 
     def test_offers_fewer_gpus_where_it_cannot_run(self, place: Town) -> None:
         page = place.owner.post(ASK, form(place, gpus="64")).content.decode()

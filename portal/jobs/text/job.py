@@ -289,9 +289,9 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
 
 def _wait(start: datetime, end: datetime, code: str) -> Segment:
     length = coarse((end - start).total_seconds())
-    labels = {"turn": "queued", "price": "price", "blocked": "no node fits"}
     kind = wait_kind(code) if code else "turn"
-    return Segment(kind, start, end, f"{labels[kind] if code else 'queued'} {length}")
+    said = "queued" if kind == "turn" else why(code).text
+    return Segment(kind, start, end, f"{said} {length}")
 
 
 def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
@@ -408,4 +408,10 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    return credit_note("Who earned it, by the idle quota they lent", rows, places=4)
+    # All its places: the column's are rounded to sum to its foot, a part of them the other way.
+    return credit_note(
+        "Who earned it, by the idle quota they lent",
+        rows,
+        places=6,
+        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
+    )

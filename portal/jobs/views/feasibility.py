@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
 from evenshare_core.domain.reasons import Reason
-from portal.charts.figures import credits_text, duration, plural
+from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from scheduling.engine.clock import PoolNow
@@ -17,6 +17,7 @@ from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 
+DECIDES = "The next round decides, and queued jobs may come first."
 HOUR_S = 3600
 WAYS = 3
 
@@ -36,8 +37,9 @@ class Way:
 
     @property
     def prices(self) -> tuple[Decimal, ...]:
-        """One price, or the lowest and the highest."""
-        return tuple(sorted({self.run.price, self.run.price_after}))
+        """One price, or the lowest and the highest where they print differently."""
+        low, high = sorted((self.run.price, self.run.price_after))
+        return (low,) if credits_text(low) == credits_text(high) else (low, high)
 
     @property
     def text(self) -> str:
@@ -124,14 +126,13 @@ def _verdict(way: Way) -> Feasibility:
         return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(run.own, "own GPU"), run.borrowed
     if not borrowed:
-        return Feasibility(
-            "ok", "Feasible", f"It fits now, on {own}.", "Within quota: free of charge."
-        )
+        text = f"{DECIDES} Within quota: free of charge."
+        return Feasibility("ok", "Feasible", f"It fits now, on {own}.", text)
     if not run.own:
         sentence = f"It fits now, on {plural(borrowed, 'borrowed GPU')}."
     else:
-        sentence = f"It fits now, on {own} and {borrowed} borrowed."
-    text = "Borrowed GPUs go back at the end of a term when their owners need them."
+        sentence = f"It fits now, on {own} and {thousands(borrowed)} borrowed."
+    text = f"{DECIDES} Borrowed GPUs go back at the end of a term when their owners need them."
     return Feasibility("ok", "Feasible", sentence, text)
 
 
