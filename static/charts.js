@@ -163,7 +163,9 @@
     if (data.figure.data.length > 1) data.figure.data.forEach(function (trace) { toggle(chart, keys, trace); });
     var saves = make("div", "chart-saves", bar);
     button(saves, "PNG", "btn min", function () { savePng(chart); }).setAttribute("aria-label", "Download as PNG");
-    button(saves, "CSV", "btn min", function () { saveCsv(chart); }).setAttribute("aria-label", "Download as CSV");
+    var csv = button(saves, "CSV", "btn min", function () { saveCsv(chart); });
+    csv.title = "Download as CSV: all series, whole range";
+    csv.setAttribute("aria-label", csv.title);
     press(chart);
   }
   function toggle(chart, parent, trace) {
@@ -290,9 +292,16 @@
       });
     });
   }
+  /* The title speaks of every series: a picture without some of them has to say so. */
+  function pngTitle(chart) {
+    var left = chart.data.figure.data.filter(function (trace) { return chart.hidden.has(trace.meta.key); });
+    if (!left.length) return chart.data.title;
+    var names = left.map(function (trace) { return trace.name; });
+    return chart.data.title + ", without " + (left.length > 2 ? left.length + " series" : names.join(" and "));
+  }
   function savePng(chart) {
     var figure = figureOf(chart), data = chart.data, width = 1200, height = 640;
-    figure.layout.title = { text: data.title.replace(/&/g, "&amp;").replace(/</g, "&lt;"), x: 0, xref: "paper", xanchor: "left", font: { size: 20, color: color("var(--ink)", {}) } };
+    figure.layout.title = { text: pngTitle(chart).replace(/&/g, "&amp;").replace(/</g, "&lt;"), x: 0, xref: "paper", xanchor: "left", font: { size: 20, color: color("var(--ink)", {}) } };
     figure.layout.margin = { l: 64, r: figure.layout.margin.r + 12, t: 64, b: 72 };
     figure.layout.showlegend = figure.data.length > 1;
     figure.layout.legend = { orientation: "h", y: -0.12, x: 0 };

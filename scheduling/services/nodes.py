@@ -22,8 +22,10 @@ from tenants.operator_transaction import operation
 from tenants.scopes import site_scope
 
 
-def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> Node:
+def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> bool:
     """Let no new lease onto a node; those that are there end at their expiry, elsewhere to go on.
+
+    Returns whether it took leases before: else nothing is recorded, nor is the reason.
 
     Raises:
         InvalidInputError: on `node`, or on `reason`: there is none.
@@ -34,8 +36,8 @@ def drain_node(*, actor: Actor, pool: Pool, name: str, reason: str) -> Node:
     return _state_set(actor, pool, name, state=Node.State.DRAINED, reason=reason)
 
 
-def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Node:
-    """Let leases onto a node again.
+def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> bool:
+    """Let leases onto a node again; return whether it took none before: else nothing is recorded.
 
     Raises:
         InvalidInputError: on `node`.
@@ -44,22 +46,23 @@ def resume_node(*, actor: Actor, pool: Pool, name: str, reason: str = "") -> Nod
     return _state_set(actor, pool, name, state=Node.State.UP, reason=reason)
 
 
-def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason: str) -> Node:
+def _state_set(actor: Actor, pool: Pool, name: str, *, state: Node.State, reason: str) -> bool:
     action = "node.resumed" if state == Node.State.UP else Node.DRAIN_ACTION
     with operation(actor):
         node = _locked(pool, name)
-        if node.state != state:
-            before, node.state = node.state, state
-            node.save(update_fields=["state"])
-            write_audit(
-                actor,
-                action,
-                node.audit_subject,
-                before={"state": before},
-                after={"state": state},
-                reason=reason,
-            )
-    return node
+        if node.state == state:
+            return False
+        before, node.state = node.state, state
+        node.save(update_fields=["state"])
+        write_audit(
+            actor,
+            action,
+            node.audit_subject,
+            before={"state": before},
+            after={"state": state},
+            reason=reason,
+        )
+    return True
 
 
 def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:

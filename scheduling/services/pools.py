@@ -40,11 +40,12 @@ def change_pool(
     lengths: Mapping[str, int | None],
     visibility: str,
     reason: str = "",
-) -> Pool:
+) -> bool:
     """Set a pool's policy with its options, its lengths (`LENGTHS`) and what tenants see.
 
     The next round uses them; leases keep the length that they were granted with. Policy memory
-    is dropped with a change of policy; GPU-time sums stay.
+    is dropped with a change of policy; GPU-time sums stay. Returns whether anything differed:
+    else nothing is recorded, nor is the reason.
 
     Raises:
         InvalidInputError: by field; an option's is `options.NAME`.
@@ -69,7 +70,7 @@ def change_pool(
             pool.save(update_fields=list(after))
             subject = f"pool {pool.name}"
             write_audit(actor, "pool.changed", subject, before=was, after=becomes, reason=reason)
-    return pool
+    return bool(becomes)
 
 
 def complete_options(
@@ -129,8 +130,10 @@ def set_pool_clock(
     return now
 
 
-def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> PriceSetting:
+def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
     """Set base and theta of a GPU type; the price posted after the next round follows them.
+
+    Returns whether anything differed: else nothing is recorded.
 
     Raises:
         InvalidInputError: on `gpu_type`.
@@ -152,7 +155,7 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> PriceSett
             setting.save(update_fields=["base", "theta"])
             subject = f"pool {pool.name}, {request.gpu_type}"
             write_audit(actor, "price.changed", subject, before=was, after=becomes)
-    return setting
+    return bool(becomes)
 
 
 def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeRequest) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 from msgspec import Meta
 
-from tenants.audit import Actor, write_audit
+from tenants.audit import Actor, last_record, write_audit
 from tenants.input.errors import FieldErrors
 from tenants.input.requests import Input, Request
 from tenants.models import ApiToken
@@ -31,6 +31,7 @@ from tenants.tokens import (
 )
 
 NAME_MAX = 63
+REVOKED = "token.revoked"
 
 
 def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scope, ...]:
@@ -105,11 +106,18 @@ def revoke_token(*, actor: Actor, uid: UUID, asked: str) -> bool:
     """
     with site_scope(), transaction.atomic():
         if drop_token(user=actor.user, uid=uid):
-            write_audit(actor, "token.revoked", _subject(uid))
+            write_audit(actor, REVOKED, _subject(uid))
             return True
     if token_exists(uid):
         record_refusal(actor, asked, "The token is another person's.")
     return False
+
+
+def has_revoked(*, actor: Actor, uid: UUID) -> bool:
+    """Whether the actor dropped this token before, so that it was theirs."""
+    with site_scope():
+        record = last_record(_subject(uid), [REVOKED])
+    return record is not None and record.actor_id == actor.user.pk
 
 
 def _subject(uid: UUID) -> str:

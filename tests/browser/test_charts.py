@@ -244,6 +244,45 @@ class TestADownload:
         assert page.evaluate("window.refused") == []
         assert complaints == []
 
+    def test_says_in_its_title_which_series_it_leaves_out(
+        self, there: Stage, page: Page, tmp_path: Path
+    ) -> None:
+        Tenant.objects.filter(slug="beta").update(name="R & <D>")
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        page.evaluate(
+            """() => {
+              const draw = Plotly.toImage;
+              Plotly.toImage = (figure, ...rest) => {
+                window.titled = figure.layout.title.text;
+                return draw(figure, ...rest);
+              };
+            }"""
+        )
+        titles = []
+        for number in range(4):
+            if number:
+                redrawn(page, "chart-use", chart.locator(".chart-key").nth(number - 1).click)
+            saved(page, chart, "PNG", tmp_path)
+            titles.append(page.evaluate("window.titled"))
+        whole = titles[0]
+        assert whole
+        assert titles[1:] == [
+            f"{whole}, without alpha",
+            f"{whole}, without alpha and R &amp; &lt;D>",
+            f"{whole}, without 3 series",
+        ]
+
+    def test_as_a_table_has_every_series_and_says_so(
+        self, there: Stage, page: Page, tmp_path: Path
+    ) -> None:
+        page.goto(f"/pools/{there.pool}/")
+        chart = drawn(page, "chart-use")
+        whole = saved(page, chart, "CSV", tmp_path).read_text()
+        redrawn(page, "chart-use", chart.locator(".chart-key").first.click)
+        redrawn(page, "chart-use", chart.get_by_role("button", name="1 h", exact=True).click)
+        assert saved(page, chart, "CSV: all series, whole range", tmp_path).read_text() == whole
+
     def test_is_a_table_with_units_that_equals_the_rounds(
         self, there: Stage, page: Page, tmp_path: Path
     ) -> None:

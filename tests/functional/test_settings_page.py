@@ -77,6 +77,21 @@ class TestTheSettings:
         assert there.operator.post(path, {**data, "reason": "x" * 200}).status_code == 302
         assert AuditRecord.objects.get().reason == "x" * 200
 
+    def test_say_so_where_nothing_differs_and_drop_the_reason(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/settings/"
+        lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        price = {"do": "price", "gpu_type": "v100", "base": "2.5", "theta": "3"}
+        data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
+        for form in ({**data, "reason": "shorter leases"}, price):
+            first = there.operator.post(path, form, follow=True).content.decode()
+            again = there.operator.post(path, {**form, "reason": "once more"}, follow=True)
+            assert ("Saved: the next round" in first, "Nothing differed" in first) == (True, False)
+            assert "Nothing differed: nothing was saved." in again.content.decode()
+            assert "Saved: the next round" not in again.content.decode()
+        actions = AuditRecord.objects.order_by("id").values_list("action", "reason")
+        assert list(actions) == [("pool.changed", "shorter leases"), ("price.changed", "")]
+
     def test_preview_the_next_round_and_change_nothing(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"

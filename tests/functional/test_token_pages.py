@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.hashers import make_password
@@ -74,6 +75,19 @@ class TestATokenOfAPage:
         assert api(secret) == 401
         assert AuditRecord.objects.filter(action="token.revoked").count() == 1
         assert "workstation" not in there.owner.get(PAGE).content.decode()
+
+    def test_is_revoked_twice_without_an_error_by_its_person_alone(self, there: Town) -> None:
+        path = f"{PAGE}{some_token('ada').uid}/revoke/"
+        invented = f"{PAGE}{uuid4()}/revoke/"
+        assert "Revoked the token" in there.owner.post(path, follow=True).content.decode()
+        answer = there.owner.post(path, follow=True)
+        assert answer.redirect_chain == [(PAGE, 302)]
+        assert "You had revoked this token before." in answer.content.decode()
+        assert "Revoked the token" not in answer.content.decode()
+        for client in (there.mate, there.operator):
+            assert client.post(path).status_code == client.post(invented).status_code == 404
+        assert there.owner.post(invented).status_code == 404
+        assert recorded() == [("token.revoked", "ada", {})]
 
     def test_of_somebody_else_is_not_there(self, there: Town) -> None:
         secret = secret_in(there.owner.post(PAGE, FORM))
@@ -202,14 +216,16 @@ class TestBothWays:
         assert not recorded()
 
     @pytest.mark.parametrize(
-        ("revoke", "done"), [(revoke_by_page, 302), (revoke_by_rest, 204)], ids=["page", "rest"]
+        ("revoke", "done", "again"),
+        [(revoke_by_page, 302, 302), (revoke_by_rest, 204, 404)],
+        ids=["page", "rest"],
     )
     def test_revoke_and_record_the_same(
-        self, there: Town, revoke: Callable[[Client, object], int], done: int
+        self, there: Town, revoke: Callable[[Client, object], int], done: int, again: int
     ) -> None:
         own, others = some_token("ada"), some_token("bea")
         assert revoke(there.owner, own.uid) == done
-        assert revoke(there.owner, own.uid) == 404
+        assert revoke(there.owner, own.uid) == again
         assert recorded() == [("token.revoked", "ada", {})]
         assert revoke(there.owner, others.uid) == 404
         assert recorded()[1:] == [("access.refused", "ada", {})]

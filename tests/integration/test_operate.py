@@ -199,7 +199,7 @@ class TestMaintenance:
 
 
 class TestAPool:
-    def change(self, lab: Cluster, actor: Actor, **fields: Any) -> Pool:
+    def change(self, lab: Cluster, actor: Actor, **fields: Any) -> bool:
         lengths = {name: getattr(lab.pool, name) for name in LENGTHS}
         chosen: dict[str, Any] = {
             "policy": "ltgf",

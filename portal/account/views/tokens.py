@@ -27,6 +27,7 @@ from tenants.selectors.people import tokens_of
 from tenants.services.tokens import (
     ScopeRefusedError,
     TokenRequest,
+    has_revoked,
     make_token,
     revoke_token,
 )
@@ -107,9 +108,13 @@ def token_list(request: HttpRequest) -> HttpResponseBase:
 def revoke(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     """Drop one of the viewer's tokens: the next request with it is refused."""
     actor = Actor(_person(request), request_id_of(request))
-    if not revoke_token(actor=actor, uid=uid, asked=_asked(request)):
+    if revoke_token(actor=actor, uid=uid, asked=_asked(request)):
+        messages.success(request, "Revoked the token: no request with it is answered any more.")
+    elif has_revoked(actor=actor, uid=uid):
+        # As after a double click, or from a page that another tab left behind.
+        messages.info(request, "You had revoked this token before. Nothing was changed.")
+    else:
         raise Http404
-    messages.success(request, "Revoked the token: no request with it is answered any more.")
     return redirect("tokens")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -149,6 +150,21 @@ def page(
         },
         status=status,
     )
+
+
+class Unchanged(str):
+    """What is said after a button that changed nothing."""
+
+    __slots__ = ()
+
+
+NOTHING_DIFFERED = Unchanged("Nothing differed: nothing was saved.")
+
+
+def tell(request: HttpRequest, said: str) -> None:
+    """Say on the next page what a button did; that it did nothing is no success."""
+    level = messages.INFO if isinstance(said, Unchanged) else messages.SUCCESS
+    messages.add_message(request, level, said)
 
 
 def no_such_button(*_: object, **__: object) -> str:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.charts.figures import duration, plural
 from portal.operate.views.console import (
+    Unchanged,
     actor_of,
     console,
     no_such_button,
     page,
     pool_of_console,
+    tell,
 )
 from portal.site.clocks import Clocks, clocks, pool_now
 from portal.site.forms import (
@@ -49,7 +50,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     do = text(request.POST, "do")
     if request.method == "POST":
         try:
-            messages.success(request, ACTS.get(do, no_such_button)(request, pool, facts))
+            tell(request, ACTS.get(do, no_such_button)(request, pool, facts))
         except InvalidInputError as error:
             errors = error.by_field
         else:
@@ -138,13 +139,15 @@ def _window_fields(request: HttpRequest, errors: dict[str, str], facts: PoolFact
 def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     node = text(request.POST, "node")
     reason = typed_request(DrainRequest, request.POST).reason
-    change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason)
+    if not change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason):
+        return Unchanged(f"{node} was drained already; nothing was changed.")
     return f"{node} takes no new lease. Those there end within {duration(facts.lease_s)}."
 
 
 def _resume(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
     node = text(request.POST, "node")
-    change.resume_node(actor=actor_of(request), pool=pool, name=node)
+    if not change.resume_node(actor=actor_of(request), pool=pool, name=node):
+        return Unchanged(f"{node} was not drained; nothing was changed.")
     return f"{node} takes leases again, from the next round on."
 
 

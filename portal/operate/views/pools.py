@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -24,11 +23,13 @@ from portal.operate.forms.settings import (
 )
 from portal.operate.text.impact import SettingsPreview, settings_preview
 from portal.operate.views.console import (
+    NOTHING_DIFFERED,
     actor_of,
     console,
     no_such_button,
     page,
     pool_of_console,
+    tell,
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
@@ -69,7 +70,7 @@ def settings(request: HttpRequest, name: str) -> HttpResponse:
         try:
             if asked.do == "preview":
                 return _show(request, replace(asked, preview=_preview(request, asked)))
-            messages.success(request, ACTS.get(asked.do, no_such_button)(request, pool))
+            tell(request, ACTS.get(asked.do, no_such_button)(request, pool))
         except InvalidInputError as error:
             asked = replace(asked, errors=error.by_field)
         else:
@@ -210,7 +211,7 @@ def _price(base: Decimal | None, theta: Decimal | None, used: int, gpus: int) ->
 
 def _settings(request: HttpRequest, pool: Pool) -> str:
     policy = text(request.POST, "policy")
-    change.change_pool(
+    differed = change.change_pool(
         actor=actor_of(request),
         pool_id=pool.pk,
         policy=policy,
@@ -219,7 +220,7 @@ def _settings(request: HttpRequest, pool: Pool) -> str:
         visibility=text(request.POST, "visibility"),
         reason=text(request.POST, "reason"),
     )
-    return f"Saved: the next round of {pool.name} uses it."
+    return f"Saved: the next round of {pool.name} uses it." if differed else NOTHING_DIFFERED
 
 
 def _pause(request: HttpRequest, pool: Pool) -> str:
@@ -242,7 +243,8 @@ def _scale(request: HttpRequest, pool: Pool) -> str:
 
 def _price_set(request: HttpRequest, pool: Pool) -> str:
     wanted = typed_request(PriceRequest, request.POST)
-    change.set_price(actor=actor_of(request), pool_id=pool.pk, request=wanted)
+    if not change.set_price(actor=actor_of(request), pool_id=pool.pk, request=wanted):
+        return NOTHING_DIFFERED
     return f"Saved: the next round of {pool.name} posts the price of {wanted.gpu_type} by it."
 
 

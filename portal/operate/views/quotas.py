@@ -27,7 +27,15 @@ from portal.operate.forms.quotas import (
     tomorrow,
 )
 from portal.operate.text.impact import Preview, preview
-from portal.operate.views.console import actor_of, console, console_act, page, pool_of_console
+from portal.operate.views.console import (
+    NOTHING_DIFFERED,
+    actor_of,
+    console,
+    console_act,
+    page,
+    pool_of_console,
+    tell,
+)
 from portal.site.clocks import pool_now
 from portal.site.forms import instant_text, text, whole
 from portal.site.tenant_badges import tenant_badge
@@ -171,7 +179,7 @@ def _save(request: HttpRequest, asked: GridRequest, edits: list[QuotaEdit]) -> N
         reason=text(request.POST, "reason"),
     )
     if record is None:
-        messages.info(request, "Nothing differed: nothing was saved.")
+        tell(request, NOTHING_DIFFERED)
 
 
 def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
