@@ -251,8 +251,8 @@ class TestTheReasons:
         assert "34 are free now" in asked.sentence
 
     def test_write_large_numbers_as_tables_do(self) -> None:
-        told = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
-        assert told.sentence == "It needs 100,000 GPUs; the pool has 2,490."
+        large = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
+        assert large.sentence == "It needs 100,000 GPUs; the pool has 2,490."
 
     def test_do_not_say_that_more_came_before_less(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})

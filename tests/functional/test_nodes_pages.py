@@ -52,17 +52,17 @@ class TestNodes:
 
     def test_drained_or_resumed_twice_say_that_nothing_changed(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
-        told = []
+        pages = []
         for do, reason in (("drain", "fans"), ("drain", "disks"), ("resume", ""), ("resume", "")):
             form = {"do": do, "node": "n0001", "reason": reason}
             answer = there.operator.post(path, form, follow=True).content.decode()
-            told.append(answer)
-        assert "n0001 takes no new lease." in told[0]
-        assert "n0001 was drained already; nothing was changed." in told[1]
-        assert "n0001 takes no new lease." not in told[1]
-        assert "n0001 takes leases again" in told[2]
-        assert "n0001 was not drained; nothing was changed." in told[3]
-        assert "n0001 takes leases again" not in told[3]
+            pages.append(answer)
+        assert "n0001 takes no new lease." in pages[0]
+        assert "n0001 was drained already; nothing was changed." in pages[1]
+        assert "n0001 takes no new lease." not in pages[1]
+        assert "n0001 takes leases again" in pages[2]
+        assert "n0001 was not drained; nothing was changed." in pages[3]
+        assert "n0001 takes leases again" not in pages[3]
         records = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(records) == [("node.drained", "fans"), ("node.resumed", "")]
 

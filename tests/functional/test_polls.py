@@ -318,7 +318,7 @@ class TestAReading:
             # Neither pool nor session was there: they keep nobody else out.
             assert full.sizes == (0, 0)
 
-        told(story)
+        run_story(story)
         assert max(pools for pools, _ in sizes) == 3
         assert max(sessions for _, sessions in sizes) == 5
 
@@ -343,7 +343,7 @@ class TestAReading:
         async def story() -> None:
             assert await PollBoard().facts("a", VISITOR) == ("a", VISITOR)  # type: ignore[comparison-overlap]  # stands in for them
 
-        told(story)
+        run_story(story)
         assert len(begins) == 1
 
     def test_that_fails_is_tried_again_after_a_gap_and_once_for_each_poll(
@@ -368,7 +368,7 @@ class TestAReading:
             for _ in range(3):
                 assert await away.facts("a", VISITOR) is None
 
-        told(story)
+        run_story(story)
         assert len(tries) == 3
         assert slept == pytest.approx([0.0, board.GAP_S, board.GAP_S])
 
@@ -379,7 +379,7 @@ def nothing_of(pools: Names, sessions: Names) -> Reading:
     return Reading(now, now, dict.fromkeys(pools), {}, dict.fromkeys(sessions))
 
 
-def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_story(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run it in a thread of its own: the browser's loop may be running in this one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(story())).result()

@@ -87,7 +87,7 @@ class TestThePoolPage:
         assert heads == [f"GPUs in use by {name}" for name in ("alpha", "beta", "gamma", "delta")]
 
     def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
-        """The stranger's tenant joins and asks for nothing; what others ask is not told."""
+        """The stranger's tenant joins and asks for nothing; what others ask is not shown."""
         there.see("own")
         joined_by_delta(there, there.lab.gpu_type)
         there.lab.round(after_s=10)

@@ -38,14 +38,14 @@ class TestTheFile:
     def test_has_every_price_exact_and_the_oldest_first(self, there: Stage) -> None:
         known = posted(there)
         assert len(known) > 3
-        told = rows(there, ALL)
+        lines = rows(there, ALL)
         plain = ("valid_from_round", "gpu_type", "gpus_used", "gpus")
-        assert [[row[name] for name in plain] for row in told] == [
+        assert [[row[name] for name in plain] for row in lines] == [
             [str(one.valid_from_round), one.gpu_type.name, str(one.used), str(one.capacity)]
             for one in known
         ]
         money = ("price_credits_per_gpu_h", "base_credits", "theta")
-        assert [[Decimal(row[name]) for name in money] for row in told] == [
+        assert [[Decimal(row[name]) for name in money] for row in lines] == [
             [one.price, one.base, one.theta] for one in known
         ]
 
@@ -76,8 +76,8 @@ class TestTheFile:
         path = f"/pools/{there.pool}/prices.csv?from=2030-01-01&to=2030-01-02"
         for query, of_type in (("", ""), (f"&gpu_type={name}", f"-{name}")):
             file = f"prices-{there.pool}{of_type}-2030-01-01-2030-01-02.csv"
-            told = there.get("owner", path + query)["Content-Disposition"]
-            assert told == f'attachment; filename="{file}"'
+            named = there.get("owner", path + query)["Content-Disposition"]
+            assert named == f'attachment; filename="{file}"'
 
     @pytest.mark.parametrize(
         ("query", "problem"),
@@ -117,7 +117,7 @@ class TestThePriceBoard:
         self, there: Stage
     ) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")
-        told = rows(there, ALL)
+        lines = rows(there, ALL)
         charged = UsageLine.objects.filter(pool__name=there.pool, meter="borrowed", amount__gt=0)
         assert charged.count() > 1
         for line in charged.select_related("gpu_type"):
@@ -127,7 +127,7 @@ class TestThePriceBoard:
             term = LeaseTerm.objects.get(lease=line.lease_id, number=line.term)
             *_, then = (
                 row
-                for row in told
+                for row in lines
                 if row["gpu_type"] == name and int(row["valid_from_round"]) <= term.round
             )
             assert line.price == term.price == Decimal(then["price_credits_per_gpu_h"])

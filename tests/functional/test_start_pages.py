@@ -124,8 +124,8 @@ class TestTheJobPage:
     def test_of_a_job_in_quarantine_promises_no_start_and_says_why(self, place: Town) -> None:
         job, other = Job.objects.filter(state="pending", tenant=place.tenant).order_by("-pk")[:2]
         expect(place, job, **soon(place, 120, 400))
-        told = "ValueError: tenant 4711"
-        Job.objects.filter(pk=job.pk).update(quarantine=told, reason_code="quarantined")
+        error = "ValueError: tenant 4711"
+        Job.objects.filter(pk=job.pk).update(quarantine=error, reason_code="quarantined")
         page = place.owner.get(f"/jobs/{job.uid}/")
         shown = text(page)
         assert page.context["queued"] is None
@@ -133,7 +133,12 @@ class TestTheJobPage:
         assert "In quarantine: it does not queue" in shown
         assert "It made the policy fail" in shown
         assert "An operator looks at it." in shown
-        for word in ("Expected to start", "No estimate of its start yet", "Why it is queued", told):
+        for word in (
+            "Expected to start",
+            "No estimate of its start yet",
+            "Why it is queued",
+            error,
+        ):
             assert word not in shown
         assert "of 3 in the pool's queue" in text(place.owner.get(f"/jobs/{other.uid}/"))
         rows = place.owner.get("/t/north/jobs/?state=pending").context["rows"]

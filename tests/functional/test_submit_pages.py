@@ -311,9 +311,9 @@ class TestTheAnswer:
         place.submit(3)
         place.play(1)
         page = place.owner.post(ASK, form(place, gpus="2", changed="gpus")).content.decode()
-        told = re.search(r"Borrowing 1 GPU costs (.*?) credits per GPU-hour", says(page))
-        assert told is not None, says(page)
-        shown = told[1].split(" to ")
+        said = re.search(r"Borrowing 1 GPU costs (.*?) credits per GPU-hour", says(page))
+        assert said is not None, says(page)
+        shown = said[1].split(" to ")
         assert len(set(shown)) == len(shown) == prices
 
     @pytest.mark.parametrize("gpus", ["3", "6"])

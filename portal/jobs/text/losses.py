@@ -32,8 +32,8 @@ def loss_texts(story: JobStory) -> dict[int, str]:
     """Return what preemptions cost, by the lease that was ended.
 
     A simulated job goes on where it was. Of others nothing is returned but for the last few, where
-    the output of the next lease says at which step it began; what was lost is told where the output
-    of the one that was ended says how far that had come.
+    the output of the next lease says at which step it began, and that of the one that was ended
+    how far it had come.
     """
     job = story.job
     cut = {hold.lease.pk for hold in preempted(story)}

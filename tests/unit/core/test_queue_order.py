@@ -51,7 +51,7 @@ def with_hopeless(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
     """As `with_room`, and jobs that no round may start, of every tenant, early and late.
 
     They are larger than the pool, or than the 280 GPUs that the third tenant may hold. Some other
-    gangs were passed over for days.
+    gangs were skipped for days.
     """
     asked = with_room(policy, options, seed)
     rng = Random(seed)  # noqa: S311 - a test's seed
@@ -91,26 +91,26 @@ def picks(decision: Decision) -> list[int]:
     return [job for _, job in sorted(rows)]
 
 
+def assert_order_is_that_of_picks(asked: Snapshot) -> None:
+    """All of the 24 jobs that may start do, in the order that the queue said."""
+    decision = decide_round(asked)
+    picked = picks(decision)
+    assert len(picked) == 24
+    assert list(queue_order(asked, decision.service) or ()) == picked
+
+
 class TestTheOrder:
     @pytest.mark.parametrize("policy", sorted(OPTIONS))
     def test_is_that_of_the_picks_where_everybody_fits(self, policy: str) -> None:
         for options in OPTIONS[policy]:
             for seed in range(10):
-                asked = with_room(policy, options, seed)
-                decision = decide_round(asked)
-                picked = picks(decision)
-                assert len(picked) == 24
-                assert list(queue_order(asked, decision.service) or ()) == picked
+                assert_order_is_that_of_picks(with_room(policy, options, seed))
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS))
     def test_passes_over_what_no_round_may_start(self, policy: str) -> None:
         for options in OPTIONS[policy]:
             for seed in range(30):
-                asked = with_hopeless(policy, options, seed)
-                decision = decide_round(asked)
-                picked = picks(decision)
-                assert len(picked) == 24
-                assert list(queue_order(asked, decision.service) or ()) == picked
+                assert_order_is_that_of_picks(with_hopeless(policy, options, seed))
 
     @pytest.mark.parametrize("policy", sorted(OPTIONS))
     def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
@@ -170,7 +170,7 @@ class TestTheOrder:
         memory = {"passed": {"2": -(10**12)}}
         asked = snapshot(jobs, nodes={1: 7}, quotas=quotas, memory=memory)
         decision = decide_round(asked)
-        assert picks(decision) == [2, 3, 4, 1], "passed over for days, it is held back for now"
+        assert picks(decision) == [2, 3, 4, 1], "skipped for days, it is held back for now"
         assert queue_order(asked, decision.service) == (2, 3, 4, 1)
 
 

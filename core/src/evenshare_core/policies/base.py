@@ -110,7 +110,7 @@ def _without_hopeless(snapshot: Snapshot) -> Snapshot:
     def is_hopeless(job: Job) -> bool:
         gpu_type = claimed.get(job.id)
         if gpu_type is None:
-            return False  # no change told of it: the policy says that this cannot be
+            return False  # no change reported it: the policy refuses such a snapshot
         limit = most.get((job.tenant, gpu_type))
         return not fits_pool(job.gpus, (gpu_type,), capacity) or (
             limit is not None and job.gpus > limit
