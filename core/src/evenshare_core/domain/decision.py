@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from evenshare_core.domain.cluster import Placement
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service
 from evenshare_core.domain.values import Value
 
@@ -61,6 +61,21 @@ class End(Value, frozen=True, array_like=True):
     job: int
     tenant: int
     reason: EndReason
+
+
+class Preemption(Value, frozen=True, array_like=True):
+    """Why a lease ends before its expiry; it is among the `ends` too, as preempted or moved.
+
+    `for_job`: who gets the GPUs. `numbers`: what the rule compared, by name.
+    """
+
+    lease: int
+    job: int
+    tenant: int
+    rule: PreemptionRule
+    for_job: int
+    for_tenant: int
+    numbers: dict[str, Any] = {}
 
 
 class Skip(Value, frozen=True, array_like=True):
@@ -123,8 +138,10 @@ class Decision(Value, frozen=True, array_like=True):
 
     `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
     `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
-    `decide_round` adds the rest.
+    `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
     """
+
+    newest: ClassVar[str] = "preemptions"
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -137,3 +154,4 @@ class Decision(Value, frozen=True, array_like=True):
     memory: dict[str, Any] = {}
     ideals: tuple[Ideal, ...] = ()
     solve: Solve | None = None
+    preemptions: tuple[Preemption, ...] = ()

@@ -48,6 +48,7 @@ class _Facts:
         self.held = {lease.job for lease in snapshot.leases}
         self.ended = {end.lease for end in decision.ends}
         self.renewed = {row.lease for row in decision.renewals}
+        self.preempted = {row.lease for row in decision.preemptions}
         self.kept = [
             lease
             for lease in snapshot.leases
@@ -143,12 +144,18 @@ def _known_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _running_leases(facts: _Facts) -> Iterator[str]:
-    """A lease is renewed or ended when it has expired and is not protected, and only then."""
+    """A lease is renewed or ended when it has expired and is not protected, and only then.
+
+    Preempted ones end before: once they are not protected any more.
+    """
     at_us = facts.snapshot.at_us
     for lease in facts.snapshot.leases:
         decided = lease.id in facts.ended or lease.id in facts.renewed
         expired = max(lease.expires_us, lease.protected_until_us) <= at_us
-        if decided and not expired:
+        if lease.id in facts.preempted and lease.may_be_preempted(at_us):
+            if lease.id not in facts.ended:
+                yield f"lease {lease.id} is preempted and does not end"
+        elif decided and not expired:
             why = "protected" if lease.expires_us <= at_us else "not expired"
             yield f"lease {lease.id} is {why} and must not be touched"
         if expired and not decided:

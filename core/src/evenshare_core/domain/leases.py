@@ -9,7 +9,8 @@ from evenshare_core.domain.values import Value
 class Lease(Value, frozen=True, array_like=True):
     """An unbroken hold of GPUs by a job, with its present term.
 
-    A round may take the GPUs from `expires_us` on, but not before `protected_until_us`.
+    A round may take the GPUs from `expires_us` on, but not before `protected_until_us`; between
+    the two a policy that preempts may end it with notice.
     `own`, `borrowed` and `price_micro` (per GPU-hour) are fixed for the term.
     """
 
@@ -34,3 +35,7 @@ class Lease(Value, frozen=True, array_like=True):
     def ends_by(self, at_us: int) -> bool:
         """Whether a round at `at_us` may take its GPUs."""
         return self.expires_us <= at_us and self.protected_until_us <= at_us
+
+    def may_be_preempted(self, at_us: int) -> bool:
+        """Whether a round at `at_us` may end it before its expiry."""
+        return self.protected_until_us <= at_us < self.expires_us

@@ -22,9 +22,19 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"  # it made the policy fail and is set aside
 
 
+class PreemptionRule(StrEnum):
+    """By which rule a lease ended before its expiry."""
+
+    GUARANTEE = "guarantee"  # for a tenant that holds less than its quota
+    PAYS = "pays"  # what the other job gains is more than this one loses
+    DEFRAGMENT = "defragment"  # it makes room on its node for a gang, and goes on elsewhere
+
+
 class EndReason(StrEnum):
     """Why a lease ended."""
 
+    PREEMPTED = "preempted"  # before its expiry, with notice, for the job that a rule put ahead
+    MOVED = "moved"  # before its expiry, with notice: its job goes on elsewhere
     NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another
     FINISHED = "finished"
     FAILED = "failed"

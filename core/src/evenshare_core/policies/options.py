@@ -33,6 +33,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Whether a tenant deserves its quota at all times, and not min(demand, quota)."""
         return False
 
+    @property
+    def min_runtime_us(self) -> int:
+        """How long a new lease is protected: before that, no rule ends it."""
+        return 0
+
 
 class OptionError(ValueError):
     """A policy's options are not valid; the message names the field."""

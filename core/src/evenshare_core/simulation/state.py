@@ -31,6 +31,7 @@ from evenshare_core.domain.snapshot import (
     Snapshot,
     schema_of,
 )
+from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.admission import Split
@@ -94,6 +95,8 @@ class SimulationState:
     ) -> None:
         self.cluster, self.rules = cluster, rules
         self.policy = policy_named(rules.policy)
+        options = parse_options(self.policy.options_type, dict(rules.options))
+        self._min_runtime_us = options.min_runtime_us
         self.events, self.books = Events(), Books()
         self.at_us, self.number, self.next_lease = start_us, 1, 1
         self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
@@ -387,7 +390,7 @@ class SimulationState:
         self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
-        """Take a lease back that expired."""
+        """Take a lease back that expired or was preempted."""
         self.runs[lease.job].overhead_us += self.rules.checkpoint_us
         self._release(lease, self.at_us, reason)
         self._wait(lease.job)
@@ -398,7 +401,7 @@ class SimulationState:
         until_us = self.at_us + self.rules.lease_us
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
-            old.term + 1, own, borrowed, price_micro,
+            old.term + 1, own, borrowed, price_micro, old.protected_until_us,
         )  # fmt: skip
         self.books.renewed(self.at_us, old, new)
         self.events.push_due(until_us, old.id)
@@ -412,9 +415,10 @@ class SimulationState:
         """Begin a lease; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
         until_us = self.at_us + self.rules.lease_us
+        protected_us = self.at_us + self._min_runtime_us if self._min_runtime_us else 0
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
-            until_us, 1, *split,
+            until_us, 1, *split, protected_us,
         )  # fmt: skip
         gpus = split[0] + split[1]
         self.occupancy.take(lease)
