@@ -11,7 +11,7 @@ from math import inf
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import ClaimService, Snapshot
 from evenshare_core.fairness.gpu_time import ServiceView, job_received
 
 Claim = tuple[int, str]
@@ -32,6 +32,9 @@ class LiteralLtgf:
         self.ended: dict[int, Lease] = {}  # by job
         self.jobs: dict[Claim, list[Job]] = {}
         self.alloc = {key: row.alloc_gpu_us for key, row in self.view.claims.items()}
+        self.quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
+        self.used: dict[Claim, int] = {}  # GPUs in leases that go on and in picks
+        self.leased: dict[int, str] = {}  # GPU type by job whose lease ended
         self.job_rank: dict[int, Rank] = {}
         self._read(snapshot)
 
@@ -43,8 +46,11 @@ class LiteralLtgf:
         for lease in snapshot.leases:
             if lease.ends_by(snapshot.at_us):
                 self.ended[lease.job] = lease
+                self.leased[lease.job] = lease.gpu_type
                 continue
             running.add(lease.job)
+            key = (lease.tenant, lease.gpu_type)
+            self.used[key] = self.used.get(key, 0) + lease.gpus
             for node, gpus in lease.placement:
                 self.free[node] = max(0, self.free[node] - gpus)
         for job in snapshot.jobs:
@@ -53,35 +59,71 @@ class LiteralLtgf:
             row = self.view.jobs[job.id]
             alloc, fair = job_received(row, snapshot.at_us), self.view.job_deserved(job.id)
             self.job_rank[job.id] = _rank(alloc, fair, row.weight)  # line 3
-            if job.gpus > capacity.get(row.gpu_type, 0):
-                continue  # it can never run, so it takes no tenant out of the round
-            self.jobs.setdefault((job.tenant, row.gpu_type), []).append(job)
+            for gpu_type in job.gpu_types or tuple(capacity):
+                if job.gpus <= capacity.get(gpu_type, 0):  # else it takes no tenant out
+                    self.jobs.setdefault((job.tenant, gpu_type), []).append(job)
 
     def picks(self) -> list[Pick]:
-        """Algorithm 1."""
-        picks = []
-        tenants = {key for key, jobs in self.jobs.items() if jobs}
-        while tenants:
+        """Algorithm 1; a job of several GPU types is in the queue of each."""
+        picks: list[Pick] = []
+        later: list[tuple[Claim, Job]] = []
+        out: set[Claim] = set()
+        while tenants := {key for key, jobs in self.jobs.items() if jobs} - out:
             tenant = self._select_tenant(tenants)  # line 5
             job = self._select_job(tenant)  # lines 6-7
-            lease = self.ended.get(job.id)
-            renewed = lease is not None and self._has(lease.placement)
-            placement = lease.placement if lease and renewed else None
-            if lease is not None:
-                del self.ended[job.id]
-            placement = placement or self._place(tenant[1], job.gpus)  # line 9
-            if placement is None and not self.work_conserving:
-                tenants.discard(tenant)  # line 17
+            if self._comes_later(tenant[1], job):
+                later.append((tenant, job))
+            elif (pick := self._pick(tenant, job)) is not None:
+                picks.append(pick)
+                for jobs in self.jobs.values():  # line 13, on all types
+                    if job in jobs:
+                        jobs.remove(job)
                 continue
-            self.jobs[tenant].remove(job)  # line 13
-            if not self.jobs[tenant]:
-                tenants.discard(tenant)
-            if placement is not None:
-                for node, gpus in placement:  # lines 11-12
-                    self.free[node] -= gpus
-                self.alloc[tenant] += job.gpus * self.lease_us  # line 14
-                picks.append((job.id, placement, renewed))
+            elif not self.work_conserving:
+                out.add(tenant)  # line 17
+                continue
+            self.jobs[tenant].remove(job)
+        for tenant, job in later:
+            if job.id not in {pick[0] for pick in picks} and tenant not in out:
+                pick = self._pick(tenant, job)
+                picks += [] if pick is None else [pick]
         return picks
+
+    def _pick(self, tenant: Claim, job: Job) -> Pick | None:
+        lease = self.ended.get(job.id)
+        renewed = placement = None
+        if lease is not None and lease.gpu_type == tenant[1]:
+            renewed = self._has(lease.placement)
+            placement = lease.placement if renewed else None
+            del self.ended[job.id]
+        placement = placement or self._place(tenant[1], job.gpus)  # line 9
+        if placement is None:
+            return None
+        for node, gpus in placement:  # lines 11-12
+            self.free[node] -= gpus
+        self.alloc[tenant] = self.alloc.get(tenant, 0) + job.gpus * self.lease_us  # line 14
+        self.used[tenant] = self.used.get(tenant, 0) + job.gpus
+        return (job.id, placement, bool(renewed))
+
+    def _comes_later(self, gpu_type: str, job: Job) -> bool:
+        """Not in the paper: it stays where it runs, and borrows nowhere while it need not."""
+        others = [
+            name for name in job.gpu_types or tuple(set(self.types.values())) if name != gpu_type
+        ]
+        if job.id in self.leased and others:
+            return self.leased[job.id] != gpu_type
+        return not self._is_own(job, gpu_type) and any(
+            self._is_own(job, name) and self._fits(name, job.gpus) for name in others
+        )
+
+    def _is_own(self, job: Job, gpu_type: str) -> bool:
+        key = (job.tenant, gpu_type)
+        return self.used.get(key, 0) + job.gpus <= self.quotas.get(key, 0)
+
+    def _fits(self, gpu_type: str, gpus: int) -> bool:
+        nodes = [node for node, name in self.types.items() if name == gpu_type]
+        size = max((self.sizes[node] for node in nodes), default=0)
+        return _consolidated({node: self.free[node] for node in nodes}, gpus, size) is not None
 
     def _select_tenant(self, tenants: set[Claim]) -> Claim:
         ranks = {key: self._tenant_rank(key) for key in tenants}
@@ -94,11 +136,11 @@ class LiteralLtgf:
             job = self._select_job(key)
             return (job.submitted_us, job.id)
 
-        return min(tied, key=arrival)
+        return min(sorted(tied), key=arrival)
 
     def _tenant_rank(self, key: Claim) -> Rank:
-        claim = self.view.claims[key]
-        return _rank(self.alloc[key], claim.fair_gpu_us, claim.quota)
+        claim = self.view.claims.get(key) or ClaimService(*key, 0)
+        return _rank(self.alloc.get(key, 0), claim.fair_gpu_us, claim.quota)
 
     def _select_job(self, tenant: Claim) -> Job:
         """Algorithm 2."""

@@ -32,13 +32,15 @@ def pool(
     expired: float,
     gpu_types: tuple[str, ...] = ("v100",),
     limits: bool = False,
+    several: float = 0.0,
 ) -> Snapshot:
     """A pool `fill` full of leases, a share `expired` of which ends now, and `pending` jobs.
 
     The GPU-time sums come from changes over the last hours, so tenants differ in rho. `limits`
-    adds sharing modes, borrow and lend limits, credit, maximum prices and deadlines.
+    adds sharing modes, borrow and lend limits, credit, maximum prices and deadlines. A share
+    `several` of the jobs accepts more than the one GPU type, or all.
     """
-    maker = _Maker(seed, limits=limits)
+    maker = _Maker(seed, limits=limits, gpu_types=gpu_types, several=several)
     maker.quotas(tenants, gpu_types, nodes)
     rows = [Node(i, gpu_types[i % len(gpu_types)], NODE_GPUS) for i in range(1, nodes + 1)]
     for node in rows:
@@ -77,9 +79,11 @@ def advanced(snapshot: Snapshot) -> Snapshot:
 class _Maker:
     """Rows of a pool as they are made; ids count up, so rows are sorted by id."""
 
-    def __init__(self, seed: int, *, limits: bool) -> None:
+    def __init__(
+        self, seed: int, *, limits: bool, gpu_types: tuple[str, ...], several: float
+    ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - a seeded workload, not a secret
-        self.limits = limits
+        self.limits, self.gpu_types, self.several = limits, gpu_types, several
         self.tenants: list[Tenant] = []
         self.entitlements: list[Entitlement] = []
         self.jobs: list[Job] = []
@@ -115,19 +119,25 @@ class _Maker:
             tenant=self.rng.choice(self.tenants).id,
             gpus=gpus,
             submitted_us=submitted_us,
-            gpu_types=(gpu_type,),
+            gpu_types=self._accepted(gpu_type),
             weight=self.rng.choice((1, 1, 1, 3)),
             terms=terms,
             max_price_micro=self.rng.choice((0, 1_000_000)) if limited else None,
             deadline_us=AT_US + self.rng.randrange(HOUR_US) if limited else None,
         )
         self.jobs.append(job)
-        self._change(job, ChangeKind.ACTIVE, submitted_us)
+        self._change(job, ChangeKind.ACTIVE, submitted_us, job.gpu_types)
         return job
 
-    def _change(self, job: Job, kind: ChangeKind, at_us: int) -> None:
+    def _accepted(self, gpu_type: str) -> tuple[str, ...]:
+        if not self.several or self.rng.random() >= self.several:
+            return (gpu_type,)
+        other = self.rng.choice(self.gpu_types)
+        return () if other == gpu_type else (gpu_type, other)
+
+    def _change(self, job: Job, kind: ChangeKind, at_us: int, gpu_types: tuple[str, ...]) -> None:
         self.changes.append(
-            Change(at_us, kind, job.tenant, job.id, job.gpus, job.gpu_types, job.weight)
+            Change(at_us, kind, job.tenant, job.id, job.gpus, gpu_types, job.weight)
         )
 
     def fill(self, node: Node, fill: float, expired: float) -> None:
@@ -139,7 +149,7 @@ class _Maker:
             job = self._submit(gpus, node.gpu_type, terms=1)
             started_us = self.rng.randrange(job.submitted_us, AT_US)
             ends = self.rng.random() < expired
-            self._change(job, ChangeKind.HOLD, started_us)
+            self._change(job, ChangeKind.HOLD, started_us, (node.gpu_type,))
             self.leases.append(
                 Lease(
                     id=len(self.leases) + 1,
@@ -161,5 +171,5 @@ class _Maker:
         job = self._submit(self.rng.choices(GANGS, SHARES)[0], gpu_type)
         if self.rng.random() < 0.3:
             from_us = self.rng.randrange(job.submitted_us, AT_US)
-            self._change(job, ChangeKind.HOLD, from_us)
-            self._change(job, ChangeKind.RELEASE, self.rng.randrange(from_us, AT_US))
+            self._change(job, ChangeKind.HOLD, from_us, (gpu_type,))
+            self._change(job, ChangeKind.RELEASE, self.rng.randrange(from_us, AT_US), ())

@@ -34,6 +34,7 @@ class LeaseHold:
     gpus: int
     started_us: int
     ended_us: int | None
+    gpu_type: str
 
 
 def timed_changes(
@@ -67,31 +68,23 @@ def _job_changes(
     changes: list[Change] = []
     clock_us = since_us
 
-    def add(instant_us: int, kind: ChangeKind, gpus: int = 0) -> None:
+    def add(
+        instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
+    ) -> None:
         # Never backwards inside a job, never outside the interval.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
-        arrival = kind is ChangeKind.ACTIVE
-        changes.append(
-            Change(
-                clock_us,
-                kind,
-                facts.tenant,
-                facts.job,
-                gpus,
-                facts.gpu_types if arrival else (),
-                facts.weight if arrival else 1,
-            )
-        )
+        weight = facts.weight if kind is ChangeKind.ACTIVE else 1
+        changes.append(Change(clock_us, kind, facts.tenant, facts.job, gpus, gpu_types, weight))
 
     if before is None:
-        add(facts.submitted_us, ChangeKind.ACTIVE, facts.gpus)
+        add(facts.submitted_us, ChangeKind.ACTIVE, facts.gpus, facts.gpu_types)
     held = before.held if before is not None else 0
     for hold in holds:
         if hold.ended_us is not None and hold.ended_us <= since_us and not held:
             continue  # over before the last round, and never counted
         if not held:
-            add(hold.started_us, ChangeKind.HOLD, hold.gpus)
+            add(hold.started_us, ChangeKind.HOLD, hold.gpus, (hold.gpu_type,))
         held = hold.gpus
         if hold.ended_us is not None:
             add(hold.ended_us, ChangeKind.RELEASE)

@@ -42,11 +42,11 @@ from tenants.models import Budget, Quota
 from tenants.scopes import engine_view
 
 _HOLDS = """
-SELECT job_id, gpus, (extract(epoch FROM started_at) * 1000000)::bigint,
-       (extract(epoch FROM ended_at) * 1000000)::bigint
-FROM scheduling_lease
-WHERE pool_id = %s AND started_at IS NOT NULL AND (state <> 'ended' OR ended_at >= %s)
-ORDER BY job_id, number
+SELECT l.job_id, l.gpus, (extract(epoch FROM l.started_at) * 1000000)::bigint,
+       (extract(epoch FROM l.ended_at) * 1000000)::bigint, t.name
+FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE l.pool_id = %s AND l.started_at IS NOT NULL AND (l.state <> 'ended' OR l.ended_at >= %s)
+ORDER BY l.job_id, l.number
 """
 
 # Of one in quarantine, what could not be read is never looked at again.

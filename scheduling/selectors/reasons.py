@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -191,7 +191,16 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
     values = _read(numbers).items()
     shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
-    return ReasonText(code, wording.text, sentence.format_map(shown), wording.next_step)
+    told = sentence.format_map(shown)
+    others = numbers.get("other_types")
+    if others:
+        told = f"On {numbers['gpu_type']}: {told} It could not start on {_or(others)} either."
+    return ReasonText(code, wording.text, told, wording.next_step)
+
+
+def _or(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def wait_kind(code: str) -> str:

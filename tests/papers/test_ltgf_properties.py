@@ -19,12 +19,14 @@ from benchmarks.decide_ltgf import picks
 from benchmarks.literal_ltgf import LiteralLtgf
 from benchmarks.ltgf_pool import advanced, pool
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
-from evenshare_core.policies.base import decide_round
+from evenshare_core.fairness.certificate import Verdict
+from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.policies.shared.admission import Admission
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +44,7 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
         expired=draw(st.sampled_from([0.0, 0.3, 1.0])),
         gpu_types=draw(st.sampled_from([("v100",), ("k80", "v100")])),
         limits=limits and draw(st.booleans()),
+        several=draw(st.sampled_from([0.0, 0.4, 1.0])),
     )
     options: dict[str, Any] = {"work_conserving": draw(st.booleans())}
     if limits:
@@ -119,6 +122,13 @@ class TestEveryRound:
         assert canonical_bytes(decide_round(mixed)) == canonical_bytes(decide_round(ready))
 
     @given(rounds())
+    def test_its_certificate_holds(self, snapshot: Snapshot) -> None:
+        """The order of long-term fairness too, with jobs that were tried on several types."""
+        decision = decide_round(snapshot)
+        items = certify_round(snapshot, decision).findings
+        assert not [item for item in items if item.verdict is Verdict.VIOLATED]
+
+    @given(rounds())
     def test_the_snapshot_survives_json(self, snapshot: Snapshot) -> None:
         again = decode(canonical_bytes(snapshot), Snapshot)
         first = canonical_bytes(decide_round(snapshot))
@@ -140,12 +150,16 @@ class TestEveryRound:
             for node, count in placement:
                 free[node] -= count
         types = {node.id: node.gpu_type for node in snapshot.nodes}
-        own_limits = {"quota_limit", "budget", "price_above_max", "reserved_quota"}
-        for skip in decision.skips:
-            if skip.reason.value not in own_limits:
-                gpu_type = skip.numbers["gpu_type"]
+        admission = Admission.of(snapshot)
+        terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+        for term in sorted(terms, key=lambda row: row.order):
+            admission.take(term.tenant, term.gpu_type, term.own + term.borrowed)
+        jobs = {job.id: job for job in snapshot.jobs}
+        for job in [jobs[one] for skip in decision.skips for one in skip.jobs]:
+            for gpu_type in job.gpu_types or set(types.values()):
                 holes = [count for node, count in free.items() if types[node] == gpu_type]
-                assert skip.numbers["needed"] > max(holes, default=0)
+                refused = admission.check(job, gpu_type)
+                assert refused or job.gpus > max(holes, default=0), (job, gpu_type)
 
 
 class TestFastEqualsLiteral:

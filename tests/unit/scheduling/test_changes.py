@@ -28,34 +28,34 @@ def steps(changes: list[Change]) -> list[tuple[int, ChangeKind]]:
 CASES = [
     ("a job arrives", [], [facts(7, 130)], [], [(130, K.ACTIVE)]),
     ("a job waits on", [known(7)], [facts(7)], [], []),
-    ("a job starts", [known(7)], [facts(7)], [LeaseHold(7, 4, 100, None)], [(100, K.HOLD)]),
-    ("a job runs on", [known(7, 4)], [facts(7)], [LeaseHold(7, 4, 50, None)], []),
+    ("a job starts", [known(7)], [facts(7)], [LeaseHold(7, 4, 100, None, "v100")], [(100, K.HOLD)]),
+    ("a job runs on", [known(7, 4)], [facts(7)], [LeaseHold(7, 4, 50, None, "v100")], []),
     (
         "a job is preempted",
         [known(7, 4)],
         [facts(7)],
-        [LeaseHold(7, 4, 50, 100)],
+        [LeaseHold(7, 4, 50, 100, "v100")],
         [(100, K.RELEASE)],
     ),
     (
         "a job is moved at one instant",
         [known(7, 4)],
         [facts(7)],
-        [LeaseHold(7, 4, 50, 100), LeaseHold(7, 4, 100, None)],
+        [LeaseHold(7, 4, 50, 100, "v100"), LeaseHold(7, 4, 100, None, "v100")],
         [(100, K.RELEASE), (100, K.HOLD)],
     ),
     (
         "a job ends",
         [known(7, 4)],
         [facts(7, ended_us=150)],
-        [LeaseHold(7, 4, 50, 150)],
+        [LeaseHold(7, 4, 50, 150, "v100")],
         [(150, K.RELEASE), (150, K.INACTIVE)],
     ),
     (
         "a job comes and goes between two rounds",
         [],
         [facts(7, 110, 190)],
-        [LeaseHold(7, 4, 120, 190)],
+        [LeaseHold(7, 4, 120, 190, "v100")],
         [(110, K.ACTIVE), (120, K.HOLD), (190, K.RELEASE), (190, K.INACTIVE)],
     ),
     ("a job is cancelled while it waits", [known(7)], [facts(7, 0, 140)], [], [(140, K.INACTIVE)]),
@@ -70,17 +70,23 @@ CASES = [
         "a start is recorded late: it counts from the last round",
         [known(7)],
         [facts(7)],
-        [LeaseHold(7, 4, 60, None)],
+        [LeaseHold(7, 4, 60, None, "v100")],
         [(100, K.HOLD)],
     ),
     (
         "a start is said to be later than the round: it counts from the round",
         [known(7)],
         [facts(7)],
-        [LeaseHold(7, 4, 230, None)],
+        [LeaseHold(7, 4, 230, None, "v100")],
         [(200, K.HOLD)],
     ),
-    ("a job was over before anybody looked", [], [facts(7, 10, 90)], [LeaseHold(7, 4, 20, 90)], []),
+    (
+        "a job was over before anybody looked",
+        [],
+        [facts(7, 10, 90)],
+        [LeaseHold(7, 4, 20, 90, "v100")],
+        [],
+    ),
 ]
 
 
@@ -106,9 +112,11 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
     points = sorted(draw(st.lists(times, min_size=1, max_size=7)))
     submitted, rest = points[0], points[1:]
     ends = draw(st.booleans())
-    holds = [LeaseHold(job, 4, a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
+    types = st.sampled_from(("v100", "k80"))
+    pairs = zip(rest[::2], rest[1::2], strict=False)
+    holds = [LeaseHold(job, 4, a, b, draw(types)) for a, b in pairs]
     if len(rest) % 2 and not ends:
-        holds.append(LeaseHold(job, 4, rest[-1], None))
+        holds.append(LeaseHold(job, 4, rest[-1], None, draw(types)))
     return JobFacts(job, 1, 4, submitted, ("v100",), 1, points[-1] if ends else None), holds
 
 
@@ -154,4 +162,4 @@ def _open(life: JobFacts) -> tuple[int, int, int, int, tuple[str, ...], int, Non
 
 
 def _running(hold: LeaseHold) -> LeaseHold:
-    return LeaseHold(hold.job, hold.gpus, hold.started_us, None)
+    return LeaseHold(hold.job, hold.gpus, hold.started_us, None, hold.gpu_type)

@@ -23,7 +23,7 @@ class ChangeKind(StrEnum):
 
     QUOTA = "quota"  # tenant, gpu_type: effective quota is now `gpus`
     ACTIVE = "active"  # job became active with demand `gpus`
-    HOLD = "hold"  # job holds `gpus` from now on
+    HOLD = "hold"  # job holds `gpus` of one type from now on
     RELEASE = "release"  # job holds nothing from now on
     INACTIVE = "inactive"  # job ended, failed or was cancelled
 
@@ -31,7 +31,8 @@ class ChangeKind(StrEnum):
 class Change(Value, frozen=True, array_like=True):
     """One timed change since the last round.
 
-    `gpu_types`: of QUOTA the one type, of ACTIVE the types that the job accepts (none: any); which
+    `gpu_types`: of QUOTA and HOLD the one type (a hold of before that was told: none, it counts
+    on the type that the job claims), of ACTIVE the types that the job accepts (none: any); which
     of them it claims is decided when the change is applied. `weight` is of ACTIVE: the job's
     inside its tenant.
     """
@@ -90,6 +91,8 @@ class ClassService(Value, frozen=True, array_like=True):
 
 class JobService(Value, frozen=True, array_like=True):
     """One active job: its class, the class integral when it arrived, and what it received.
+
+    `gpu_type` is the type that it claims; while it holds GPUs, theirs.
 
     Deserved until t = class integral at t - `baseline_gpu_us`; received until t =
     `alloc_gpu_us` + `held` x (t - `held_since_us`).

@@ -51,13 +51,15 @@ def advance(
     *,
     capacity: Mapping[str, int] | None = None,
     window_us: int = 0,
+    at_round: Callable[[Sums], None] | None = None,
 ) -> Service:
     """Bring all sums from `service.at_us` to `at_us` through the timed changes in between.
 
     Changes come in time order; one older than `service.at_us` counts from `service.at_us`.
     `capacity` (GPUs per type) bounds the types that a job may claim: a gang does not claim a
     type that has too few GPUs while another accepted one has enough. INACTIVE also releases
-    what the job still holds. `window_us` > 0 keeps the marks of a fairness window.
+    what the job still holds. `window_us` > 0 keeps the marks of a fairness window. `at_round` may
+    move claims at the round's instant, when all changes are in.
 
     Raises:
         ValueError: time runs backwards, or a change contradicts the state (it is named).
@@ -73,6 +75,8 @@ def advance(
             raise ValueError(f"out of time order or after the round: {change}")
         last_us = instant_us
         sums.apply(change, instant_us)
+    if at_round is not None:
+        at_round(sums)
     return sums.freeze(at_us, window_us)
 
 
@@ -118,6 +122,23 @@ class ClaimSums:
         for (demand, weight), row in self.classes.items():
             job_share = share * weight * span_us // self.weights  # (13)
             row.fair_gpu_us += min(demand * span_us, job_share)  # (14)
+
+    def enter(self, demand: int, weight: int) -> ClassIntegral:
+        """One more job asks for GPUs from now on; return the integral of its class."""
+        self.demand += demand
+        self.weights += weight
+        row = self.classes.setdefault((demand, weight), ClassIntegral())
+        row.jobs += 1
+        return row
+
+    def leave(self, job: JobService) -> None:
+        """A job asks for nothing here from now on."""
+        self.demand -= job.demand
+        self.weights -= job.weight
+        row = self.classes[job.demand, job.weight]
+        row.jobs -= 1
+        if not row.jobs:  # the next job of this class starts a new integral at 0
+            del self.classes[job.demand, job.weight]
 
     def rho(self) -> float | None:
         """(12) as far as `since_us`; None while nothing was deserved."""
@@ -210,10 +231,7 @@ class Sums:
         if change.gpus < 1 or change.weight < 1:
             raise ValueError(f"an active job needs a demand and a weight of at least 1: {change}")
         claim = self._claim(change.tenant, self._claimed_type(change, at_us), at_us)
-        claim.demand += change.gpus
-        claim.weights += change.weight
-        row = claim.classes.setdefault((change.gpus, change.weight), ClassIntegral())
-        row.jobs += 1
+        row = claim.enter(change.gpus, change.weight)
         self.jobs[change.job] = JobService(
             change.job, change.tenant, claim.gpu_type, change.gpus, change.weight, row.fair_gpu_us
         )
@@ -258,6 +276,10 @@ class Sums:
             raise ValueError(f"a hold needs at least 1 GPU: {change}")
         if job.held:
             raise ValueError(f"job holds {job.held} GPUs already: {change}")
+        if len(change.gpu_types) > 1:
+            raise ValueError(f"a hold is of one GPU type: {change}")
+        if change.gpu_types:  # without: as told before holds named their type
+            job = self.move(job, change.gpu_types[0], at_us)
         self._set_held(job, change.gpus, at_us)
 
     def _release(self, change: Change, at_us: int) -> None:
@@ -265,6 +287,24 @@ class Sums:
         if not job.held:
             raise ValueError(f"job holds nothing: {change}")
         self._set_held(job, 0, at_us)
+
+    def move(self, job: JobService, gpu_type: str, at_us: int) -> JobService:
+        """Let a job that holds nothing claim another GPU type from now on; return its new row.
+
+        Its demand counts there and no longer where it was; what it deserved so far goes along.
+        """
+        if gpu_type == job.gpu_type:
+            return job
+        old = self._claim(job.tenant, job.gpu_type, at_us)
+        deserved_us = old.classes[job.demand, job.weight].fair_gpu_us - job.baseline_gpu_us
+        old.leave(job)
+        new = self._claim(job.tenant, gpu_type, at_us)
+        row = new.enter(job.demand, job.weight)
+        moved = self.jobs[job.job] = JobService(
+            job.job, job.tenant, gpu_type, job.demand, job.weight,
+            row.fair_gpu_us - deserved_us, job.alloc_gpu_us, 0, job.held_since_us,
+        )  # fmt: skip
+        return moved
 
     def _set_held(self, job: JobService, held: int, at_us: int) -> None:
         self._claim(job.tenant, job.gpu_type, at_us).held += held - job.held
@@ -277,12 +317,7 @@ class Sums:
         job = self._job(change)
         claim = self._claim(job.tenant, job.gpu_type, at_us)
         claim.held -= job.held
-        claim.demand -= job.demand
-        claim.weights -= job.weight
-        row = claim.classes[job.demand, job.weight]
-        row.jobs -= 1
-        if not row.jobs:  # the next job of this class starts a new integral at 0
-            del claim.classes[job.demand, job.weight]
+        claim.leave(job)
         del self.jobs[job.job]
 
     def freeze(self, at_us: int, window_us: int) -> Service:

@@ -239,6 +239,10 @@ class FreeCapacity:
                 self.available.take(((node, count),))
         self._settle(placement)
 
+    def fits(self, gpus: int) -> bool:
+        """Whether `place` would place a gang now."""
+        return self.available.fits(gpus, spread=self.spread)
+
     def fitted_at_start(self, gpus: int) -> bool:
         """Whether the gang would have fitted before the round's first pick."""
         if gpus > self.start_total:

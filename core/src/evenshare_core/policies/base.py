@@ -17,13 +17,14 @@ from functools import partial
 
 import msgspec
 
-from evenshare_core.domain.cluster import capacity_by_type, fits_pool
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
+from evenshare_core.fairness.claims import accepted_types, move_claims, waiting_jobs
 from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
@@ -60,6 +61,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         snapshot.at_us,
         capacity=capacity_by_type(snapshot.nodes),
         window_us=options.fairness_window_us,
+        at_round=partial(move_claims, waiting=waiting_jobs(snapshot), at_us=snapshot.at_us),
     )
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     candidates = without_backoffs(ready)
@@ -103,19 +105,16 @@ def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
 
 
 def _without_hopeless(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the jobs that could start on the type that they claim, were it all free."""
+    """The snapshot with the jobs that could start on a type that they accept, were it all free."""
     capacity = capacity_by_type(snapshot.nodes)
-    claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
     most = {(row.tenant, row.gpu_type): row.most for row in snapshot.entitlements}
 
-    def is_hopeless(job: Job) -> bool:
-        gpu_type = claimed.get(job.id)
-        if gpu_type is None:
-            return False  # no change reported it: the policy refuses such a snapshot
+    def fits(job: Job, gpu_type: str) -> bool:
         limit = most.get((job.tenant, gpu_type))
-        return not fits_pool(job.gpus, (gpu_type,), capacity) or (
-            limit is not None and job.gpus > limit
-        )
+        return job.gpus <= capacity[gpu_type] and (limit is None or job.gpus <= limit)
+
+    def is_hopeless(job: Job) -> bool:
+        return not any(fits(job, name) for name in accepted_types(job, capacity))
 
     jobs = tuple(job for job in snapshot.jobs if not is_hopeless(job))
     return msgspec.structs.replace(snapshot, jobs=jobs)

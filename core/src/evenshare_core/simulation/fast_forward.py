@@ -28,6 +28,7 @@ from typing import Any
 from evenshare_core.domain.decision import End
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.fairness.claims import has_several_types, move_claims
 from evenshare_core.fairness.gpu_time import ClaimSums, Sums
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.base import decide_round
@@ -123,6 +124,7 @@ class _KeptRounds:
             state.leases.values(),
             state.nodes.values(),
         )
+        self._has_several_types = has_several_types(node.gpu_type for node in self.nodes)
         self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
 
     # One round.
@@ -140,6 +142,7 @@ class _KeptRounds:
             self._advance()
         else:
             self._instants.add(self.at_us)
+            self._move_claims()  # a node may have come or gone
         due = self.due = state.due
         self.is_limited = not (
             self._limits.are_none and not state.priced and not occupancy.overfull
@@ -179,9 +182,22 @@ class _KeptRounds:
             for change in state.changes_in_order():
                 apply(change, max(change.at_us, last_us))
         instants.add(self.at_us)
+        self._move_claims()
         if self._window_us:
             for claim in self._sums.claims.values():
                 claim.mark(self.at_us, self._window_us)
+
+    def _move_claims(self) -> None:
+        """Let waiting jobs claim another type, as `decide_round` does."""
+        if self._sums is None or not self._has_several_types:
+            return
+        state = self._state
+        waiting = [
+            job
+            for job in state.jobs.values()
+            if len(job.gpu_types) != 1 and not state.runs[job.id].lease
+        ]
+        move_claims(self._sums, waiting, self.at_us)
 
     def _read_limits(self) -> None:
         """Follow the state's quotas and prices."""
@@ -268,7 +284,7 @@ class _KeptRounds:
 
     def admission(self) -> Admission:
         """The limits of this round, nothing taken; leases that are due count as free."""
-        if not self.is_limited:
+        if not self.is_limited and not self._has_several_types:
             return self._open  # it refuses nobody, whatever was taken
         tried = self._settled.copy(self._limits)
         tried.release(self.due)

@@ -164,7 +164,9 @@ def _starting(snapshot: Snapshot) -> list[Change]:
             held.discard(change.job)
     here = {job.id for job in snapshot.jobs}
     return [
-        Change(snapshot.at_us, ChangeKind.HOLD, lease.tenant, lease.job, lease.gpus)
+        Change(
+            snapshot.at_us, ChangeKind.HOLD, lease.tenant, lease.job, lease.gpus, (lease.gpu_type,)
+        )
         for lease in snapshot.leases
         if lease.job in here and lease.job not in held
     ]

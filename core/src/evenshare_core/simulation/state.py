@@ -423,7 +423,10 @@ class SimulationState:
         gpus = split[0] + split[1]
         self.occupancy.take(lease)
         self.queue.discard(grant.job)
-        self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
+        types = (grant.gpu_type,)
+        self.changes.append(
+            Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus, types)
+        )
         self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
         self.events.push_due(until_us, lease_id)

@@ -64,7 +64,7 @@ class Fifo(Policy):
     """Strict arrival order, without preemption."""
 
     name = "fifo"
-    version = "1"
+    version = "2"
     title = "First in, first out"
     promise = "Nobody who was submitted later starts first, while both could run."
     order_text = "Whoever was submitted first goes first."
@@ -107,7 +107,7 @@ class Sjf(Fifo):
     """Shortest job first by estimate, without preemption: FIFO in another order."""
 
     name = "sjf"
-    version = "2"
+    version = "3"
     title = "Shortest job first"
     promise = "Jobs with the least work by estimate start first."
     order_text = "The job with the least work by estimate goes first."
@@ -123,7 +123,7 @@ class Srtf(Policy):
     """Shortest remaining time first by estimate, preemptive where leases end."""
 
     name = "srtf"
-    version = "2"
+    version = "3"
     title = "Shortest remaining time first"
     promise = "Jobs with the least work left by estimate run first, others wait as leases end."
     order_text = "The job with the least work left by estimate goes first."

@@ -54,7 +54,7 @@ class YarnCs(Policy):
     """The policy; see the module's docstring."""
 
     name = "yarn_cs"
-    version = "1"
+    version = "2"
     title = "Capacity scheduler"
     promise = "Each tenant has its quota to itself; nobody borrows."
     order_text = "Whoever was submitted first goes first, within the quota of its tenant."

@@ -1,5 +1,7 @@
 """The candidates of LTGF by tenant, in the order of their reward (Algorithm 2).
 
+A job that accepts several GPU types is in the queue of its tenant's claim on each of them.
+
 Source: LTGF, Algorithm 1, lines 2-3; Algorithm 2; sections 5.2.1 and 6.1.1.
 """
 
@@ -11,9 +13,11 @@ from operator import attrgetter
 
 import msgspec
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Snapshot
+from evenshare_core.fairness.claims import types_told_first
 from evenshare_core.fairness.gpu_time import ClaimSums, ClassIntegral, job_received, windowed
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies.ltgf.options import LtgfOptions
@@ -27,14 +31,16 @@ Classes = Mapping[tuple[int, int], ClassService] | Mapping[tuple[int, int], Clas
 class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
     """A job that waits (no lease) or whose lease ended, with its GPU-time sums.
 
-    `rank`, least first: (not new, -reward, GPU-time while rho is undefined, submitted, id). A
-    struct, because it is made and read faster than a named tuple, and a round has 10,000.
+    `rank`, least first: (not new, -reward, GPU-time while rho is undefined, submitted, id).
+    `gpu_types`: those in whose queues it is; the first is the one of which it is told. A struct,
+    because it is made and read faster than a named tuple, and a round has 10,000.
     """
 
     rank: tuple[bool, float, float, int, int]
     job: Job
     sums: JobService
     lease: Lease | None
+    gpu_types: tuple[str, ...]
 
 
 _RANK = attrgetter("rank")
@@ -47,7 +53,9 @@ class TenantClaim:
     __slots__ = ("_sums", "alloc", "classes", "fair", "gpu_type", "next", "queue", "quota",
                  "tenant")  # fmt: skip
 
-    def __init__(self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool) -> None:
+    def __init__(
+        self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
+    ) -> None:
         """Sums that still move are brought to the round when a job's rho is asked."""
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
@@ -95,17 +103,18 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[TenantClaim]:
     """Return every claim of a snapshot with its candidates, sorted by (tenant, GPU type)."""
     at_us = snapshot.at_us
     by_quota = options.deserves_quota
-    by_key = {
+    rows = {
         (row.tenant, row.gpu_type): TenantClaim(row, at_us, by_quota=by_quota)
         for row in snapshot.service.claims
     }
+    by_key = _Claims(rows, at_us)
     classes: dict[tuple[int, str], dict[tuple[int, int], ClassService]] = {}
     for one in snapshot.service.classes:
         of_claim = classes.setdefault((one.tenant, one.gpu_type), {})
         of_claim[one.demand, one.weight] = one
     for key, of_claim in classes.items():
         by_key[key].classes = of_claim
-    queue_up(_candidates(snapshot), by_key, at_us, options)
+    queue_up(_candidates(snapshot), by_key, at_us, options, capacity_by_type(snapshot.nodes))
     return [by_key[key] for key in sorted(by_key)]
 
 
@@ -118,19 +127,35 @@ def kept_claims(view: KeptRound, options: LtgfOptions) -> list[TenantClaim]:
     leases += view.due
     jobs, rows = map(view.jobs.__getitem__, ids), map(view.sums.jobs.__getitem__, ids)
     by_key = _KeptClaims(view, by_quota=options.deserves_quota)
-    queue_up(zip(jobs, rows, leases, strict=True), by_key, view.at_us, options)
-    return list(by_key.values())
+    waiting = zip(jobs, rows, leases, strict=True)
+    queue_up(waiting, by_key, view.at_us, options, view.sums.capacity)
+    return [by_key[key] for key in sorted(by_key)]
 
 
-class _KeptClaims(dict[tuple[int, str], TenantClaim]):
+class _Claims(dict[tuple[int, str], TenantClaim]):
+    """Claims by key; one on which its tenant never had quota or demand is made when needed."""
+
+    def __init__(self, rows: Mapping[tuple[int, str], TenantClaim], at_us: int) -> None:
+        super().__init__(rows)
+        self._at_us = at_us
+
+    def __missing__(self, key: tuple[int, str]) -> TenantClaim:
+        claim = self[key] = TenantClaim(ClaimService(*key, self._at_us), self._at_us)
+        return claim
+
+
+class _KeptClaims(_Claims):
     """Claims by key, made when a candidate turns up; those without are never looked at."""
 
     def __init__(self, view: KeptRound, *, by_quota: bool) -> None:
-        super().__init__()
-        self._sums, self._at_us, self._by_quota = view.sums.claims, view.at_us, by_quota
+        super().__init__({}, view.at_us)
+        self._sums, self._by_quota = view.sums.claims, by_quota
 
     def __missing__(self, key: tuple[int, str]) -> TenantClaim:
-        claim = self[key] = TenantClaim(self._sums[key], self._at_us, by_quota=self._by_quota)
+        row = self._sums.get(key)
+        if row is None:
+            return super().__missing__(key)
+        claim = self[key] = TenantClaim(row, self._at_us, by_quota=self._by_quota)
         return claim
 
 
@@ -139,9 +164,14 @@ def queue_up(
     by_key: Mapping[tuple[int, str], TenantClaim],
     at_us: int,
     options: LtgfOptions,
+    capacity: Mapping[str, int],
 ) -> None:
-    """Put jobs that wait and jobs whose lease ended into their claim's queue, in order."""
+    """Put jobs that wait and jobs whose lease ended into their claims' queues, in order.
+
+    `capacity`: GPUs by type of the pool.
+    """
     new_first, hooked = options.new_jobs_first, options.hooked
+    only = next(iter(capacity)) if len(capacity) == 1 else None
     for job, sums, lease in candidates:
         claim = by_key[sums.tenant, sums.gpu_type]
         score = spent = 0.0
@@ -151,8 +181,14 @@ def queue_up(
             score -= _bonus(job, at_us, options)  # 5.2.1
         old = new_first and job.terms > 0  # 6.1.1
         rank = (old, score, spent, job.submitted_us, job.id)
-        claim.queue.append(LtgfCandidate(rank, job, sums, lease))
-    for claim in by_key.values():
+        if sums.gpu_type == only or len(job.gpu_types) == 1:
+            claim.queue.append(LtgfCandidate(rank, job, sums, lease, (sums.gpu_type,)))
+            continue
+        types = types_told_first(capacity, job, sums.gpu_type)
+        candidate = LtgfCandidate(rank, job, sums, lease, types)
+        for gpu_type in types:
+            by_key[job.tenant, gpu_type].queue.append(candidate)
+    for claim in tuple(by_key.values()):
         claim.queue.sort(key=_RANK)
 
 

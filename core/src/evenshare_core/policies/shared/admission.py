@@ -179,6 +179,10 @@ class Admission:
         borrowed = job.gpus - account.left
         return None if borrowed <= 0 else self._limit(job, gpu_type, account, borrowed)
 
+    def is_own(self, job: Job, gpu_type: str) -> bool:
+        """Whether its tenant's quota of this type has room for the whole gang now."""
+        return job.gpus <= self._account(job.tenant, gpu_type).left
+
     def _limit(self, job: Job, gpu_type: str, account: _Account, borrowed: int) -> Refusal | None:
         """Which limit so many borrowed GPUs exceed, if one does."""
         may_borrow = account.may_borrow

@@ -25,7 +25,8 @@ class Queue(NamedTuple):
     """The jobs of one tenant and GPU type that wait, and what decided about them.
 
     `own_rho`: its tenant's rho with this round's charges; `served_rho`: the highest tenant rho
-    served; `passed_over`: the job that took its tenant out of the round, if one did.
+    served; `passed_over`: the job that took its tenant out of the round, if one did. `others`:
+    the GPU types that these jobs accept besides, none of which had room either.
     """
 
     tenant: int
@@ -34,6 +35,7 @@ class Queue(NamedTuple):
     own_rho: float | None
     served_rho: float | None
     passed_over: int | None
+    others: tuple[str, ...] = ()
 
 
 def skips(
@@ -70,12 +72,13 @@ def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission
 def _skip(queue: Queue, reason: Reason, alike: list[list[Job]], numbers: dict[str, Any]) -> Skip:
     arrivals = [(job.submitted_us, job.id) for jobs in alike for job in jobs]
     arrivals.sort()
+    also = {"other_types": list(queue.others)} if queue.others else {}
     return Skip(
         reason=reason,
         tenant=queue.tenant,
         jobs=tuple([job_id for _, job_id in arrivals]),
         gpus=sum(jobs[0].gpus * len(jobs) for jobs in alike),
-        numbers={"gpu_type": queue.gpu_type, **numbers},
+        numbers={"gpu_type": queue.gpu_type, **numbers, **also},
     )
 
 

@@ -7,20 +7,24 @@ those of every policy.
   queue with the jobs that wait, and keep their GPUs if nobody before them took those.
 - `strict`: the first job of a queue that does not fit blocks those behind it. One that may
   never run (larger than the pool, refused by a limit) blocks nobody.
+- A job that accepts several GPU types is tried on each of them whose queue is not blocked: on
+  those first where it stays within its tenant's quota, of these on the one that it claims. One
+  whose lease ends is tried where it runs before all others.
 - `whole_nodes`: a gang larger than a node takes whole nodes, and one more for what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.fairness.claims import types_told_first
 from evenshare_core.placement.consolidated import FreeCapacity, find_place, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
@@ -28,16 +32,32 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 
 class QueuedJob(NamedTuple):
-    """A job that waits or whose lease ended, with its GPU-time sums."""
+    """A job that waits or whose lease ended, with its GPU-time sums.
+
+    `gpu_types`: those that it may be tried on, first the one of which it is told; `gpu_type`: the
+    one on which it is tried now.
+    """
 
     job: Job
     sums: JobService
     lease: Lease | None
+    gpu_types: tuple[str, ...]
+    gpu_type: str
 
-    @property
-    def gpu_type(self) -> str:
-        """The type that it claims."""
-        return self.sums.gpu_type
+    @classmethod
+    def of(
+        cls, job: Job, sums: JobService, lease: Lease | None, capacity: Mapping[str, int]
+    ) -> QueuedJob:
+        """A candidate on a pool with this capacity by GPU type."""
+        claimed = sums.gpu_type
+        if len(job.gpu_types) == 1 or (len(capacity) == 1 and claimed in capacity):
+            return cls(job, sums, lease, (claimed,), claimed)
+        types = types_told_first(capacity, job, claimed)
+        return cls(job, sums, lease, types, types[0])
+
+    def on(self, gpu_type: str) -> QueuedJob:
+        """The same on another type; a lease can only be renewed on its own."""
+        return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
 
 
 class QueueRule(NamedTuple):
@@ -112,13 +132,14 @@ def _candidates(snapshot: Snapshot) -> list[QueuedJob]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     sums = {row.job: row for row in snapshot.service.jobs}
+    capacity = capacity_by_type(snapshot.nodes)
     rows = []
     for job in snapshot.jobs:
         if job.id in running:
             continue
         if job.id not in sums:
             raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
-        rows.append(QueuedJob(job, sums[job.id], ended.get(job.id)))
+        rows.append(QueuedJob.of(job, sums[job.id], ended.get(job.id), capacity))
     return rows
 
 
@@ -134,48 +155,79 @@ class OrderedPicks:
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.refused: dict[int, Refusal] = {}
-        self._waits: dict[tuple[int, str], list[QueuedJob]] = {}
+        self._waits: dict[tuple[int, tuple[str, ...]], list[QueuedJob]] = {}
         self.blocked: dict[tuple[int, str], int] = {}
 
     def renew_all(self, ended: Iterable[QueuedJob]) -> None:
         """Renew leases that ended, in the order of their starts, before anything is placed."""
         for candidate in sorted(ended, key=_since):
-            self.try_job(candidate)
+            self._consider(self._in_turn(candidate), strict=False)
 
-    def consider(self, candidate: QueuedJob) -> None:
-        """Place a candidate, unless its queue is blocked."""
-        queue = self._rule.queue(candidate)
-        blocked = queue in self.blocked
-        if not blocked and self.try_job(candidate):
-            return
-        if blocked:
-            self._wait(candidate)
-        elif self._rule.strict and candidate.job.id not in self.refused:
-            self.blocked[queue] = candidate.job.id
+    def consider(self, candidate: QueuedJob) -> bool:
+        """Place a candidate on a type whose queue is not blocked; else it waits, and may block."""
+        return self._consider(self._in_turn(candidate), strict=self._rule.strict)
 
-    def try_job(self, candidate: QueuedJob) -> bool:
-        """Give a candidate its gang, if it may have it and it fits; else let it wait."""
-        job, sums, lease = candidate
-        free_capacity = self.free_by_type[sums.gpu_type]
-        refusal = self._rule.limit(candidate) or self.admission.check(job, sums.gpu_type)
+    def _in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
+        """A candidate on each of its types, in the order in which they are tried."""
+        if len(candidate.gpu_types) == 1:
+            return [candidate]
+        job, lease = candidate.job, candidate.lease
+
+        def rank(gpu_type: str) -> tuple[bool, bool, bool, str]:
+            stays = lease is not None and lease.gpu_type == gpu_type
+            is_own = self.admission.is_own(job, gpu_type)
+            return (not stays, not is_own, gpu_type != candidate.sums.gpu_type, gpu_type)
+
+        return [candidate.on(name) for name in sorted(candidate.gpu_types, key=rank)]
+
+    def _consider(self, tries: list[QueuedJob], *, strict: bool) -> bool:
+        """Try one job on its types in turn; where it does not fit, it blocks the others if strict.
+
+        A lease that ended gives up its GPUs when it is not renewed, before its job goes elsewhere.
+        """
+        job_id, lease = tries[0].job.id, tries[0].lease
+        refusals: list[Refusal] = []
+        for one in tries:
+            queue = self._rule.queue(one)
+            if queue in self.blocked:
+                if lease is not None and lease.gpu_type == one.gpu_type:
+                    self.free_by_type[one.gpu_type].drop(lease.placement)
+                continue
+            outcome = self._try_job(one)
+            if outcome is True:
+                return True
+            if isinstance(outcome, Refusal):
+                refusals.append(outcome)
+            elif strict:
+                self.blocked[queue] = job_id
+        if len(refusals) == len(tries):
+            self.refused[job_id] = refusals[0]
+        self._wait(tries[0])
+        return False
+
+    def _try_job(self, one: QueuedJob) -> Refusal | bool:
+        """Give a job its gang of one type, if it may have it and it fits."""
+        job, gpu_type = one.job, one.gpu_type
+        lease = one.lease if one.lease is not None and one.lease.gpu_type == gpu_type else None
+        free_capacity = self.free_by_type[gpu_type]
+        refusal = self._rule.limit(one) or self.admission.check(job, gpu_type)
         if job.gpus > free_capacity.capacity:
             refusal = Refusal(Reason.TOO_LARGE)
         if refusal is not None:
-            self.refused[job.id] = refusal
-            self._wait(candidate)
-            return False
+            if lease is not None:
+                free_capacity.drop(lease.placement)
+            return refusal
         if lease is not None and free_capacity.renew(lease.placement):
             self._renew(lease)
             return True
-        placement = self._place(free_capacity, job.gpus) if self._rule.admits(candidate) else None
+        placement = self._place(free_capacity, job.gpus) if self._rule.admits(one) else None
         if placement is None:
-            self._wait(candidate, dropped=True)
             return False
         order = len(self.grants) + len(self.renewals) + 1
         key = Key(None, None)
-        self.grants.append(Grant(order, job.id, job.tenant, sums.gpu_type, placement, key))
-        self.admission.take(job.tenant, sums.gpu_type, job.gpus)
-        self._rule.given(candidate)
+        self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
+        self.admission.take(job.tenant, gpu_type, job.gpus)
+        self._rule.given(one)
         return True
 
     def _place(self, free_capacity: FreeCapacity, gpus: int) -> Placement | None:
@@ -198,19 +250,18 @@ class OrderedPicks:
         )
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
-    def _wait(self, candidate: QueuedJob, *, dropped: bool = False) -> None:
-        key = (candidate.job.tenant, candidate.gpu_type)
-        self._waits.setdefault(key, []).append(candidate)
-        if candidate.lease is not None and not dropped:
-            self.free_by_type[candidate.gpu_type].drop(candidate.lease.placement)
+    def _wait(self, candidate: QueuedJob) -> None:
+        told = candidate.on(candidate.gpu_types[0])
+        key = (told.job.tenant, told.gpu_types)
+        self._waits.setdefault(key, []).append(told)
 
     def queues(self) -> list[explain.Queue]:
         """The jobs that wait, as they are explained."""
         rows = []
-        for (tenant, gpu_type), waits in sorted(self._waits.items()):
+        for (tenant, (gpu_type, *others)), waits in sorted(self._waits.items()):
             queues = {self._rule.queue(one) for one in waits}
             blockers = [self.blocked[queue] for queue in queues if queue in self.blocked]
             jobs = sorted((one.job for one in waits), key=arrival_order)
             blocker = min(blockers, default=None)
-            rows.append(explain.Queue(tenant, gpu_type, jobs, None, None, blocker))
+            rows.append(explain.Queue(tenant, gpu_type, jobs, None, None, blocker, tuple(others)))
         return rows

@@ -1,7 +1,7 @@
 """The queue of an ordered policy, kept between rounds (`policies.session`).
 
 Jobs that wait are alike when a round that fails one of them must fail the others behind it: of the
-same tenant, GPU type, gang and maximum price. Each kind has a sorted list; a round takes the first
+same tenant, GPU types, gang and maximum price. Each kind has a sorted list; a round takes the first
 of all lists until their heads fail. Free GPUs and limits only shrink in a round, so that is exact.
 The order of a job that waits does not change with time: what it received stands still.
 """
@@ -13,13 +13,18 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.shared.ordered import OrderedPicks, QueuedJob, QueueRule
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
-Kind = tuple[int, str, int, int | None]
+Kind = tuple[int, tuple[str, ...], int, int | None]
 Entry = tuple[tuple[Any, ...], int]  # order, job
+
+
+def _candidate(view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
+    return QueuedJob.of(view.jobs[job_id], view.sums.jobs[job_id], lease, view.sums.capacity)
 
 
 class OrderedSession:
@@ -41,13 +46,10 @@ class OrderedSession:
                 return answer
         self._listen(view, rule)
         free_by_type = view.free_capacity()
-        ended = [
-            QueuedJob(view.jobs[lease.job], view.sums.jobs[lease.job], lease) for lease in view.due
-        ]
-        for gpu_type in {one.gpu_type for one in ended} | {kind[1] for kind in self._waiting}:
-            free_by_type.setdefault(
-                gpu_type, FreeCapacity({}, {}, {})
-            )  # a type whose nodes are all gone
+        ended = [_candidate(view, lease.job, lease) for lease in view.due]
+        for gpu_types in {one.gpu_types for one in ended} | {kind[1] for kind in self._waiting}:
+            for gpu_type in gpu_types:  # a type whose nodes are all gone
+                free_by_type.setdefault(gpu_type, FreeCapacity({}, {}, {}))
         picks = OrderedPicks(rule, free_by_type, view.admission())
         if not rule.preempts:
             picks.renew_all(ended)
@@ -72,8 +74,9 @@ class OrderedSession:
                 del entries[bisect_left(entries, entry)]
             if job_id not in view.waiting:
                 continue
-            one = QueuedJob(view.jobs[job_id], view.sums.jobs[job_id], None)
-            kind = (one.job.tenant, one.gpu_type, one.job.gpus, one.job.max_price_micro)
+            one = _candidate(view, job_id, None)
+            types = tuple(sorted(one.gpu_types))
+            kind = (one.job.tenant, types, one.job.gpus, one.job.max_price_micro)
             entry = (rule.order(one), job_id)
             insort(self._waiting.setdefault(kind, []), entry)
             self._entries[job_id] = (kind, entry)
@@ -84,7 +87,6 @@ class OrderedSession:
         self, view: KeptRound, rule: QueueRule, picks: OrderedPicks, ended: list[QueuedJob]
     ) -> None:
         """Try the first of all kinds, and of `ended` leases, until nothing is left to try."""
-        jobs, sums = view.jobs, view.sums.jobs
         heap: list[tuple[tuple[Any, ...], int, list[Entry], int]] = []
         for entries in self._waiting.values():
             self._next(view, heap, entries, 0)
@@ -93,14 +95,8 @@ class OrderedSession:
         heapify(heap)
         while heap:
             _, job_id, entries, index = heappop(heap)
-            one = by_job.get(job_id) or QueuedJob(jobs[job_id], sums[job_id], None)
-            queue = rule.queue(one)
-            if queue in picks.blocked:
-                continue
-            if picks.try_job(one):
+            if picks.consider(by_job.get(job_id) or _candidate(view, job_id, None)):
                 self._next(view, heap, entries, index + 1)
-            elif rule.strict and job_id not in picks.refused:
-                picks.blocked[queue] = job_id
 
     def _next(
         self,

@@ -131,8 +131,8 @@ def uncontested(
     """Renew whatever is due, and start the one job that waits if it fits where nobody is.
 
     None where there is something to choose: two jobs wait, or one that must take GPUs of a lease
-    that ends, or something is limited. Which comes first then makes no difference: leases keep
-    their GPUs, and the job goes where nobody is.
+    that ends or would run on several GPU types, or something is limited. Which comes first then
+    makes no difference: leases keep their GPUs, and the job goes where nobody is.
     """
     if view.is_limited:
         return None
@@ -143,6 +143,8 @@ def uncontested(
             return None
         (job_id,) = view.waiting
         row = view.sums.jobs[job_id]
+        if len(view.jobs[job_id].gpu_types) != 1 and len(view.free) != 1:
+            return None
         free = view.free.get(row.gpu_type)
         if free is None:
             return None

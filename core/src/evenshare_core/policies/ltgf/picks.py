@@ -1,0 +1,346 @@
+"""Algorithms 1 and 2 of LTGF at work: what a round gives, in the order of its picks.
+
+Source: LTGF, Algorithm 1, lines 4-17; departures are told in `evenshare_core.policies.ltgf.policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from heapq import heapify, heappop, heappush, heapreplace
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Grant, Key, Renew, Skip
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.policies.ltgf.options import LtgfOptions
+from evenshare_core.policies.ltgf.queues import LtgfCandidate, TenantClaim
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.reservation import RESERVED, Reservations
+from evenshare_core.policies.shared.session import NO_KEY
+
+# The note of a pick on a type that came second for its job, and what it means.
+OTHER_TYPE = "other_type"
+OTHER_TYPE_TEXTS = {
+    OTHER_TYPE: "It accepts several GPU types, and got this one when it could neither stay where it"
+    " ran nor start within its tenant's quota of another."
+}
+
+
+def select(
+    tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
+) -> None:
+    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2."""
+    pick.homes = {(claim.tenant, claim.gpu_type): claim for claim in tenants}
+    _serve_reserved(tenants, pick, reservations)
+    _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
+
+
+def _serve_reserved(
+    tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations
+) -> None:
+    """A gang that waited too long goes first; if it does not fit, nodes are held back for it."""
+    if not reservations:
+        return
+    waiting = {
+        job_id: row
+        for job_id, row in pending(tenants, reservations).items()
+        if row[1].job.gpus <= pick.free_by_type[row[0].gpu_type].capacity
+    }
+    reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()})
+    for gpu_type, job_id in reservations.gangs():
+        claim, candidate = waiting[job_id]
+        if claim.gpu_type != gpu_type:
+            reservations.served(gpu_type, job_id)  # it can no longer run there
+        elif pick.try_job(claim, candidate, note=RESERVED):
+            reservations.served(gpu_type, job_id)
+        elif (job_id, gpu_type) not in pick.refused:
+            reservations.hold_back(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
+
+
+def pending(
+    tenants: list[TenantClaim], reservations: Reservations
+) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
+    """Jobs that hold nothing, by id, each with the claim on the type of which it is told.
+
+    One for which GPUs are held back stays on their type.
+    """
+    kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
+    rows = {}
+    for claim in tenants:
+        for one in claim.queue:
+            if one.lease is None:
+                told, reserved = one.gpu_types[0], kept.get(one.job.id)
+                if claim.gpu_type == (reserved if reserved in one.gpu_types else told):
+                    rows[one.job.id] = (claim, one)
+    return rows
+
+
+class Outcome(Enum):
+    """What became of a candidate in its turn."""
+
+    GIVEN = auto()
+    REFUSED = auto()  # by a limit
+    NO_ROOM = auto()
+    LATER = auto()  # it is tried when all others were
+
+
+class LtgfPicks:
+    """What the round has given so far."""
+
+    def __init__(
+        self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity],
+        admission: Admission,
+        *, explains: bool = True,
+    ) -> None:  # fmt: skip
+        """Nothing so far; free GPUs by type. `explains`: tell the numbers of each pick."""
+        self._explains = explains
+        self.at_us = at_us
+        self.lease_us = lease_us
+        self.free_by_type = free_by_type
+        self.admission = admission
+        self.grants: list[Grant] = []
+        self.renewals: list[Renew] = []
+        self.picked: set[int] = set()
+        self.refused: dict[tuple[int, str], Refusal] = {}  # by job and GPU type
+        self.later: list[tuple[TenantClaim, LtgfCandidate]] = []  # tried when all others were
+        self.homes: dict[tuple[int, str], TenantClaim] = {}  # claims by key
+        self.passed_over: dict[tuple[int, str], int] = {}  # claim: job that did not fit, line 17
+        self.served_rho: dict[str, float] = {}  # highest tenant rho served, per type
+
+    @classmethod
+    def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
+        """The free GPUs and the limits of a snapshot."""
+        free_by_type = free_capacity_by_type(
+            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread
+        )
+        for row in snapshot.service.claims:  # a type whose nodes are all gone
+            free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+        return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
+
+    def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
+        """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
+        job, sums, lease = candidate.job, candidate.sums, candidate.lease
+        gpu_type = claim.gpu_type
+        if lease is not None and lease.gpu_type != gpu_type:
+            lease = None  # it can only be placed anew
+        free_capacity = self.free_by_type[gpu_type]
+        refusal = self.admission.check(job, gpu_type)
+        if job.gpus > free_capacity.capacity:
+            refusal = Refusal(Reason.TOO_LARGE)
+        if refusal is not None:
+            self.refused[job.id, gpu_type] = refusal
+            if lease is not None:
+                free_capacity.drop(lease.placement)
+            return False
+        if lease is not None and free_capacity.renew(lease.placement):
+            placement: Placement | None = lease.placement
+        else:
+            lease = None  # its GPUs were taken: it is placed anew
+            placement = free_capacity.place(job.gpus)
+        if placement is None:
+            return False
+        key = NO_KEY
+        if self._explains:
+            home = self.homes[job.tenant, sums.gpu_type]
+            key = Key(claim.rho(), home.job_rho(sums, self.at_us), note)
+        self._give(claim, job, lease, placement, key)
+        return True
+
+    def _give(
+        self, claim: TenantClaim, job: Job, lease: Lease | None, placement: Placement, key: Key
+    ) -> None:
+        gpu_type, order = claim.gpu_type, len(self.picked) + 1
+        if lease is None:
+            self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
+        else:
+            self.renewals.append(
+                Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
+            )
+        self.picked.add(job.id)
+        self.admission.take(job.tenant, gpu_type, job.gpus)
+        claim.alloc += job.gpus * self.lease_us  # line 14: for the rest of this round only
+        if key.tenant_rho is not None and not key.note:
+            served = self.served_rho.get(gpu_type, key.tenant_rho)
+            self.served_rho[gpu_type] = max(served, key.tenant_rho)
+
+    def offer(self, claim: TenantClaim, candidate: LtgfCandidate) -> Outcome:
+        """Give a candidate its gang in its turn, or say why it does not get it now."""
+        if len(candidate.gpu_types) > 1 and self._comes_later(claim, candidate):
+            self.later.append((claim, candidate))
+            return Outcome.LATER
+        if self.try_job(claim, candidate):
+            return Outcome.GIVEN
+        if (candidate.job.id, claim.gpu_type) in self.refused:
+            return Outcome.REFUSED
+        return Outcome.NO_ROOM
+
+    def try_later(self) -> None:
+        """Try those whose other types came first, in the order of their turns."""
+        for claim, candidate in self.later:
+            is_out = (claim.tenant, claim.gpu_type) in self.passed_over
+            if candidate.job.id not in self.picked and not is_out:
+                self.try_job(claim, candidate, note=OTHER_TYPE)
+
+    def _comes_later(self, claim: TenantClaim, candidate: LtgfCandidate) -> bool:
+        """Whether a job of several types is tried on this one only when all others were.
+
+        It stays where it runs if it can; and borrows nowhere while its tenant's quota of another
+        type has room for it.
+        """
+        job, lease = candidate.job, candidate.lease
+        if lease is not None:
+            return lease.gpu_type != claim.gpu_type
+        if self.admission.is_own(job, claim.gpu_type):
+            return False
+        return any(
+            self.admission.is_own(job, name)
+            and self.free_by_type[name].available.fits(
+                job.gpus, spread=self.free_by_type[name].spread
+            )
+            for name in candidate.gpu_types
+            if name != claim.gpu_type
+        )
+
+    def refused_leases(self, leases: Iterable[Lease]) -> dict[int, Refusal]:
+        """What a limit said to renewals, by job."""
+        refused = ((one.job, self.refused.get((one.job, one.gpu_type))) for one in leases)
+        return {job_id: refusal for job_id, refusal in refused if refusal is not None}
+
+    def leave_out(self, claim: TenantClaim, job_id: int) -> None:
+        """Line 17; where nothing is free at all, that is the reason and not this rule."""
+        if self.free_by_type[claim.gpu_type].available.total:
+            self.passed_over[claim.tenant, claim.gpu_type] = job_id
+
+
+class _Turns:
+    """The claims whose turn it may be, by (rho, arrival of the next job), in a heap.
+
+    A job that was served is next in no other queue of its types: their entries are made anew, and
+    those of before are dropped when they come up.
+    """
+
+    def __init__(self, tenants: list[TenantClaim], picked: set[int]) -> None:
+        self._tenants, self._picked = tenants, picked
+        self._places = {(row.tenant, row.gpu_type): at for at, row in enumerate(tenants)}
+        self._heap = []
+        for index, claim in enumerate(tenants):
+            self._step(claim)
+            if claim.next < len(claim.queue):
+                self._heap.append(claim.entry(index))
+        heapify(self._heap)
+        self._has_stale = False
+
+    def least(self) -> TenantClaim | None:
+        """Line 5; None when all queues are over."""
+        heap = self._heap
+        while heap:
+            index = heap[0][-1]
+            claim = self._tenants[index]
+            if not self._has_stale or (
+                claim.next < len(claim.queue) and claim.entry(index) == heap[0]
+            ):
+                return claim
+            heappop(heap)
+        return None
+
+    def next(self, claim: TenantClaim) -> None:
+        """The claim at the top goes on with its next job, if there is one."""
+        self._step(claim)
+        if claim.next < len(claim.queue):
+            heapreplace(self._heap, claim.entry(self._heap[0][-1]))
+        else:
+            heappop(self._heap)
+
+    def leave(self, claim: TenantClaim) -> None:
+        """The claim at the top is out of the round."""
+        claim.next = len(claim.queue)
+        heappop(self._heap)
+
+    def served(self, candidate: LtgfCandidate, gpu_type: str) -> None:
+        """A job of several types was given GPUs of this one: it is next on no other."""
+        for name in candidate.gpu_types:
+            index = self._places[candidate.job.tenant, name]
+            claim = self._tenants[index]
+            if name != gpu_type and claim.next < len(claim.queue):
+                if claim.queue[claim.next] is not candidate:
+                    continue
+                self._step(claim)
+                self._has_stale = True
+                if claim.next < len(claim.queue):
+                    heappush(self._heap, claim.entry(index))
+
+    def _step(self, claim: TenantClaim) -> None:
+        queue, picked, index = claim.queue, self._picked, claim.next
+        while index < len(queue) and queue[index].job.id in picked:
+            index += 1
+        claim.next = index
+
+
+def _allocate(
+    tenants: list[TenantClaim],
+    pick: LtgfPicks,
+    reservations: Reservations,
+    *,
+    work_conserving: bool,
+) -> None:
+    """Algorithm 1, lines 4-17."""
+    free_by_type = pick.free_by_type
+    untried = set(free_by_type)  # types where no gang was tried yet: the first is the head
+    turns = _Turns(tenants, pick.picked)
+    while (claim := turns.least()) is not None:  # line 5
+        candidate = claim.queue[claim.next]  # line 7
+        free_capacity = free_by_type[claim.gpu_type]
+        if not free_capacity.available.total and claim.gpu_type not in untried:
+            turns.leave(claim)  # line 4: nothing of this type is left
+            continue
+        outcome = pick.offer(claim, candidate)
+        if outcome is Outcome.NO_ROOM and claim.gpu_type in untried and candidate.lease is None:
+            reservations.passed_over(candidate.job.id)
+        if outcome in {Outcome.GIVEN, Outcome.NO_ROOM}:
+            untried.discard(claim.gpu_type)
+        if outcome is Outcome.NO_ROOM and not work_conserving:
+            pick.leave_out(claim, candidate.job.id)
+            turns.leave(claim)  # line 17
+            continue
+        claim.next += 1  # line 13
+        if work_conserving and claim.gpu_type not in untried:
+            _skip_hopeless(claim, free_capacity)
+        turns.next(claim)
+        if outcome is Outcome.GIVEN and len(candidate.gpu_types) > 1:
+            turns.served(candidate, claim.gpu_type)
+    pick.try_later()
+
+
+def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
+    """Step over pending jobs that cannot fit; exact, since what is free only shrinks in a round."""
+    queue, available = claim.queue, free_capacity.available
+    largest, total, size = available.largest_free(), available.total, available.size
+    index, end = claim.next, len(queue)
+    while index < end and queue[index].lease is None:
+        gpus = queue[index].job.gpus
+        if gpus <= largest or (gpus <= total and (gpus > size or free_capacity.spread)):
+            break
+        index += 1
+    claim.next = index
+
+
+def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
+    """Every candidate that was not picked, with its reason."""
+    queues = []
+    for claim in tenants:
+        told: dict[tuple[str, ...], list[Job]] = {}  # by the other types that they accept
+        for one in claim.queue:
+            if one.job.id not in pick.picked and one.gpu_types[0] == claim.gpu_type:
+                told.setdefault(one.gpu_types[1:], []).append(one.job)
+        served = pick.served_rho.get(claim.gpu_type)
+        out = pick.passed_over.get((claim.tenant, claim.gpu_type))
+        for others, jobs in sorted(told.items()):
+            queues.append(
+                explain.Queue(claim.tenant, claim.gpu_type, jobs, claim.rho(), served, out, others)
+            )
+    return tuple(explain.skips(queues, pick.free_by_type, pick.admission))
