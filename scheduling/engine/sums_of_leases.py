@@ -42,7 +42,9 @@ def sums_of_leases(service: Service, holds: Sequence[PastHold]) -> Service:
     changes = []
     for hold in holds:
         row = holding.get(hold.job)
-        if row is not None and hold.ended_us is None and row.gpu_type != hold.gpu_type:
+        # One that began at this very instant is the next round's to count.
+        goes_on = hold.started_us < at_us and hold.ended_us is None
+        if row is not None and goes_on and row.gpu_type != hold.gpu_type:
             changes += [
                 Change(at_us, ChangeKind.RELEASE, row.tenant, row.job),
                 Change(at_us, ChangeKind.HOLD, row.tenant, row.job, row.held, (hold.gpu_type,)),
@@ -54,15 +56,18 @@ def sums_of_leases(service: Service, holds: Sequence[PastHold]) -> Service:
     for hold in holds:
         by_claim.setdefault((hold.tenant, hold.gpu_type), []).append(hold)
     known = {(row.tenant, row.gpu_type): row for row in moved.claims}
+    marks = {(row.tenant, row.gpu_type): row.marks for row in service.claims}
     claims = [
-        _received(known.get(key) or ClaimService(*key, at_us), by_claim[key])
+        _received(known.get(key) or ClaimService(*key, at_us), marks.get(key, ()), by_claim[key])
         for key in sorted(by_claim)
     ]
     return replace(moved, claims=tuple(claims))
 
 
-def _received(claim: ClaimService, holds: Sequence[PastHold]) -> ClaimService:
-    marks = tuple(
+def _received(
+    claim: ClaimService, marks: Sequence[ServiceMark], holds: Sequence[PastHold]
+) -> ClaimService:
+    told = tuple(
         ServiceMark(
             mark.at_us,
             # The first mark may stand for all history: it begins with nothing received.
@@ -70,9 +75,9 @@ def _received(claim: ClaimService, holds: Sequence[PastHold]) -> ClaimService:
             mark.fair_gpu_us,
             mark.entitled_gpu_us,
         )
-        for mark in claim.marks
+        for mark in marks
     )
-    return replace(claim, alloc_gpu_us=_held_until(holds, claim.since_us), marks=marks)
+    return replace(claim, alloc_gpu_us=_held_until(holds, claim.since_us), marks=told)
 
 
 def _held_until(holds: Sequence[PastHold], at_us: int) -> int:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from random import Random
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db import connection
+from msgspec.structs import replace as replace_fields
 
 from billing.metering import meter_pool
 from billing.models import UsageLine
@@ -20,6 +24,8 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import Service
+from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
@@ -30,7 +36,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.rounds import RoundOutcome
-from scheduling.models import Job, Lease, LeaseTerm, VirtualWork
+from scheduling.models import Job, Lease, LeaseTerm, PoolState, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
 from scheduling.services.jobs import cancel_job
@@ -242,6 +248,27 @@ class TestASeededHourOnThreeTypes:
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds
+        self._told_anew(lab)
+
+    @staticmethod
+    def _told_anew(lab: Cluster) -> None:
+        """Sums agree with leases; those that counted on other types are corrected by them."""
+        state = PoolState.objects.get(pool=lab.pool)
+        before = bytes(state.service)
+        service = decode(before, Service)
+        assert len({row.gpu_type for row in service.claims if row.alloc_gpu_us}) == 3
+        received = [
+            replace_fields(row, alloc_gpu_us=0 if row.gpu_type == "k80" else row.alloc_gpu_us + 7)
+            for row in service.claims
+        ]
+        wrong = replace_fields(service, claims=tuple(received))
+        migration = import_module("scheduling.migrations.0018_sums_by_held_type")
+        for stored in (before, canonical_bytes(wrong)):
+            PoolState.objects.update(service=stored)
+            with connection.schema_editor() as editor:
+                migration.tell_sums_anew(apps, editor)
+            state.refresh_from_db()
+            assert bytes(state.service) == before
 
     def test_books_the_work_at_the_speed_of_the_type(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=ROUND_S, lease_s=LEASE_S)
