@@ -67,7 +67,7 @@ def sums_of_leases(service: Service, holds: Sequence[PastHold]) -> Service:
 def _received(
     claim: ClaimService, marks: Sequence[ServiceMark], holds: Sequence[PastHold]
 ) -> ClaimService:
-    told = tuple(
+    counted = tuple(
         ServiceMark(
             mark.at_us,
             # The first mark may stand for all history: it begins with nothing received.
@@ -77,7 +77,7 @@ def _received(
         )
         for mark in marks
     )
-    return replace(claim, alloc_gpu_us=_held_until(holds, claim.since_us), marks=told)
+    return replace(claim, alloc_gpu_us=_held_until(holds, claim.since_us), marks=counted)
 
 
 def _held_until(holds: Sequence[PastHold], at_us: int) -> int:

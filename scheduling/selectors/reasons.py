@@ -191,11 +191,11 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
     values = _read(numbers).items()
     shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
-    told = sentence.format_map(shown)
+    text = sentence.format_map(shown)
     others = numbers.get("other_types")
     if others:
-        told = f"On {numbers['gpu_type']}: {told} It could not start on {_or(others)} either."
-    return ReasonText(code, wording.text, told, wording.next_step)
+        text = f"On {numbers['gpu_type']}: {text} It could not start on {_or(others)} either."
+    return ReasonText(code, wording.text, text, wording.next_step)
 
 
 def _or(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind, Service
-from evenshare_core.fairness.claims import accepted_types, move_claims, types_told_first
+from evenshare_core.fairness.claims import accepted_types, move_claims, reported_type_first
 from evenshare_core.fairness.gpu_time import Sums
 
 K = ChangeKind
@@ -103,8 +103,8 @@ class TestMoveClaims:
 
 class TestTypesToldFirst:
     def test_the_claimed_one_comes_first_unless_it_is_too_small(self) -> None:
-        assert types_told_first(CAPACITY, job(1, 4), "p100") == ("p100", "k80", "v100")
-        assert types_told_first(CAPACITY, job(1, 8), "k80") == ("p100", "k80", "v100")
-        assert types_told_first(CAPACITY, job(1, 64), "k80") == ("k80", "p100", "v100")
-        assert types_told_first(CAPACITY, job(1, 1, "t4"), "t4") == ("t4",)
-        assert types_told_first(CAPACITY, job(1, 1, "t4", "v100"), "t4") == ("v100",)
+        assert reported_type_first(CAPACITY, job(1, 4), "p100") == ("p100", "k80", "v100")
+        assert reported_type_first(CAPACITY, job(1, 8), "k80") == ("p100", "k80", "v100")
+        assert reported_type_first(CAPACITY, job(1, 64), "k80") == ("k80", "p100", "v100")
+        assert reported_type_first(CAPACITY, job(1, 1, "t4"), "t4") == ("t4",)
+        assert reported_type_first(CAPACITY, job(1, 1, "t4", "v100"), "t4") == ("v100",)

@@ -104,7 +104,7 @@ def _rho(sums: Sums, tenant: int, gpu_type: str, at_us: int) -> float:
     return claim.rho() or 0.0
 
 
-def types_told_first(capacity: Mapping[str, int], job: Job, claimed: str) -> tuple[str, ...]:
+def reported_type_first(capacity: Mapping[str, int], job: Job, claimed: str) -> tuple[str, ...]:
     """Return the types of a pool that a job may run on, first the one of which it is told.
 
     That is the claimed one, unless it has too few GPUs and another has enough; if the pool has

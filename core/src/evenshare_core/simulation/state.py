@@ -31,8 +31,8 @@ from evenshare_core.domain.snapshot import (
     Snapshot,
     schema_of,
 )
-from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.registry import DEFAULT
+from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.admission import Split
 from evenshare_core.policies.shared.terms import Terms
@@ -95,8 +95,7 @@ class SimulationState:
     ) -> None:
         self.cluster, self.rules = cluster, rules
         self.policy = policy_named(rules.policy)
-        options = parse_options(self.policy.options_type, dict(rules.options))
-        self._min_runtime_us = options.min_runtime_us
+        self._min_runtime_us = policy_options(rules.policy, dict(rules.options)).min_runtime_us
         self.events, self.books = Events(), Books()
         self.at_us, self.number, self.next_lease = start_us, 1, 1
         self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
@@ -423,10 +422,8 @@ class SimulationState:
         gpus = split[0] + split[1]
         self.occupancy.take(lease)
         self.queue.discard(grant.job)
-        types = (grant.gpu_type,)
-        self.changes.append(
-            Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus, types)
-        )
+        who = (grant.tenant, grant.job, gpus, (grant.gpu_type,))
+        self.changes.append(Change(self.at_us, ChangeKind.HOLD, *who))
         self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
         self.events.push_due(until_us, lease_id)

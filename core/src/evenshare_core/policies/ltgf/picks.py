@@ -74,8 +74,8 @@ def pending(
     for claim in tenants:
         for one in claim.queue:
             if one.lease is None:
-                told, reserved = one.gpu_types[0], kept.get(one.job.id)
-                if claim.gpu_type == (reserved if reserved in one.gpu_types else told):
+                reported, reserved = one.gpu_types[0], kept.get(one.job.id)
+                if claim.gpu_type == (reserved if reserved in one.gpu_types else reported):
                     rows[one.job.id] = (claim, one)
     return rows
 
@@ -333,13 +333,13 @@ def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
     """Every candidate that was not picked, with its reason."""
     queues = []
     for claim in tenants:
-        told: dict[tuple[str, ...], list[Job]] = {}  # by the other types that they accept
+        waiting: dict[tuple[str, ...], list[Job]] = {}  # by the other types that they accept
         for one in claim.queue:
             if one.job.id not in pick.picked and one.gpu_types[0] == claim.gpu_type:
-                told.setdefault(one.gpu_types[1:], []).append(one.job)
+                waiting.setdefault(one.gpu_types[1:], []).append(one.job)
         served = pick.served_rho.get(claim.gpu_type)
         out = pick.passed_over.get((claim.tenant, claim.gpu_type))
-        for others, jobs in sorted(told.items()):
+        for others, jobs in sorted(waiting.items()):
             queues.append(
                 explain.Queue(claim.tenant, claim.gpu_type, jobs, claim.rho(), served, out, others)
             )

@@ -17,7 +17,7 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Snapshot
-from evenshare_core.fairness.claims import types_told_first
+from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.gpu_time import ClaimSums, ClassIntegral, job_received, windowed
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies.ltgf.options import LtgfOptions
@@ -184,7 +184,7 @@ def queue_up(
         if sums.gpu_type == only or len(job.gpu_types) == 1:
             claim.queue.append(LtgfCandidate(rank, job, sums, lease, (sums.gpu_type,)))
             continue
-        types = types_told_first(capacity, job, sums.gpu_type)
+        types = reported_type_first(capacity, job, sums.gpu_type)
         candidate = LtgfCandidate(rank, job, sums, lease, types)
         for gpu_type in types:
             by_key[job.tenant, gpu_type].queue.append(candidate)

@@ -24,7 +24,7 @@ from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
-from evenshare_core.fairness.claims import types_told_first
+from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.placement.consolidated import FreeCapacity, find_place, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
@@ -52,7 +52,7 @@ class QueuedJob(NamedTuple):
         claimed = sums.gpu_type
         if len(job.gpu_types) == 1 or (len(capacity) == 1 and claimed in capacity):
             return cls(job, sums, lease, (claimed,), claimed)
-        types = types_told_first(capacity, job, claimed)
+        types = reported_type_first(capacity, job, claimed)
         return cls(job, sums, lease, types, types[0])
 
     def on(self, gpu_type: str) -> QueuedJob:
@@ -251,9 +251,9 @@ class OrderedPicks:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def _wait(self, candidate: QueuedJob) -> None:
-        told = candidate.on(candidate.gpu_types[0])
-        key = (told.job.tenant, told.gpu_types)
-        self._waits.setdefault(key, []).append(told)
+        reported = candidate.on(candidate.gpu_types[0])
+        key = (reported.job.tenant, reported.gpu_types)
+        self._waits.setdefault(key, []).append(reported)
 
     def queues(self) -> list[explain.Queue]:
         """The jobs that wait, as they are explained."""
