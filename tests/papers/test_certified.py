@@ -27,14 +27,18 @@ SHARING: dict[str, tuple[str, dict[str, Any], set[Property]]] = {
 }
 
 
-def random_round(seed: int) -> Snapshot:
+# Where a cap binds, Gavel promises nothing: its rounds have queues that no row comes to the end of.
+LONG_QUEUES = {"gavel"}
+
+
+def random_round(seed: int, longer: int = 1) -> Snapshot:
     """A pool of three types with job types, weights, and jobs that accept one type, some or any."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     return mixed(
         seed,
         nodes=rng.randint(3, 9),
         tenants=rng.randint(2, 5),
-        pending=rng.randint(20, 60),
+        pending=longer * rng.randint(20, 60),
         fill=rng.choice((0.0, 0.5, 1.0)),
         expired=rng.choice((0.0, 0.3, 1.0)),
     )
@@ -45,7 +49,8 @@ def test_a_sharing_policy_keeps_its_promises(name: str) -> None:
     policy, options, promised = SHARING[name]
     checked: Counter[Property] = Counter()
     for seed in range(25):
-        snapshot = replace(random_round(seed), policy=policy, options=options)
+        drawn = random_round(seed, 6 if name in LONG_QUEUES else 1)
+        snapshot = replace(drawn, policy=policy, options=options)
         found = certify_round(snapshot, decide_round(snapshot))
         assert (found.failure, found.violated) == ("", ()), f"seed {seed}"
         for row in found.findings:

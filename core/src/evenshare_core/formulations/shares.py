@@ -7,8 +7,8 @@ The rules, maximised over shares x >= 0 that keep to the capacity of each type:
 - `cooperative`, OEF (10): max `sum_l w_l . x_l` so that nobody envies: `w_l . x_l / pi_l >=
   w_l . x_i / pi_i`. A tenant whose cap binds envies as it must: instead of envy rows it has a
   floor, what its cap lets it use of the equal split. Guarantees hold for the others.
-- `gavel`: max of the least throughput over that of the equal split (of which a cap leaves what it
-  lets use), then of the next (water filling). Gavel's "time fractions sum to 1" is a cap of 1 GPU.
+- `gavel`: max of the least `w_l . x_l / (pi_l w_l . X)`, X the equal split, then of the next (water
+  filling). A cap bounds x_l alone, not X. Gavel's "time fractions sum to 1" is a cap of 1 GPU.
 - `max_efficiency`, OEF (4): max `sum_l w_l . x_l`. `max_min`: the equal split.
 
 Tenants are put into the order of their speedups first, and those with equal speedups (and equal
@@ -21,7 +21,7 @@ that few tenants hold several types; the other rules give equals the same mix. A
 A tenant that can run on no GPU that is there, or whose cap is 0, gets nothing and is left out of
 the program; (9) would hold everybody at its 0.
 
-Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel's rule as in 2.4.
+Source: OEF (Middleware 2024), 4.2 and 4.3; Gavel (OSDI 2020), 4.1, as its code has it.
 """
 
 from __future__ import annotations
@@ -230,9 +230,22 @@ def _noncooperative(classes: Classes, backend: Backend) -> SolverResult:
 
 
 def _gavel(classes: Classes, backend: Backend) -> SolverResult:
-    # Normalised by the equal split: rate_l = w_l . m pi_l / sum pi, of which only what its cap
-    # lets it use: else one whose cap binds would be levelled up at the cost of the others.
-    return water_fill(classes, cap_floors(classes), backend, equal=False)
+    return water_fill(classes, equal_split_rates(classes), backend, equal=False)
+
+
+def equal_split_rates(classes: Classes) -> Array:
+    """Return what `gavel` measures each tenant by: pi_l w_l . X, in throughput.
+
+    X, the same for everybody, is the capacity of each type over the number of jobs. Where that is
+    more than one GPU in sum, it is scaled down to one; a factor that all rates have in common
+    changes no share, so neither it nor the number of jobs is in here. Caps are constraints of the
+    program, and no part of X.
+
+    Source: Gavel (OSDI 2020), 4.1: weights and the normalised throughput; X as in the
+    `ProportionalPolicy` of its code.
+    """
+    parts = classes.weights / classes.weights.sum()
+    return np.asarray(parts * (classes.speedups @ classes.capacity))
 
 
 def water_fill(classes: Classes, rates: Array, backend: Backend, *, equal: bool) -> SolverResult:

@@ -1,9 +1,27 @@
 """Gavel: the least normalised throughput is raised as far as it goes.
 
-Source: OEF (Middleware 2024), 2.4 and 6.1.3, of Gavel (OSDI 2020): max over X of the least
-w_l . x_l relative to what an equal split would give the tenant, then of the next. Simplification:
-Gavel turns X into time fractions and serves jobs by priority; here shares become leases as in every
-sharing policy.
+Source: Gavel (OSDI 2020), 4.1, max-min fairness; OEF (Middleware 2024), 2.4 and 6.1.3.
+
+| paper | here | unit |
+|---|---|---|
+| m, jobs | `sharing.job_types.JobType`: (tenant, profile), all its jobs | |
+| T_mj, throughput | `Profile.speedups` relative to the slowest type | ratio |
+| w_m, weight | quotas over all types, divided by priorities | GPUs |
+| X_mj, time fractions x GPUs per job | `JobType.ideal`, `Decision.ideals` | micro-GPUs, GPUs |
+| X_equal | `formulations.shares.equal_split_rates` | GPUs |
+
+Max over X of the least T_m . X_m / (w_m T_m . X_equal), then of the next. X_equal is the capacity
+of each type over the number of jobs, scaled down to one GPU per job where it is more; caps, the
+GPUs that the jobs of a job type can use, are constraints and no part of it.
+
+Departures, each with its test:
+- Gavel turns X into time fractions and serves jobs by priority; here shares become leases as in
+  every sharing policy (tests/papers/test_oef_rounds.py).
+- A job type stands for all its jobs: its cap is the sum of theirs, where Gavel has one per job
+  (tests/papers/test_gavel.py::TestACap).
+
+Whoever is held by its cap is levelled up with the fastest GPUs that it can use, at the cost of the
+others: so the sharing incentive is promised of rounds in which nobody has all that it can use.
 """
 
 from __future__ import annotations
@@ -14,7 +32,9 @@ from types import MappingProxyType
 import numpy as np
 
 from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
 from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution
+from evenshare_core.policies.options import Options
 from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
@@ -23,6 +43,7 @@ class Gavel(SharingPolicy):
 
     name = "gavel"
     title = "Gavel"
+    version = f"{SharingPolicy.version}, 2"  # 2: the equal split is as published, without caps
     promise = "The tenant that gains least over an equal split gains as much as possible."
     promised = frozenset({Property.SHARING_INCENTIVE})
 
@@ -40,6 +61,13 @@ class Gavel(SharingPolicy):
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
         """The program whose optimum is shared."""
         return ShareRule.GAVEL
+
+    def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
+        """Return what it promises: where a cap binds, the sharing incentive is not true."""
+        promised = super().promises(options, measured)
+        if measured is not None and measured.judged.capped.any():
+            promised -= {Property.SHARING_INCENTIVE}
+        return promised
 
 
 POLICY = Gavel()

@@ -1,0 +1,205 @@
+"""Gavel (OSDI 2020), max-min fairness as published: by hand, and solved apart by scipy.
+
+E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique, shares need
+not be; in the instances by hand they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from evenshare_core.fairness.certificate import Property, Verdict
+from evenshare_core.fairness.properties import sharing_incentive
+from evenshare_core.formulations.problems import Array, ShareProblem
+from evenshare_core.formulations.shares import solve_shares
+from evenshare_core.policies.base import certify_round
+from tests.papers.mixed_pool import cluster, profile, queue, rounds
+from tests.unit.core.certificates import line
+
+F = Fraction
+INF = float("inf")
+BACKENDS = ("fast", "highs", "ortools", "pyomo")
+RTOL = 1e-6
+
+
+class Golden(NamedTuple):
+    name: str
+    rows: Sequence[Sequence[float]]
+    capacity: Sequence[float]
+    weights: Sequence[float]
+    caps: Sequence[float]
+    shares: Sequence[Sequence[F | int]]
+
+
+GOLDEN = [
+    # X = (2/3, 2/3) is scaled down to (1/2, 1/2): 3/2, 2 and 5/2. With f_l of the fast GPUs
+    # and 1 - f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2; sum f_l = 2: t = 23/20.
+    Golden(
+        "more GPUs than jobs", [[1, 2], [1, 3], [1, 4]], [2, 2], [1, 1, 1], [1, 1, 1],
+        [[F(11, 40), F(29, 40)], [F(7, 20), F(13, 20)], [F(3, 8), F(5, 8)]],
+    ),
+    # X = (5, 1/2): 10 and 15. The first can use one GPU: y of the fast one,
+    # (1 + 9 y) / 10 = (29 - 19 y) / 15 = 56/65.
+    Golden(
+        "one job beside many", [[1, 10], [1, 20]], [10, 1], [1, 1], [1, INF],
+        [[F(2, 13), F(11, 13)], [F(128, 13), F(2, 13)]],
+    ),
+    # By weight 3, 5/2 and 7. One fast GPU is the most that the first can use, t = 1; of the rest
+    # b / (5/2) = (6 - b + 4) / 7.
+    Golden(
+        "weights, and a second level", [[1, 3], [1, 2], [1, 4]], [6, 2], [1, 1, 2], [1, INF, INF],
+        [[0, 1], [F(50, 19), 0], [F(64, 19), 1]],
+    ),
+]  # fmt: skip
+
+
+def asked(case: Golden) -> ShareProblem:
+    arrays = (np.array(one, float) for one in (case.rows, case.capacity, case.weights, case.caps))
+    return ShareProblem(*arrays)
+
+
+def published_rates(problem: ShareProblem) -> Array:
+    """The normaliser written as Gavel does: a row of X for each job, scaled to one GPU or less."""
+    jobs = len(problem.speedups)
+    equal = np.tile(problem.capacity / jobs, (jobs, 1))
+    equal /= np.maximum(1.0, equal.sum(axis=1))[:, None]
+    rates = problem.pi * (problem.speedups * equal).sum(axis=1)
+    return np.asarray(rates, float)
+
+
+def solved_apart(problem: ShareProblem, rates: Array) -> Array:
+    """Throughputs of max-min fairness, lexicographic, by a program of scipy per level and row.
+
+    A row is stuck at a level where no solution of that level lets it rise.
+    """
+    rows, types = problem.speedups.shape
+    size = rows * types + 1
+    bounds, limits = [], []
+    for type_index in range(types):
+        line = np.zeros(size)
+        line[type_index : rows * types : types] = 1
+        bounds.append(line)
+        limits.append(problem.capacity[type_index])
+    work = np.zeros((rows, size))
+    for row in range(rows):
+        work[row, row * types : (row + 1) * types] = problem.speedups[row]
+        if np.isfinite(problem.cap[row]):
+            line = np.zeros(size)
+            line[row * types : (row + 1) * types] = 1
+            bounds.append(line)
+            limits.append(problem.cap[row])
+    fixed: dict[int, float] = {}
+    while len(fixed) < rows:
+        open_ = [row for row in range(rows) if row not in fixed]
+        kept = [(work[row], reached * (1 - 1e-9)) for row, reached in fixed.items()]
+
+        def best(objective: Array, least: list[tuple[Array, float]]) -> float:
+            below = [*bounds, *(-line for line, _ in least)]
+            upper = [*limits, *(-value for _, value in least)]
+            found = linprog(-objective, A_ub=np.array(below), b_ub=upper)
+            assert found.status == 0
+            return float(-found.fun)
+
+        top = np.zeros(size)
+        top[-1] = 1
+        levelled = [(work[row] - rates[row] * top, 0.0) for row in open_]
+        level = best(top, kept + levelled)
+        floors = [(work[row], rates[row] * level * (1 - 1e-9)) for row in open_]
+        stuck = [
+            row
+            for row in open_
+            if best(work[row], kept + floors) <= rates[row] * level * (1 + 1e-6)
+        ]
+        assert stuck
+        fixed |= {row: rates[row] * level for row in stuck}
+    return np.array([fixed[row] for row in range(rows)])
+
+
+class TestByHand:
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+    def test_shares_are_these(self, case: Golden, backend: str) -> None:
+        found = solve_shares(asked(case), "gavel", backend)
+        expected = np.array([[float(value) for value in row] for row in case.shares])
+        assert (found.status, found.fallback) == ("optimal", "")
+        np.testing.assert_allclose(found.shares, expected, rtol=RTOL, atol=1e-9)
+
+    @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+    def test_scipy_finds_the_same(self, case: Golden) -> None:
+        problem = asked(case)
+        expected = np.array([[float(value) for value in row] for row in case.shares])
+        done = (problem.speedups * expected).sum(axis=1)
+        apart = solved_apart(problem, published_rates(problem))
+        np.testing.assert_allclose(apart, done, rtol=RTOL)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> ShareProblem:
+    tenants, types = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    speed = st.sampled_from([0.0, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
+    rows = [[draw(speed) for _ in range(types)] for _ in range(tenants)]
+    for row in rows:
+        if not any(row):
+            row[0] = 1.0
+    capacity = [float(draw(st.integers(1, 8))) for _ in range(types)]
+    weights = [float(draw(st.integers(1, 4))) for _ in range(tenants)]
+    caps = [draw(st.sampled_from([INF, 0.5, 1.0, 2.0, 5.0])) for _ in range(tenants)]
+    return ShareProblem(*(np.array(one) for one in (rows, capacity, weights, caps)))
+
+
+class TestAnyProblem:
+    @settings(max_examples=60, deadline=None)
+    @given(problems())
+    def test_has_the_throughputs_that_scipy_finds(self, problem: ShareProblem) -> None:
+        found = solve_shares(problem, "gavel")
+        apart = solved_apart(problem, published_rates(problem))
+        np.testing.assert_allclose(found.throughputs, apart, rtol=1e-5, atol=1e-7)
+
+    @settings(max_examples=60, deadline=None)
+    @given(problems())
+    def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
+        """As it is promised of rounds: who is bound by a cap on the way ends at that cap."""
+        found = solve_shares(problem, "gavel")
+        if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
+            return
+        got, alone = sharing_incentive(problem.speedups, found.shares, problem.capacity, problem.pi)
+        assert (got >= alone * (1 - 1e-6)).all()
+
+
+class TestACap:
+    """A job type's cap is what its jobs can use; it bounds the shares and not the equal split."""
+
+    @staticmethod
+    def throughputs(cap: float) -> Array:
+        rows, capacity, weights = [[1.0, 10.0], [1.0, 20.0]], [10.0, 1.0], [1.0, 1.0]
+        caps = np.array([cap, INF])
+        return solve_shares(
+            ShareProblem(np.array(rows), np.array(capacity), np.array(weights), caps), "gavel"
+        ).throughputs
+
+    def test_that_binds_is_levelled_up_at_the_cost_of_others(self) -> None:
+        """Alone, the second would do 15: where a cap binds, that is not promised."""
+        np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
+
+    def test_that_does_not_bind_changes_nothing(self) -> None:
+        np.testing.assert_allclose(self.throughputs(11.0), self.throughputs(INF), rtol=RTOL)
+
+
+class TestARound:
+    @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
+    def test_promises_the_incentive_where_no_cap_binds(self, jobs: int, verdict: Verdict) -> None:
+        """With one job of one GPU, the first tenant has all that it can use of its half."""
+        profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
+        pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)
+        queues = [*queue(1, jobs, profile=1), *queue(2, 9, profile=2, first=100)]
+        snapshot, decision, _ = next(rounds(pool, queues, 1, "gavel"))
+        found = certify_round(snapshot, decision)
+        assert line(found, Property.SHARING_INCENTIVE).verdict is verdict
