@@ -11,6 +11,7 @@ from evenshare_core.units import SECOND_US
 COLUMNS = (
     *("name", "tenant", "gpus", "submit_s", "duration_s", "weight", "gpu_types", "max_price"),
     *("estimate_s", "exit_code", "model", "deadline_s", "values", "cancel_s"),
+    *("cold_s", "checkpoint_s"),
 )
 
 
@@ -44,6 +45,8 @@ def _cells(job: SimJob, tenant: str) -> list[str]:
         "-".join(_seconds(at_us - job.submitted_us) for at_us in instants),
         "-".join(str(value) for _, value in job.values),
         "" if job.cancel_us is None else _seconds(job.cancel_us - job.submitted_us),
+        "" if job.cold_us is None else _seconds(job.cold_us),
+        "" if job.checkpoint_us is None else _seconds(job.checkpoint_us),
     ]
 
 

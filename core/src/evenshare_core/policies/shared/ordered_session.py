@@ -36,11 +36,13 @@ class OrderedSession:
         """Answer a round as `decide_in_order` answers its snapshot."""
         rule = self._rule(view)
         if self._borrows or not view.waiting:
-            answer = uncontested(view, view.memory, whole_nodes=rule.whole_nodes)
+            answer = uncontested(
+                view, view.memory, whole_nodes=rule.whole_nodes, spread=rule.spread
+            )
             if answer is not None:
                 return answer
         self._listen(view, rule)
-        free_by_type = view.free_capacity()
+        free_by_type = view.free_capacity(spread=rule.spread)
         ended = [
             QueuedJob(view.jobs[lease.job], view.sums.jobs[lease.job], lease) for lease in view.due
         ]
