@@ -160,8 +160,11 @@ class Workload:
     bad: tuple[BadLine, ...] = ()
 
 
-def read_workload(lines: Iterable[Read]) -> Workload:
-    """Return the jobs of a trace's lines; estimates are true unless the trace gives them."""
+def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Workload:
+    """Return the jobs of a trace's lines.
+
+    A job without an estimate is known by its true duration, or not at all.
+    """
     read, bad = [], []
     for line in lines:
         if isinstance(line, TraceLine):
@@ -171,15 +174,19 @@ def read_workload(lines: Iterable[Read]) -> Workload:
     read.sort(key=lambda line: (line.submit_us, line.line))
     names = sorted({line.tenant for line in read})
     ids = {name: index for index, name in enumerate(names, start=1)}
-    jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(read, start=1))
+    jobs = tuple(
+        _job(index, line, ids[line.tenant], true_estimates=true_estimates)
+        for index, line in enumerate(read, start=1)
+    )
     return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
 
 
-def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
+def _job(index: int, line: TraceLine, tenant: int, *, true_estimates: bool) -> SimJob:
     extra = line.extra
     types, weight, price = extra.get("gpu_types"), extra.get("weight"), extra.get("max_price")
     estimate, cancel_us = extra.get("estimate_s"), extra.get("cancel_s")
     values = _values(line)
+    guess_us = line.duration_us if true_estimates else None
     return SimJob(
         id=index,
         tenant=tenant,
@@ -189,7 +196,7 @@ def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
         gpu_types=tuple(sorted(types)) if isinstance(types, list) else (),
         weight=weight if isinstance(weight, int) else 1,
         max_price_micro=to_micro(Decimal(price)) if isinstance(price, str) else None,
-        estimate_us=estimate * SECOND_US if isinstance(estimate, int) else line.duration_us,
+        estimate_us=estimate * SECOND_US if isinstance(estimate, int) else guess_us,
         deadline_us=values[0][0] if values else None,
         cancel_us=line.submit_us + cancel_us if isinstance(cancel_us, int) else None,
         failed=bool(extra.get("exit_code")),
