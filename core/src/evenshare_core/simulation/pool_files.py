@@ -192,6 +192,13 @@ def nodes_csv(nodes: Iterable[NamedNode]) -> str:
     )
 
 
+def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal]]) -> str:
+    """Return (GPU type, base in credits per GPU-hour, theta) as `read_prices` reads them."""
+    return write_table(
+        PRICE_COLUMNS, [(name, f"{base:f}", f"{theta:f}") for name, base, theta in rows]
+    )
+
+
 def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:
     """Number tenants in the order of `first`, then all others by name; with or without jobs."""
     rest = sorted(set(workload.tenants.values()) - set(first))
