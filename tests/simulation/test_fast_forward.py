@@ -39,10 +39,18 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"spread": True, "lease_bonus": 0.1, "new_job_bonus": 0.3, "deadline_bonus": 2.0},
         {"reserve_after_leases": 0},
     ],
-    "fifo": [{}, {"scope": "tenant"}, {"backfill": True, "whole_nodes": False}],
-    "sjf": [{}, {"scope": "tenant"}, {"backfill": True, "whole_nodes": False}],
-    "srtf": [{}],
-    "yarn_cs": [{}, {"oversized": False}, {"whole_nodes": True}],
+    "fifo": [
+        {},
+        {"scope": "tenant", "spread": True},
+        {"backfill": True, "whole_nodes": False},
+    ],
+    "sjf": [
+        {},
+        {"scope": "tenant"},
+        {"backfill": True, "whole_nodes": False, "spread": True},
+    ],
+    "srtf": [{}, {"spread": True}],
+    "yarn_cs": [{}, {"oversized": False, "spread": True}, {"whole_nodes": True}],
 }
 
 
@@ -62,6 +70,8 @@ def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -
                 estimate_us=rng.choice((job.estimate_us, None)),
                 deadline_us=rng.choice((None, job.submitted_us + 30 * MINUTE_US)),
                 max_price_micro=rng.choice((None, 0, 600_000)) if limited else None,
+                checkpoint_us=(None, 0, 3 * SECOND_US)[job.id % 3],
+                cold_us=(None, 9 * SECOND_US)[job.id % 2],
             )
         )
     return jobs
@@ -105,7 +115,8 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
         lease_us=rng.choice((2, 7)) * MINUTE_US, cold_us=rng.choice((0, 20 * SECOND_US)),
         checkpoint_us=rng.choice((0, SECOND_US)),
     )  # fmt: skip
-    return Cluster(nodes, quotas, changes=tuple(changes), speeds=speeds), tuple(jobs), rules
+    cluster = Cluster(nodes, quotas, changes=tuple(changes), speeds=speeds, spread_milli=700)
+    return cluster, tuple(jobs), rules
 
 
 def told(state: SimulationState) -> tuple[object, ...]:

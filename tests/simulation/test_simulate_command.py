@@ -138,7 +138,7 @@ class TestWhatIsWrong:
         [
             (("--nodes", "2"), "--trace or --synthetic"),
             (("--synthetic", "9,2,1", "--trace", CHRONUS, "--nodes", "1"), "one of them"),
-            (("--synthetic", "9,2,1"), "--nodes, --gpu-types or --partitions"),
+            (("--synthetic", "9,2,1"), "one of them"),
             (("--synthetic", "9,2,1", "--nodes", "0"), "--nodes: needs a whole number from 1"),
             (("--synthetic", "9,2,1", "--nodes", "-3"), "--nodes: needs a whole number"),
             ((*SMALL, "--gpus-per-node", "0"), "--gpus-per-node: needs"),

@@ -5,44 +5,35 @@ Whatever is wrong raises `InputError`, with the option or the file that it is ab
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from evenshare_core.cli.command import Options
-from evenshare_core.domain.cluster import Node
+from evenshare_core.cli.files import InputError, opened
+from evenshare_core.cli.pool_inputs import pool_inputs, whole_number
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import options as options_parse
 from evenshare_core.simulation.scenario import Scenario
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.throughputs import Speeds, read_speeds
-from evenshare_core.simulation.trace_formats import GZIP_MAGIC, HeaderError, trace_lines
+from evenshare_core.simulation.trace_formats import HeaderError, trace_lines
 from evenshare_core.simulation.workloads import (
-    ONE_TYPE,
     NodeChange,
     Workload,
-    make_nodes,
     noisy_estimates,
     read_churn,
     read_partitions,
     read_workload,
     synthetic,
 )
-from evenshare_core.units import COUNT_MAX, ONE_MILLI, SECOND_US
+from evenshare_core.units import SECOND_US
 
 FOREVER_S = 100 * 366 * 86_400  # a lease of length 0 lasts until its job is over
-
-
-class InputError(ValueError):
-    """An option or a file that cannot be used; the message says which and why."""
 
 
 def rules_of(options: Options) -> dict[str, Rules]:
@@ -80,7 +71,7 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         options_parse(policy, chosen)
     except (UnknownPolicyError, OptionError) as error:
         raise InputError(str(error)) from error
-    lease_us = _us(options, "lease_s") or FOREVER_S * SECOND_US
+    lease_us = _lease_us(options)
     checkpoint_us = _us(options, "checkpoint_s")
     if checkpoint_us >= lease_us:  # no job would ever end
         raise InputError("--checkpoint-s must be shorter than --lease-s")
@@ -93,6 +84,10 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         cold_us=_us(options, "cold_s"),
         checkpoint_us=checkpoint_us,
     )
+
+
+def _lease_us(options: Options) -> int:
+    return _us(options, "lease_s") or FOREVER_S * SECOND_US
 
 
 def _us(options: Options, name: str) -> int:
@@ -122,25 +117,41 @@ def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> 
     if not 0 <= error <= 1:
         raise InputError("--estimate-error is a share from 0 to 1")
     drawn = workload
+    if error and options["estimates"] != "true":
+        raise InputError("--estimate-error is of true durations: leave --estimates out")
     if error:
         drawn = replace(drawn, jobs=noisy_estimates(drawn.jobs, options["seed"], error))
+    pool = pool_inputs(options, measured)
     partitions: dict[str, int] = {}
     if options["partitions"]:
-        with _opened(options["partitions"]) as text:
+        with opened(options["partitions"]) as text:
             partitions = read_partitions(text)
-    nodes, speeds = _nodes(options, measured)
     scenario = Scenario.make(
-        drawn, nodes, speeds, partitions, options["gpus_per_node"], measured=measured
-    )
+        pool.numbered(drawn), pool.nodes, pool.speeds, partitions, options["gpus_per_node"],
+        measured=measured,
+    )  # fmt: skip
+    scenario = pool.applied(scenario, options)
+    _check_checkpoints(options, scenario.workload)
     if options["churn"]:
         begin = _instant(options["churn_from"]) if options["churn_from"] else None
-        with _opened(options["churn"]) as text:
+        with opened(options["churn"]) as text:
             changes = read_churn(text, scenario.cluster.nodes, options["seed"], begin=begin)
         _check_history(changes, scenario.workload)
         return replace(scenario, cluster=replace(scenario.cluster, changes=changes))
     if options["churn_from"]:
         raise InputError("--churn-from needs --churn")
     return scenario
+
+
+def _check_checkpoints(options: Options, workload: Workload) -> None:
+    """A job that loses whole leases to checkpoints would never end."""
+    lease_us = _lease_us(options)
+    for job in workload.jobs:
+        if job.checkpoint_us is not None and job.checkpoint_us >= lease_us:
+            raise InputError(
+                f"job {job.name!r}: its checkpoint_s of {job.checkpoint_us / SECOND_US:g} must be"
+                " shorter than --lease-s; write less, or lengthen leases"
+            )
 
 
 def _check_history(changes: Sequence[NodeChange], workload: Workload) -> None:
@@ -169,10 +180,19 @@ def _workload(options: Options) -> tuple[Workload, Speeds | None]:
     if options["synthetic"]:
         if options["set"]:
             raise InputError("--set chooses among the sets of a --trace")
+        if options["estimates"] == "given":
+            raise InputError("--estimates given is of a --trace; drawn jobs have true ones or none")
         drawn = _Drawn.parse(options["synthetic"])
         models = _speeds(drawn.models) if drawn.models else None
-        return drawn.workload(options["seed"], models), measured or models
-    return _trace(options), measured
+        return _known(drawn.workload(options["seed"], models), options), measured or models
+    return _known(_trace(options), options), measured
+
+
+def _known(workload: Workload, options: Options) -> Workload:
+    """The workload with the estimates that policies may know."""
+    if options["estimates"] != "none":
+        return workload
+    return replace(workload, jobs=tuple(replace(job, estimate_us=None) for job in workload.jobs))
 
 
 def _trace(options: Options) -> Workload:
@@ -181,7 +201,7 @@ def _trace(options: Options) -> Workload:
     try:
         with path.open("rb") as file:
             _, lines = trace_lines(file, chosen=chosen)
-            workload = read_workload(lines)
+            workload = read_workload(lines, true_estimates=options["estimates"] == "true")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except HeaderError as error:
@@ -194,25 +214,8 @@ def _trace(options: Options) -> Workload:
 
 
 def _speeds(name: str) -> Speeds:
-    with _opened(name) as text:
+    with opened(name) as text:
         return read_speeds(text)
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[TextIOWrapper]:
-    """A text file, plain or gzip; whatever is wrong in it is told with its name."""
-    try:
-        with Path(name).open("rb") as file:
-            magic = file.read(2)
-            file.seek(0)
-            plain: Any = gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file
-            yield TextIOWrapper(plain, encoding="utf-8-sig", newline="")
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from error
-    except (EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputError(f"{name}: is damaged or no text ({error})") from error
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ class _Drawn:
             given[name] = value
         if missing := [name for name in names if name not in given]:
             raise InputError(f"--synthetic: needs {', '.join(missing)}")
-        counts = {name: _whole(given[name], f"--synthetic {name}") for name in names}
+        counts = {name: whole_number(given[name], f"--synthetic {name}") for name in names}
         shares = {
             name: _share(given.get(name, "0"), f"--synthetic {name}")
             for name in ("failed", "cancelled")
@@ -260,12 +263,6 @@ class _Drawn:
         )
 
 
-def _whole(text: str, what: str, most: int = COUNT_MAX) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
-        raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
-    return int(text)
-
-
 def _share(text: str, what: str) -> float:
     try:
         share = float(text)
@@ -274,39 +271,3 @@ def _share(text: str, what: str) -> float:
     if not 0 <= share <= 1:
         raise InputError(f"{what}: needs a share from 0 to 1, not {text!r}")
     return share
-
-
-def _nodes(options: Options, measured: Speeds | None) -> tuple[tuple[Node, ...], dict[str, int]]:
-    """The nodes, and the speeds of jobs without a model by GPU type, in thousandths."""
-    given = [name for name in ("nodes", "gpu_types", "partitions") if options[name] is not None]
-    if len(given) != 1:
-        raise InputError("needs --nodes, --gpu-types or --partitions, one of them")
-    gpus = options["gpus_per_node"]
-    _whole(str(gpus), "--gpus-per-node")
-    if measured is not None and not options["gpu_types"]:
-        raise InputError("speeds of models are told by GPU type: needs --gpu-types")
-    if options["partitions"]:
-        return (), {}
-    counts: dict[str, int] = {}
-    speeds: dict[str, int] = {}
-    if options["gpu_types"] is None:
-        counts[ONE_TYPE] = _whole(str(options["nodes"]), "--nodes", COUNT_MAX // gpus)
-        return make_nodes(counts, gpus), {}
-    for text in options["gpu_types"].split(","):
-        name, _, rest = text.partition(":")
-        count, _, speed = rest.partition(":")
-        if not name or name in counts:
-            raise InputError(f"--gpu-types: {text!r} names no type, or one that is there already")
-        counts[name] = _whole(count, f"--gpu-types {name}", COUNT_MAX // gpus)
-        speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
-    return make_nodes(counts, gpus), speeds if set(speeds.values()) != {ONE_MILLI} else {}
-
-
-def _speed_milli(text: str, what: str) -> int:
-    try:
-        milli = round(float(text) * ONE_MILLI)
-    except (ValueError, OverflowError):
-        milli = 0
-    if not 0 < milli <= COUNT_MAX:
-        raise InputError(f"{what}: needs a speed from 0.001 to 1000, not {text!r}")
-    return milli

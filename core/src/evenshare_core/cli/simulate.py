@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
-from evenshare_core.cli.inputs import InputError, rules_of, scenario_of
+from evenshare_core.cli.files import InputError
+from evenshare_core.cli.inputs import rules_of, scenario_of
 from evenshare_core.cli.policy_help import add_policy_help
 from evenshare_core.formulations.problems import ShareError
 from evenshare_core.policies.registry import DEFAULT
+from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.lease_files import leases_csv
 from evenshare_core.simulation.report import Result, jobs_csv, page
 from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
 from evenshare_core.simulation.state import Rules
@@ -28,31 +31,55 @@ DRAWN = "jobs=,tenants=,hours=[,failed=,cancelled=,models=FILE]"
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """A workload, a cluster, policies and where results go."""
+    _add_jobs(parser)
+    _add_pool(parser)
+    add = parser.add_argument
+    add("--policy", default=DEFAULT, metavar="P[,P...]", help="policies (%(default)s)")
+    add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="see below")
+    add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
+    add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
+    add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
+    add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+    add("--start", metavar="INSTANT", help="where the run begins, on the jobs' own clock (0)")
+    add("--seed", type=int, default=0)
+    add("--floor", action="store_true", help="add the infinite cluster")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--jobs-out", metavar="DIR", help="write one CSV of jobs per policy")
+    add("--leases-out", metavar="DIR", help="write one CSV of leases per policy")
+    add("--report", metavar="FILE", help="write one HTML page with figures")
+    add_policy_help(parser)
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--trace", metavar="FILE", help="jobs: as import_trace reads them")
     add("--set", metavar="NAME", help="the set of jobs to take, where the trace has several")
     add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
     add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
-    add("--policy", default=DEFAULT, metavar="P[,P...]", help="policies (%(default)s)")
+    add(
+        "--estimates", choices=["true", "given", "none"], default="true",
+        help="policies know of durations: all, what the trace gives, nothing (%(default)s)",
+    )  # fmt: skip
+    add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
+    add("--speeds", metavar="FILE", help="CSV of throughput by model and GPU type")
+    add("--profiles", metavar="FILE", help="of models: speeds, several nodes' cost, overheads")
+
+
+def _add_pool(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--nodes", type=int, help="equal nodes in one pool")
-    add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
     add("--gpus-per-node", type=int, default=8, metavar="G", help="(%(default)s)")
     add("--gpu-types", metavar="TYPE:NODES[:SPEED],...", help="instead of --nodes")
-    add("--speeds", metavar="FILE", help="CSV of throughput by model and GPU type")
-    add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
-    add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
-    add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
-    add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+    add("--node-list", metavar="FILE", help="instead of --nodes: name, gpu_type, gpus of each")
+    add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
+    add("--quotas", metavar="FILE", help="tenant, gpu_type, gpus, ...; without: by demand")
+    add("--prices", metavar="FILE", help="gpu_type, base, theta; without: base 1, theta 2")
     add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
     add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
-    add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
-    add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="see below")
-    add("--seed", type=int, default=0)
-    add("--floor", action="store_true", help="add the infinite cluster")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
-    add("--jobs-out", metavar="DIR", help="write one CSV of jobs per policy")
-    add("--report", metavar="FILE", help="write one HTML page with figures")
-    add_policy_help(parser)
+    add(
+        "--spread-penalty", type=float, default=0, metavar="SHARE",
+        help="how much slower a gang is over several nodes than on one, if nobody measured it",
+    )  # fmt: skip
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:
@@ -62,6 +89,7 @@ def _run(options: Options, out: Stream, err: Stream) -> None:
         workload, scenario = scenario_of(options)
         _prepare(options, workload)
         _report_bad_lines(workload, err)
+        _report_without_quota(scenario, options, err)
         results = _results(options, scenario, rules, err)
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from error
@@ -78,15 +106,32 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
         say(err, f"{lines}: {where} {first.reason}")
 
 
+def _report_without_quota(scenario: Scenario, options: Options, err: Stream) -> None:
+    """Most often a name is spelt otherwise in one of the two files."""
+    if not options["quotas"]:
+        return
+    owners = {row.tenant for row in scenario.cluster.quotas}
+    names = [name for index, name in scenario.workload.tenants.items() if index not in owners]
+    if names:
+        tenants = "1 tenant has" if len(names) == 1 else f"{len(names):,} tenants have"
+        say(err, f"{tenants} jobs and no quota: {', '.join(names[:5])}{', ...' * (len(names) > 5)}")
+
+
 def _results(
     options: Options, scenario: Scenario, rules: Mapping[str, Rules], err: Stream
 ) -> list[Result]:
     results = [infinite(scenario, next(iter(rules.values())))] if options["floor"] else []
     timed = bool(options["report"])
-    return results + [_result(scenario, one, err, timed=timed) for one in rules.values()]
+    for one in rules.values():
+        result, books = _result(scenario, one, err, timed=timed)
+        results.append(result)
+        if options["leases_out"]:
+            path = Path(options["leases_out"]) / f"leases_{one.policy}.csv"
+            path.write_text(leases_csv(scenario, books))
+    return results
 
 
-def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> Result:
+def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> tuple[Result, Books]:
     began = time.process_time()
     total, shown = len(scenario.workload.jobs), 0
 
@@ -106,11 +151,12 @@ def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> Re
         count = len(outcome.stranded)
         jobs = "1 job never ends" if count == 1 else f"{count:,} jobs never end"
         say(err, f"{rules.policy}: {jobs}")
-    figures = figures_of(scenario.cluster, scenario.workload.jobs, outcome.books)
-    return Result(
+    figures = figures_of(scenario.judged, scenario.workload.jobs, outcome.books)
+    result = Result(
         rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
         len(outcome.books.jobs), outcome.decide_s, scenario.workload.tenants,
     )  # fmt: skip
+    return result, outcome.books
 
 
 def _write(scenario: Scenario, results: list[Result], options: Options, out: Stream) -> None:
@@ -142,8 +188,14 @@ def _how_run(options: Options, gpus: int) -> str:
     """How the runs of a report were made."""
     names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
     settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
-    files = ("partitions", "speeds", "churn")
-    settings += [f"{name} {Path(options[name]).name}" for name in files if options[name]]
+    settings += [f"spread-penalty {options['spread_penalty']:g}"] * bool(options["spread_penalty"])
+    files = (
+        *("node_list", "quotas", "prices", "partitions", "speeds", "profiles"), "churn",
+    )  # fmt: skip
+    settings += [
+        f"{name.replace('_', '-')} {Path(options[name]).name}" for name in files if options[name]
+    ]
+    settings += [f"start {options['start']}"] * (options["start"] is not None)
     types = [options["gpu_types"]] if options["gpu_types"] else []
     return f"{gpus:,} GPUs; {', '.join([*types, *settings, *options['option']])}."
 
@@ -151,9 +203,11 @@ def _how_run(options: Options, gpus: int) -> str:
 def _prepare(options: Options, workload: Workload) -> None:
     """Open whatever will be written before a run that may take minutes."""
     if options["workload_out"]:
-        Path(options["workload_out"]).write_text(workload_csv(workload))
-    if options["jobs_out"]:
-        Path(options["jobs_out"]).mkdir(parents=True, exist_ok=True)
+        text = workload_csv(workload, all_estimates=options["estimates"] == "given")
+        Path(options["workload_out"]).write_text(text)
+    for name in ("jobs_out", "leases_out"):
+        if options[name]:
+            Path(options[name]).mkdir(parents=True, exist_ok=True)
     if options["report"]:
         with Path(options["report"]).open("a"):
             pass

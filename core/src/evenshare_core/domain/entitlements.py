@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+
+from msgspec.structs import replace
 
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import largest_remainder
@@ -42,6 +44,12 @@ class Entitlement(Value, frozen=True, array_like=True):
         """GPUs that its tenant may hold at most; None when there is no limit."""
         return None if self.may_borrow is None else self.gpus + self.may_borrow
 
+    @property
+    def lends_most(self) -> int | None:
+        """GPUs of this quota that others may use at most; None when all may be lent."""
+        limit = self.lendable(self.gpus)
+        return limit if limit < self.gpus else None
+
     def lendable(self, idle: int) -> int:
         """How many of `idle` GPUs of this quota others may use."""
         if self.mode is Mode.RESERVE:
@@ -64,3 +72,10 @@ def effective_quotas(quotas: Sequence[int], capacity: int) -> list[int]:
     if sum(quotas) <= capacity:
         return list(quotas)
     return largest_remainder(capacity, quotas)
+
+
+def entitlements(quotas: Iterable[Entitlement], gpu_type: str, capacity: int) -> list[Entitlement]:
+    """Return the quotas of one GPU type, scaled down where they exceed its capacity."""
+    rows = [row for row in quotas if row.gpu_type == gpu_type]
+    gpus = effective_quotas([row.gpus for row in rows], capacity)
+    return [replace(row, gpus=count) for row, count in zip(rows, gpus, strict=True)]

@@ -14,6 +14,11 @@ from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata,
 
 # The key of a unit in a field's `extra_json_schema`; published with the API's description.
 UNIT = "x-unit"
+# Of the option `spread`, which most policies have.
+SPREAD_TEXT = (
+    "A job that fits on one node, but finds none with room, starts on several. It starts sooner and"
+    " runs slower: its GPUs then exchange data between nodes. What that costs depends on the job."
+)
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.cluster import Node, capacity_by_type
+from evenshare_core.domain.entitlements import Entitlement, entitlements
 from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result
@@ -30,11 +30,29 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`partitions`: tenant -> its nodes; empty: one pool for all, quotas by demand."""
+    """`partitions`: tenant -> its nodes; empty: one pool for all, quotas by demand unless given.
+
+    The run begins at `start_us`, on the clock of the jobs. `node_names` by number, where nodes
+    have any.
+    """
 
     workload: Workload
     cluster: Cluster
     partitions: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
+    start_us: int = 0
+    node_names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> Cluster:
+        """The cluster by which figures are told: its quotas scaled to what all nodes offer."""
+        capacity = capacity_by_type(self.cluster.nodes)
+        quotas = [
+            row
+            for gpu_type, gpus in capacity.items()
+            for row in entitlements(self.cluster.quotas, gpu_type, gpus)
+        ]
+        quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
+        return replace(self.cluster, quotas=tuple(quotas))
 
     @classmethod
     def make(
@@ -94,7 +112,10 @@ def run_policy(
     """Run a scenario under one policy; partitions are pools of their own, told of as one."""
     jobs = scenario.workload.jobs
     if not scenario.partitions:
-        return simulate(scenario.cluster, jobs, rules, timer=timer, progress=progress)
+        return simulate(
+            scenario.cluster, jobs, rules, start_us=scenario.start_us, timer=timer,
+            progress=progress,
+        )  # fmt: skip
     whole = SimulationResult(Books(), 0, 0)
     for tenant, nodes in scenario.partitions.items():
         mine = {node.id for node in nodes}
@@ -105,7 +126,7 @@ def run_policy(
             changes=tuple(row for row in scenario.cluster.changes if row.node in mine),
         )
         own = tuple(job for job in jobs if job.tenant == tenant)
-        _join(whole, simulate(cluster, own, rules, timer=timer))
+        _join(whole, simulate(cluster, own, rules, start_us=scenario.start_us, timer=timer))
         if progress is not None:
             progress(len(whole.books.jobs))
     return whole
@@ -138,7 +159,7 @@ def infinite(scenario: Scenario, rules: Rules) -> Result:
     books = Books()
     for job in scenario.workload.jobs:
         _alone(books, job, rules.round_us, _fastest_milli(scenario.cluster, job))
-    cluster = replace(scenario.cluster, quotas=tuple(_one_type(scenario.cluster)))
+    cluster = replace(scenario.judged, quotas=tuple(_one_type(scenario.judged)))
     figures = figures_of(cluster, scenario.workload.jobs, books)
     figures.utilisation = figures.waste = None  # of endless GPUs
     return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))

@@ -185,8 +185,8 @@ def _worked(books: Books, cluster: Cluster, by_id: dict[int, SimJob]) -> dict[in
         job = by_id[lease.job]
         done_us = worked.get(lease.job, 0)
         useful_us = lease.end_us - lease.start_us - lease.overhead_us
-        if cluster.has_speeds:
-            speed = cluster.speed_milli(job.profile, lease.gpu_type)
+        if cluster.has_speeds or len(lease.placement) > 1:
+            speed = cluster.placed_speed_milli(job, lease.gpu_type, lease.placement)
             left_us = job.duration_us - done_us
             is_last = lease.reason in _WHOLE and useful_us == -(-left_us * ONE_MILLI // speed)
             useful_us = left_us if is_last else useful_us * speed // ONE_MILLI

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision, End, Grant, Renew
-from evenshare_core.domain.entitlements import Entitlement, Tenant, effective_quotas
+from evenshare_core.domain.entitlements import Entitlement, Tenant, entitlements
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
@@ -49,7 +49,8 @@ PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
 class Rules:
     """How a pool is run. `round_us` 0: a round at every event.
 
-    `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4).
+    `cold_us` is lost at each start but the first, `checkpoint_us` at each expiry (LTGF 6.4), by
+    jobs that say nothing of their own.
     """
 
     policy: str = DEFAULT
@@ -327,16 +328,8 @@ class SimulationState:
         capacity = self.occupancy.capacity
         quotas: list[Entitlement] = []
         for gpu_type in sorted(capacity):
-            rows = [row for row in self.cluster.quotas if row.gpu_type == gpu_type]
-            gpus = effective_quotas([row.gpus for row in rows], capacity[gpu_type])
-            now = [replace(row, gpus=count) for row, count in zip(rows, gpus, strict=True)]
-            lendable = {
-                row.tenant: (
-                    row.gpus,
-                    limit if (limit := row.lendable(row.gpus)) < row.gpus else None,
-                )
-                for row in now
-            }
+            now = entitlements(self.cluster.quotas, gpu_type, capacity[gpu_type])
+            lendable = {row.tenant: (row.gpus, row.lends_most) for row in now}
             self.books.entitle(self.at_us, gpu_type, capacity[gpu_type], lendable)
             quotas += now
         quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
@@ -390,7 +383,8 @@ class SimulationState:
 
     def end(self, lease: Lease, reason: EndReason) -> None:
         """Take a lease back that expired or was preempted."""
-        self.runs[lease.job].overhead_us += self.rules.checkpoint_us
+        run = self.runs[lease.job]
+        run.overhead_us += run.job.checkpoint_us_or(self.rules.checkpoint_us)
         self._release(lease, self.at_us, reason)
         self._wait(lease.job)
 
@@ -404,10 +398,11 @@ class SimulationState:
         )  # fmt: skip
         self.books.renewed(self.at_us, old, new)
         self.events.push_due(until_us, old.id)
-        if self.rules.checkpoint_us:
-            run = self.runs[old.job]
-            run.overhead_us += self.rules.checkpoint_us
-            run.ends_us += self.rules.checkpoint_us
+        run = self.runs[old.job]
+        checkpoint_us = run.job.checkpoint_us_or(self.rules.checkpoint_us)
+        if checkpoint_us:
+            run.overhead_us += checkpoint_us
+            run.ends_us += checkpoint_us
             self.events.push(run.ends_us, EventKind.END, old.id)
 
     def grant(self, grant: Grant, split: Split) -> None:
@@ -429,10 +424,10 @@ class SimulationState:
         self.events.push_due(until_us, lease_id)
 
     def _start(self, run: Run, grant: Grant, lease_id: int) -> None:
-        run.overhead_us = self.rules.cold_us if run.leases else 0
+        run.overhead_us = run.job.cold_us_or(self.rules.cold_us) if run.leases else 0
         run.leases += 1
         run.lease = lease_id
-        run.speed_milli = self.cluster.speed_milli(run.job.profile, grant.gpu_type)
+        run.speed_milli = self.cluster.placed_speed_milli(run.job, grant.gpu_type, grant.placement)
         if run.started_us is None:
             run.started_us = self.at_us
         left_us = run.job.duration_us - run.done_us

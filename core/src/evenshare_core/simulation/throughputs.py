@@ -1,9 +1,9 @@
 """Measured throughputs of models on GPU types, and the profiles that they give jobs.
 
 The file is a CSV as Gavel's: `job_type` (the model), `scale` (GPUs that it was measured on), and
-one column of throughput per GPU type; 0 or empty: it cannot run there. Columns that end in
-`_unc` were measured on GPUs of several nodes and are not read: the simulator knows one speed per
-GPU type, whatever the placement.
+one column of throughput per GPU type; 0 or empty: it cannot run there. A column that ends in
+`_unc` was measured on GPUs of several nodes: over the one without it, it says how fast a gang is
+that spans nodes though one could hold it. 0, empty or one GPU: that was not measured.
 
 A job takes the row of its model with the largest scale up to its gang. Its speed is told over
 the slowest of the cluster's types that can run it, on which its duration is told.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 
 from evenshare_core.domain.profiles import Profile
@@ -33,6 +33,7 @@ class Speeds:
     """Throughputs by model and scale, then by GPU type; types that cannot run it are not there."""
 
     rows: Mapping[str, Mapping[int, Mapping[str, Decimal]]]
+    over_nodes: Mapping[str, Mapping[int, Mapping[str, Decimal]]] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -64,6 +65,16 @@ class Speeds:
         slowest = min(by_type.values())
         return tuple((name, round(value * ONE_MILLI / slowest)) for name, value in by_type.items())
 
+    def spread(self, model: str, scale: int) -> tuple[tuple[str, int], ...]:
+        """Thousandths of its speed on one node that it has over several, by type; 1000 at most."""
+        on_one = self.rows[model][scale]
+        over_nodes = self.over_nodes.get(model, {}).get(scale, {}) if scale > 1 else {}
+        return tuple(
+            (name, min(ONE_MILLI, max(1, round(value * ONE_MILLI / on_one[name]))))
+            for name, value in sorted(over_nodes.items())
+            if name in on_one
+        )
+
 
 def read_speeds(text: Iterable[str]) -> Speeds:
     """Read a file of throughputs.
@@ -81,6 +92,7 @@ def read_speeds(text: Iterable[str]) -> Speeds:
     if "job_type" not in header or not types:
         raise SpeedsError("needs a column job_type, and one of throughput per GPU type")
     rows: dict[str, dict[int, dict[str, Decimal]]] = {}
+    over_nodes: dict[str, dict[int, dict[str, Decimal]]] = {}
     for row in reader:
         model, scale = row["job_type"], row.get("scale") or "1"
         if not scale.isdigit() or not int(scale):
@@ -89,7 +101,13 @@ def read_speeds(text: Iterable[str]) -> Speeds:
             raise SpeedsError(f"line {reader.line_num}: {model!r} on {scale} is there twice")
         by_type = {name: _throughput(row[name], reader.line_num) for name in types}
         rows[model][int(scale)] = {name: value for name, value in by_type.items() if value}
-    return Speeds(rows)
+        spread = {
+            name: _throughput(row[name + UNCONSOLIDATED], reader.line_num)
+            for name in types
+            if name + UNCONSOLIDATED in header
+        }
+        over_nodes.setdefault(model, {})[int(scale)] = {k: v for k, v in spread.items() if v}
+    return Speeds(rows, over_nodes)
 
 
 def _throughput(text: str | None, line: int) -> Decimal:
@@ -122,7 +140,9 @@ def make_profiles(
             if key not in profiles:
                 speedups = speeds.speedups(job.model, key[2], wanted)
                 profiles[key] = Profile(len(profiles) + 1, job.tenant, speedups)
-            job = _fitted(job, profiles[key], wanted)  # noqa: PLW2901 - the same job, completed
+            fit = _fitted(job, profiles[key], wanted)
+            spread = speeds.spread(job.model, key[2])
+            job = replace(fit, spread=spread)  # noqa: PLW2901 - the same job, completed
         fitted.append(job)
     return tuple(fitted), {row.id: row for row in profiles.values()}
 

@@ -135,6 +135,8 @@ OPTIONAL_READERS = {
     "deadline_s": _deadlines,
     "values": _values,
     "cancel_s": seconds,
+    "cold_s": seconds,
+    "checkpoint_s": seconds,
 }
 
 

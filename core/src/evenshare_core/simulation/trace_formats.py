@@ -39,7 +39,7 @@ GPUS_MAX = 100_000
 REQUIRED = ("tenant", "gpus", "submit", "duration")
 OPTIONAL = (
     *("name", "cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s"),
-    *("exit_code", "model", "deadline_s", "values", "cancel_s"),
+    *("exit_code", "model", "deadline_s", "values", "cancel_s", "cold_s", "checkpoint_s"),
 )
 FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
 
@@ -110,7 +110,8 @@ class TraceLine:
     """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
 
     `extra` holds the optional fields that the file gives, by the names of `OPTIONAL`;
-    `deadline_s` (a list, after the submission) and `cancel_s` in microseconds.
+    `deadline_s` (a list, after the submission), `cancel_s`, `cold_s` and `checkpoint_s` in
+    microseconds.
     """
 
     line: int

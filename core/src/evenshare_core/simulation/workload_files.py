@@ -11,42 +11,48 @@ from evenshare_core.units import SECOND_US
 COLUMNS = (
     *("name", "tenant", "gpus", "submit_s", "duration_s", "weight", "gpu_types", "max_price"),
     *("estimate_s", "exit_code", "model", "deadline_s", "values", "cancel_s"),
+    *("cold_s", "checkpoint_s"),
 )
 
 
-def workload_csv(workload: Workload) -> str:
+def workload_csv(workload: Workload, *, all_estimates: bool = False) -> str:
     """Return the jobs in the order of their ids; read again, they are the same jobs.
 
-    An estimate is told where it is not the true duration, in whole seconds.
+    An estimate is told where it is not the true duration, in whole seconds; `all_estimates` tells
+    every one, so that a job without one can be told from one whose estimate is true.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for job in workload.jobs:
-        writer.writerow(_cells(job, workload.tenants[job.tenant]))
+        cells = _cells(job, workload.tenants[job.tenant], all_estimates=all_estimates)
+        writer.writerow(cells)
     return out.getvalue()
 
 
-def _cells(job: SimJob, tenant: str) -> list[str]:
+def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:
     estimate_us, price = job.estimate_us, job.max_price_micro
-    has_estimate = estimate_us is not None and estimate_us != job.duration_us
+    has_estimate = all_estimates or estimate_us != job.duration_us
     instants = [until_us for until_us, _ in job.values]
     if not instants and job.deadline_us is not None:
         instants = [job.deadline_us]
     return [
         *(job.name, tenant, str(job.gpus)),
-        *(_seconds(job.submitted_us), _seconds(job.duration_us), str(job.weight)),
+        *(format_seconds(job.submitted_us), format_seconds(job.duration_us), str(job.weight)),
         " ".join(job.gpu_types),
-        "" if price is None else _seconds(price),  # a credit has six places too
+        "" if price is None else format_seconds(price),  # a credit has six places too
         str(estimate_us // SECOND_US) if has_estimate and estimate_us is not None else "",
         "1" if job.failed else "",
         job.model,
-        "-".join(_seconds(at_us - job.submitted_us) for at_us in instants),
+        "-".join(format_seconds(at_us - job.submitted_us) for at_us in instants),
         "-".join(str(value) for _, value in job.values),
-        "" if job.cancel_us is None else _seconds(job.cancel_us - job.submitted_us),
+        "" if job.cancel_us is None else format_seconds(job.cancel_us - job.submitted_us),
+        "" if job.cold_us is None else format_seconds(job.cold_us),
+        "" if job.checkpoint_us is None else format_seconds(job.checkpoint_us),
     ]
 
 
-def _seconds(value_us: int) -> str:
+def format_seconds(value_us: int) -> str:
+    """Microseconds from 0 on as seconds, exact."""
     whole, rest = divmod(value_us, SECOND_US)
     return f"{whole}.{rest:06}".rstrip("0").rstrip(".")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from evenshare_core.domain.cluster import Node, capacity_by_type
+from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
@@ -32,6 +32,8 @@ class SimJob:
     of that. `failed`: its work ends in an error, after as long. `deadline_us` is an instant: the
     first of `values`, which are (instant, what the job is worth until then), falling; a job with
     one alone has a strict deadline, one with several a soft one. `model` names its job type.
+    `cold_us` and `checkpoint_us` are its own overheads (None: those of the run). `spread`: (GPU
+    type, thousandths of its speed on one node that it has over several); an empty name is any type.
     """
 
     id: int
@@ -50,6 +52,9 @@ class SimJob:
     name: str = ""
     model: str = ""
     values: tuple[tuple[int, int], ...] = ()
+    cold_us: int | None = None
+    checkpoint_us: int | None = None
+    spread: tuple[tuple[str, int], ...] = ()
 
     @property
     def job_class(self) -> str:
@@ -57,6 +62,14 @@ class SimJob:
         if self.deadline_us is None:
             return "best_effort"
         return "soft_slo" if len(self.values) > 1 else "strict_slo"
+
+    def cold_us_or(self, common_us: int) -> int:
+        """What each start but its first costs; `common_us` where it says nothing of its own."""
+        return common_us if self.cold_us is None else self.cold_us
+
+    def checkpoint_us_or(self, common_us: int) -> int:
+        """What each expiry of its lease costs; `common_us` where it says nothing of its own."""
+        return common_us if self.checkpoint_us is None else self.checkpoint_us
 
     def value_lost(self, end_us: int | None) -> float:
         """The share of its value that an end at this instant costs; None: it never ends.
@@ -85,7 +98,8 @@ class Cluster:
 
     `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
     `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
-    profile; `profiles` by their ids.
+    profile; `profiles` by their ids. `spread_milli`: thousandths of its speed on one node that a
+    gang has over several where it could be on one, unless the job says its own.
     """
 
     nodes: tuple[Node, ...]
@@ -94,6 +108,7 @@ class Cluster:
     speeds: Mapping[str, int] = field(default_factory=dict)
     changes: tuple[NodeChange, ...] = ()
     profiles: Mapping[int, Profile] = field(default_factory=dict)
+    spread_milli: int = ONE_MILLI
 
     @property
     def capacity(self) -> int:
@@ -111,6 +126,30 @@ class Cluster:
             return self.profiles[profile].speed_milli(gpu_type)
         return self.speeds.get(gpu_type, ONE_MILLI)
 
+    def placed_speed_milli(self, job: SimJob, gpu_type: str, placement: Placement) -> int:
+        """As `speed_milli`, of a job where it is placed; at least 1 where it can run.
+
+        A gang that the type's largest node could hold is slower over several nodes. What no node
+        can hold spans nodes wherever it runs: its duration is told for that.
+        Source: UniSched (2), T2 in place of T1.
+        """
+        speed = self.speed_milli(job.profile, gpu_type)
+        if len(placement) == 1 or (not job.spread and self.spread_milli == ONE_MILLI):
+            return speed
+        if job.gpus > self.node_sizes.get(gpu_type, 0):
+            return speed
+        spread = dict(job.spread)
+        share = spread.get(gpu_type, spread.get("", self.spread_milli))
+        return max(1, speed * share // ONE_MILLI) if speed else 0
+
+    @property
+    def node_sizes(self) -> dict[str, int]:
+        """GPUs of the largest node of each type, while none is lost."""
+        sizes: dict[str, int] = {}
+        for node in self.nodes:
+            sizes[node.gpu_type] = max(node.gpus, sizes.get(node.gpu_type, 0))
+        return sizes
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -121,8 +160,11 @@ class Workload:
     bad: tuple[BadLine, ...] = ()
 
 
-def read_workload(lines: Iterable[Read]) -> Workload:
-    """Return the jobs of a trace's lines; estimates are true unless the trace gives them."""
+def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Workload:
+    """Return the jobs of a trace's lines.
+
+    A job without an estimate is known by its true duration, or not at all.
+    """
     read, bad = [], []
     for line in lines:
         if isinstance(line, TraceLine):
@@ -132,15 +174,19 @@ def read_workload(lines: Iterable[Read]) -> Workload:
     read.sort(key=lambda line: (line.submit_us, line.line))
     names = sorted({line.tenant for line in read})
     ids = {name: index for index, name in enumerate(names, start=1)}
-    jobs = tuple(_job(index, line, ids[line.tenant]) for index, line in enumerate(read, start=1))
+    jobs = tuple(
+        _job(index, line, ids[line.tenant], true_estimates=true_estimates)
+        for index, line in enumerate(read, start=1)
+    )
     return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
 
 
-def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
+def _job(index: int, line: TraceLine, tenant: int, *, true_estimates: bool) -> SimJob:
     extra = line.extra
     types, weight, price = extra.get("gpu_types"), extra.get("weight"), extra.get("max_price")
     estimate, cancel_us = extra.get("estimate_s"), extra.get("cancel_s")
     values = _values(line)
+    guess_us = line.duration_us if true_estimates else None
     return SimJob(
         id=index,
         tenant=tenant,
@@ -150,14 +196,21 @@ def _job(index: int, line: TraceLine, tenant: int) -> SimJob:
         gpu_types=tuple(sorted(types)) if isinstance(types, list) else (),
         weight=weight if isinstance(weight, int) else 1,
         max_price_micro=to_micro(Decimal(price)) if isinstance(price, str) else None,
-        estimate_us=estimate * SECOND_US if isinstance(estimate, int) else line.duration_us,
+        estimate_us=estimate * SECOND_US if isinstance(estimate, int) else guess_us,
         deadline_us=values[0][0] if values else None,
         cancel_us=line.submit_us + cancel_us if isinstance(cancel_us, int) else None,
         failed=bool(extra.get("exit_code")),
         name=line.name,
         model=str(extra.get("model", "")),
         values=values,
+        cold_us=_overhead_us(line, "cold_s"),
+        checkpoint_us=_overhead_us(line, "checkpoint_s"),
     )
+
+
+def _overhead_us(line: TraceLine, name: str) -> int | None:
+    overhead_us = line.extra.get(name)
+    return overhead_us if isinstance(overhead_us, int) else None
 
 
 def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:

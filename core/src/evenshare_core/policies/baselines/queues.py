@@ -27,7 +27,7 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
-from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared.ordered import (
     QueuedJob,
@@ -58,6 +58,13 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             description="A job larger than a node takes whole nodes, and one more for what is left."
         ),
     ] = True
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of SRTF."""
+
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
 class Fifo(Policy):
@@ -86,7 +93,11 @@ class Fifo(Policy):
     def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
         """Return the queue of a tenant that is alone; jobs that wait keep their order."""
         chosen = parse_options(QueueOptions, options)
-        return None if chosen.backfill else StaticQueue(self.order, chosen.whole_nodes)
+        return (
+            None
+            if chosen.backfill or chosen.spread
+            else StaticQueue(self.order, chosen.whole_nodes)
+        )
 
     def _rule(self, options: dict[str, Any]) -> QueueRule:
         chosen = parse_options(QueueOptions, options)
@@ -96,6 +107,7 @@ class Fifo(Policy):
             queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
             strict=not chosen.backfill,
             whole_nodes=chosen.whole_nodes,
+            spread=chosen.spread,
         )
 
     def order(self, job: Queued) -> tuple[Any, ...]:
@@ -128,22 +140,25 @@ class Srtf(Policy):
     promise = "Jobs with the least work left by estimate run first, others wait as leases end."
     order_text = "The job with the least work left by estimate goes first."
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = SrtfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
-        return decide_in_order(snapshot, _preemptive(snapshot.at_us))
+        options = parse_options(SrtfOptions, snapshot.options)
+        return decide_in_order(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return who is placed before whom."""
-        return order_of(snapshot, _preemptive(snapshot.at_us))
+        options = parse_options(SrtfOptions, snapshot.options)
+        return order_of(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return a queue that goes on from round to round."""
-        parse_options(Options, options)
-        return OrderedSession(lambda view: _preemptive(view.at_us))
+        chosen = parse_options(SrtfOptions, options)
+        return OrderedSession(lambda view: _preemptive(view.at_us, spread=chosen.spread))
 
 
-def _preemptive(at_us: int) -> QueueRule:
+def _preemptive(at_us: int, *, spread: bool) -> QueueRule:
     def remaining(one: QueuedJob) -> tuple[Any, ...]:
         estimate = one.job.estimate_us
         left = inf
@@ -157,6 +172,7 @@ def _preemptive(at_us: int) -> QueueRule:
         queue=lambda one: (one.job.id, one.gpu_type),
         strict=False,
         preempts=True,
+        spread=spread,
     )
 
 

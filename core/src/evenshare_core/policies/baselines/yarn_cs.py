@@ -18,7 +18,7 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
 from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.shared.admission import Refusal
 from evenshare_core.policies.shared.ordered import (
@@ -48,6 +48,7 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             description="A job larger than a node takes whole nodes, and one more for what is left."
         ),
     ] = False
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
 class YarnCs(Policy):
@@ -110,6 +111,7 @@ def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
         order=by_arrival,
         queue=lambda one: (one.job.tenant, one.gpu_type),
         whole_nodes=options.whole_nodes,
+        spread=options.spread,
         admits=held.admits,
         limit=held.limit,
         given=held.give,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from evenshare_core.policies.options import UNIT, Options
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options
 from evenshare_core.units import COUNT_MAX, SECOND_US
 
 OF_RHO = {UNIT: "fair shares received"}
@@ -57,10 +57,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
             " compared; 0: from the pool's beginning.",
         ),
     ] = 0
-    spread: Annotated[
-        bool,
-        Meta(description="A job that fits on one node may also be split over several."),
-    ] = False
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
     new_job_bonus: Annotated[
         Bonus,
         Meta(

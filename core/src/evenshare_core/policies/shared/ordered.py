@@ -11,6 +11,7 @@ those of every policy.
   those first where it stays within its tenant's quota, of these on the one that it claims. One
   whose lease ends is tried where it runs before all others.
 - `whole_nodes`: a gang larger than a node takes whole nodes, and one more for what is left.
+- `spread`: a gang that no node has room for may span nodes, though one could hold it.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class QueueRule(NamedTuple):
     strict: bool = True
     preempts: bool = False
     whole_nodes: bool = False
+    spread: bool = False
     limit: Callable[[QueuedJob], Refusal | None] = lambda _: None
     admits: Callable[[QueuedJob], bool] = lambda _: True
     given: Callable[[QueuedJob], None] = lambda _: None
@@ -89,7 +91,9 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
     Raises:
         ValueError: a job is in the snapshot that no change told the sums of.
     """
-    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
+    free_by_type = free_capacity_by_type(
+        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread
+    )
     for row in snapshot.service.claims:  # a type whose nodes are all gone
         free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
     picks = OrderedPicks(rule, free_by_type, Admission.of(snapshot))
@@ -231,7 +235,8 @@ class OrderedPicks:
         return True
 
     def _place(self, free_capacity: FreeCapacity, gpus: int) -> Placement | None:
-        if find_place(free_capacity.available, gpus, whole_nodes=self._rule.whole_nodes) is None:
+        rule, available = self._rule, free_capacity.available
+        if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
         return free_capacity.place(gpus)
 

@@ -41,11 +41,13 @@ class OrderedSession:
         """Answer a round as `decide_in_order` answers its snapshot."""
         rule = self._rule(view)
         if self._borrows or not view.waiting:
-            answer = uncontested(view, view.memory, whole_nodes=rule.whole_nodes)
+            answer = uncontested(
+                view, view.memory, whole_nodes=rule.whole_nodes, spread=rule.spread
+            )
             if answer is not None:
                 return answer
         self._listen(view, rule)
-        free_by_type = view.free_capacity()
+        free_by_type = view.free_capacity(spread=rule.spread)
         ended = [_candidate(view, lease.job, lease) for lease in view.due]
         for gpu_types in {one.gpu_types for one in ended} | {kind[1] for kind in self._waiting}:
             for gpu_type in gpu_types:  # a type whose nodes are all gone

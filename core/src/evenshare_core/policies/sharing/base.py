@@ -42,7 +42,7 @@ from evenshare_core.formulations.shares import (
 )
 from evenshare_core.placement.rounding import ShareRequest, round_shares
 from evenshare_core.placement.stability import keep_placements
-from evenshare_core.policies.options import UNIT, Options, parse_options
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
@@ -91,10 +91,7 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
             extra_json_schema={UNIT: "lease lengths"},
         ),
     ] = 2
-    spread: Annotated[
-        bool,
-        Meta(description="A job that fits on one node may also be split over several."),
-    ] = False
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
 class SharingPolicy(Policy):

@@ -1,0 +1,38 @@
+"""Files that a command is given: whatever is wrong with one is told with its name."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from evenshare_core.simulation.trace_formats import GZIP_MAGIC
+
+
+class InputError(ValueError):
+    """An option or a file that cannot be used; the message says which and why."""
+
+
+@contextmanager
+def opened(name: str) -> Iterator[TextIOWrapper]:
+    """Open a text file, plain or gzip.
+
+    Raises:
+        InputError: it cannot be read, or the block raised a ValueError.
+    """
+    try:
+        with Path(name).open("rb") as file:
+            magic = file.read(2)
+            file.seek(0)
+            plain: Any = gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file
+            yield TextIOWrapper(plain, encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except (EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise InputError(f"{name}: is damaged or no text ({error})") from error
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error

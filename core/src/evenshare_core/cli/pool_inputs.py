@@ -1,0 +1,193 @@
+"""The pool that `simulate` is told of: nodes, quotas, prices, profiles, and when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from evenshare_core.cli.command import Options
+from evenshare_core.cli.files import InputError, opened
+from evenshare_core.domain.cluster import Node
+from evenshare_core.simulation.pool_files import (
+    PoolQuota,
+    entitlements_of,
+    number_tenants,
+    read_nodes,
+    read_prices,
+    read_quotas,
+)
+from evenshare_core.simulation.profile_files import ProfiledModel, fit_profiles, read_profiles
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.tables import TableError
+from evenshare_core.simulation.throughputs import Speeds
+from evenshare_core.simulation.trace_fields import UnfitError, submission
+from evenshare_core.simulation.workloads import ONE_TYPE, Workload, make_nodes
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, SECOND_US
+
+_CLUSTERS = ("nodes", "gpu_types", "node_list", "partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInputs:
+    """What the files and options say of a pool, before it meets its jobs.
+
+    `speeds`: of jobs without a model by GPU type, in thousandths; `prices` as `Cluster.prices`.
+    """
+
+    start_us: int | None
+    nodes: tuple[Node, ...]
+    node_names: Mapping[int, str]
+    speeds: Mapping[str, int]
+    quotas: tuple[PoolQuota, ...]
+    prices: Mapping[str, tuple[int, int]]
+    job_types: tuple[ProfiledModel, ...]
+    spread_milli: int
+
+    def numbered(self, workload: Workload) -> Workload:
+        """The workload with its tenants in the order of the quotas, if there are any."""
+        if not self.quotas:
+            return workload
+        return number_tenants(workload, [line.tenant for line in self.quotas])
+
+    def applied(self, scenario: Scenario, options: Options) -> Scenario:
+        """The scenario as the pool's files say it.
+
+        Raises:
+            InputError: they do not go with its nodes or its jobs; the file is named.
+        """
+        cluster, workload = scenario.cluster, scenario.workload
+        sizes = cluster.node_sizes
+        cluster = replace(cluster, prices=self.prices, spread_milli=self.spread_milli)
+        if self.quotas:
+            with _naming(options["quotas"]):
+                quotas = entitlements_of(self.quotas, workload.tenants, sizes)
+            cluster = replace(cluster, quotas=quotas)
+        if self.job_types:
+            with _naming(options["profiles"]):
+                jobs, profiles = fit_profiles(
+                    workload.jobs, workload.tenants, self.job_types, sizes
+                )
+            workload, cluster = replace(workload, jobs=jobs), replace(cluster, profiles=profiles)
+        start_us = self.start_us or 0
+        early = [job for job in workload.jobs if job.submitted_us < start_us]
+        if early:
+            count = "1 job is" if len(early) == 1 else f"{len(early):,} jobs are"
+            raise InputError(
+                f"--start: {count} submitted before it, first {early[0].name!r} at"
+                f" {early[0].submitted_us / SECOND_US:.0f} s; leave them out, or start earlier"
+            )
+        return replace(
+            scenario, workload=workload, cluster=cluster, start_us=start_us,
+            node_names=self.node_names,
+        )  # fmt: skip
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Tell what is wrong in the block with the name of a file."""
+    try:
+        yield
+    except TableError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
+    """Read what the options and their files say of a pool.
+
+    Raises:
+        InputError: one of them cannot be used, or two do not go together.
+    """
+    _check_together(options, measured)
+    start_us = None if options["start"] is None else _start_us(options["start"])
+    nodes, names, speeds = _nodes(options)
+    quotas: list[PoolQuota] = []
+    prices: dict[str, tuple[int, int]] = {}
+    job_types: list[ProfiledModel] = []
+    if options["quotas"]:
+        with opened(options["quotas"]) as text:
+            quotas = read_quotas(text.read(), start_us)
+    if options["prices"]:
+        with opened(options["prices"]) as text:
+            prices = read_prices(text.read())
+        unknown = sorted(set(prices) - {node.gpu_type for node in nodes})
+        if unknown:
+            raise InputError(f"{options['prices']}: no node has GPUs of type {unknown[0]!r}")
+    if options["profiles"]:
+        with opened(options["profiles"]) as text:
+            job_types = read_profiles(text.read())
+    penalty = options["spread_penalty"]
+    if not 0 <= penalty < 1:
+        raise InputError("--spread-penalty: needs a share from 0 up to, but not, 1: 0.2 is a fifth")
+    spread_milli = max(1, round((1 - penalty) * ONE_MILLI))
+    return PoolInputs(
+        start_us, nodes, names, speeds, tuple(quotas), prices, tuple(job_types), spread_milli
+    )
+
+
+def _check_together(options: Options, measured: Speeds | None) -> None:
+    given = [name for name in _CLUSTERS if options[name] is not None]
+    if len(given) != 1:
+        raise InputError("needs --nodes, --gpu-types, --node-list or --partitions, one of them")
+    if measured is not None and given[0] not in ("gpu_types", "node_list"):
+        raise InputError("speeds of models are told by GPU type: needs --gpu-types or --node-list")
+    if options["speeds"] and options["profiles"]:
+        raise InputError("--speeds and --profiles both tell speeds of models: give one of them")
+    if options["partitions"]:
+        for name in ("quotas", "prices"):
+            if options[name]:
+                raise InputError(f"--{name}: with --partitions each tenant is alone on its nodes")
+
+
+def _start_us(text: str) -> int:
+    try:
+        return submission(text)
+    except UnfitError as error:
+        raise InputError(f"--start {error.reason}; write 2017-10-09T00:00 or 3600") from None
+
+
+def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
+    """Read a whole number from 1 on.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= most:
+        raise InputError(f"{what}: needs a whole number from 1 to {most:,}, not {text!r}")
+    return int(text)
+
+
+def _nodes(options: Options) -> tuple[tuple[Node, ...], dict[int, str], dict[str, int]]:
+    """The nodes with their names, if they have any, and the speeds of their types."""
+    gpus = options["gpus_per_node"]
+    whole_number(str(gpus), "--gpus-per-node")
+    if options["partitions"]:
+        return (), {}, {}
+    if options["node_list"]:
+        with opened(options["node_list"]) as text:
+            rows = read_nodes(text.read())
+        return tuple(row.node for row in rows), {row.node.id: row.name for row in rows}, {}
+    counts: dict[str, int] = {}
+    speeds: dict[str, int] = {}
+    if options["gpu_types"] is None:
+        counts[ONE_TYPE] = whole_number(str(options["nodes"]), "--nodes", COUNT_MAX // gpus)
+        return make_nodes(counts, gpus), {}, {}
+    for part in options["gpu_types"].split(","):
+        name, _, rest = part.partition(":")
+        count, _, speed = rest.partition(":")
+        if not name or name in counts:
+            raise InputError(f"--gpu-types: {part!r} names no type, or one that is there already")
+        counts[name] = whole_number(count, f"--gpu-types {name}", COUNT_MAX // gpus)
+        speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
+    nodes = make_nodes(counts, gpus)
+    return nodes, {}, speeds if set(speeds.values()) != {ONE_MILLI} else {}
+
+
+def _speed_milli(text: str, what: str) -> int:
+    try:
+        milli = round(float(text) * ONE_MILLI)
+    except (ValueError, OverflowError):
+        milli = 0
+    if not 0 < milli <= COUNT_MAX:
+        raise InputError(f"{what}: needs a speed from 0.001 to 1000, not {text!r}")
+    return milli

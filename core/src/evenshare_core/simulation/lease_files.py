@@ -1,0 +1,31 @@
+"""The leases of a run as a file, to be laid beside those of a live pool."""
+
+from __future__ import annotations
+
+from evenshare_core.simulation.books import Books
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.tables import write_table
+from evenshare_core.simulation.workload_files import format_seconds
+
+COLUMNS = ("job", "tenant", "lease", "gpu_type", "nodes", "start_s", "end_s", "end_reason")
+
+
+def leases_csv(scenario: Scenario, books: Books) -> str:
+    """Return one line per lease in the order of their starts.
+
+    `lease` counts those of its job; `nodes` are NAME:GPUS with spaces between; seconds are on the
+    jobs' own clock, to the microsecond.
+    """
+    jobs = {job.id: job for job in scenario.workload.jobs}
+    names, tenants = scenario.node_names, scenario.workload.tenants
+    rows = []
+    for row in sorted(books.leases, key=lambda row: (row.start_us, row.lease)):
+        job = jobs[row.job]
+        nodes = " ".join(f"{names.get(node, node)}:{gpus}" for node, gpus in row.placement)
+        rows.append(
+            (
+                job.name, tenants[job.tenant], row.number, row.gpu_type, nodes,
+                format_seconds(row.start_us), format_seconds(row.end_us), row.reason,
+            )
+        )  # fmt: skip
+    return write_table(COLUMNS, rows)

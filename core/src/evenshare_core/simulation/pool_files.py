@@ -1,0 +1,232 @@
+"""A pool as files: its quotas, nodes and price settings, as `simulate` reads and a portal writes.
+
+| file | columns |
+|---|---|
+| quotas | tenant, gpu_type, gpus; mode, borrow_limit, lend_limit as an entitlement has them; |
+| | pool, from, until as a portal's file of quotas has them |
+| nodes | name, gpu_type, gpus (0: it is there and offers none) |
+| prices | gpu_type, base (credits per GPU-hour), theta |
+
+Tenants are numbered in the order of the quotas: where a policy finds two equal, the first one goes
+first, as in a live pool whoever was made first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
+from evenshare_core.simulation.trace_fields import UnfitError, shown, submission
+from evenshare_core.simulation.workloads import Workload
+from evenshare_core.units import ONE_MILLI
+
+QUOTA_COLUMNS = ("tenant", "gpu_type", "gpus", "mode", "borrow_limit", "lend_limit")
+NODE_COLUMNS = ("name", "gpu_type", "gpus")
+PRICE_COLUMNS = ("gpu_type", "base", "theta")
+NODE_GPUS_MAX = 1024
+THETA_MOST = Decimal(1000)  # what a portal can store
+
+_TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolQuota:
+    """A quota of a tenant by name; `quota.tenant` is 0 until tenants have numbers."""
+
+    place: str
+    tenant: str
+    quota: Entitlement
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    """A node with the name that people know it by."""
+
+    name: str
+    node: Node
+
+
+def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
+    """Read quotas as they hold from the start of a run on, in the order of the file.
+
+    `start_us` says which of several periods holds (None: no row may say from or until).
+
+    Raises:
+        TableError: a row is no quota, is there twice, or begins or ends during the run.
+    """
+    rows = read_table(
+        text, "quotas", required=QUOTA_COLUMNS[:3],
+        optional=(*QUOTA_COLUMNS[3:], "pool", "from", "until"),
+    )  # fmt: skip
+    pools = {row.text("pool"): row for row in rows}
+    if len(pools) > 1:
+        wrong = "is not that of the rows above; keep the rows of one pool"
+        raise list(pools.values())[-1].error("pool", wrong)
+    lines: dict[tuple[str, str], PoolQuota] = {}
+    for row in rows:
+        line = _quota(row)
+        if not _holds(row, start_us):
+            continue
+        key = (line.tenant, line.quota.gpu_type)
+        if key in lines:
+            raise row.error("tenant", f"has a quota of this type in {lines[key].place} already")
+        lines[key] = line
+    if not lines:
+        raise TableError("has no quota that holds at the start")
+    return list(lines.values())
+
+
+def _quota(row: TableRow) -> PoolQuota:
+    modes = ", ".join(Mode)
+    mode = row.text("mode") or Mode.LEND_AND_BORROW.value
+    if mode not in set(Mode):
+        raise row.error("mode", f"is none: {shown(mode)}; write one of {modes}")
+    gpus = row.whole("gpus")
+    if gpus is None:
+        raise row.error("gpus", "is empty; write a whole number from 0 on")
+    quota = Entitlement(
+        0, gpu_type_of(row), gpus, Mode(mode), row.whole("borrow_limit"), row.whole("lend_limit")
+    )
+    return PoolQuota(row.place, row.name("tenant"), quota)
+
+
+def _holds(row: TableRow, start_us: int | None) -> bool:
+    """Whether a period is one of the whole run; over before it began, it is left out."""
+    bounds: dict[str, int] = {}
+    for column in ("from", "until"):
+        text = row.text(column)
+        if not text or (column == "from" and text == "now"):
+            continue
+        if start_us is None:
+            raise row.error(column, "needs --start to say which periods hold; or leave it empty")
+        try:
+            bounds[column] = submission(text)
+        except UnfitError as error:
+            raise row.error(column, f"{error.reason}; write an instant") from None
+    if start_us is None:
+        return True
+    if bounds.get("until", start_us + 1) <= start_us:
+        return False
+    advice = "is during the run, and quotas that change are not simulated; leave"
+    if bounds.get("from", start_us) > start_us:
+        raise row.error("from", f"{advice} the row out, or start later")
+    if "until" in bounds:
+        raise row.error("until", f"{advice} it empty")
+    return True
+
+
+def gpu_type_of(row: TableRow) -> str:
+    """The GPU type that a row names.
+
+    Raises:
+        TableError: it is no name of one.
+    """
+    name = row.name("gpu_type")
+    if not _TYPE.fullmatch(name):
+        advice = "write up to 31 letters, digits, - and _"
+        raise row.error("gpu_type", f"is no name of a GPU type: {shown(name)}; {advice}")
+    return name
+
+
+def read_nodes(text: str) -> list[NamedNode]:
+    """Read nodes, numbered from 1 in the order of the file.
+
+    Raises:
+        TableError: a row is no node, or has the name of another.
+    """
+    nodes: dict[str, NamedNode] = {}
+    rows = read_table(text, "nodes", required=NODE_COLUMNS)
+    for index, row in enumerate(rows, start=1):
+        name, gpus = row.name("name"), row.whole("gpus", most=NODE_GPUS_MAX)
+        if gpus is None:
+            raise row.error("gpus", f"is empty; write a whole number from 0 to {NODE_GPUS_MAX}")
+        if name in nodes:
+            raise row.error("name", f"is there twice: {shown(name)}; name it otherwise")
+        nodes[name] = NamedNode(name, Node(index, gpu_type_of(row), gpus))
+    if not any(one.node.gpus for one in nodes.values()):
+        raise TableError("has no node with a GPU")
+    return list(nodes.values())
+
+
+def read_prices(text: str) -> dict[str, tuple[int, int]]:
+    """Read price settings: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
+
+    Raises:
+        TableError: a row is no price, or its type is there twice.
+    """
+    prices: dict[str, tuple[int, int]] = {}
+    for row in read_table(text, "prices", required=PRICE_COLUMNS):
+        gpu_type = gpu_type_of(row)
+        base = row.decimal("base", least=Decimal(0), places=6)
+        theta = row.decimal("theta", least=Decimal(1), most=THETA_MOST, places=3)
+        if base is None or theta is None:
+            column = "base" if base is None else "theta"
+            raise row.error(column, "is empty; write a number")
+        if gpu_type in prices:
+            raise row.error("gpu_type", "is there twice; leave one out")
+        prices[gpu_type] = (to_micro(base), int(theta * ONE_MILLI))
+    return prices
+
+
+def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
+    """Return quotas of tenants by name as `read_quotas` reads them."""
+    return write_table(
+        QUOTA_COLUMNS,
+        [
+            (name, row.gpu_type, row.gpus, row.mode.value, row.borrow_limit, row.lend_limit)
+            for name, row in rows
+        ],
+    )
+
+
+def nodes_csv(nodes: Iterable[NamedNode]) -> str:
+    """Return nodes as `read_nodes` reads them; their numbers are their order."""
+    return write_table(
+        NODE_COLUMNS, [(one.name, one.node.gpu_type, one.node.gpus) for one in nodes]
+    )
+
+
+def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal]]) -> str:
+    """Return (GPU type, base in credits per GPU-hour, theta) as `read_prices` reads them."""
+    return write_table(
+        PRICE_COLUMNS, [(name, f"{base:f}", f"{theta:f}") for name, base, theta in rows]
+    )
+
+
+def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:
+    """Number tenants in the order of `first`, then all others by name; with or without jobs."""
+    rest = sorted(set(workload.tenants.values()) - set(first))
+    ids = {name: index for index, name in enumerate([*dict.fromkeys(first), *rest], start=1)}
+    moved = {old: ids[name] for old, name in workload.tenants.items()}
+    jobs = tuple(replace(job, tenant=moved[job.tenant]) for job in workload.jobs)
+    return replace(workload, jobs=jobs, tenants={index: name for name, index in ids.items()})
+
+
+def entitlements_of(
+    lines: Iterable[PoolQuota], tenants: Mapping[int, str], types: Iterable[str]
+) -> tuple[Entitlement, ...]:
+    """Return the quotas by (tenant, type), before they are scaled to what the nodes offer.
+
+    Raises:
+        TableError: a quota is of a type that no node has.
+    """
+    ids = {name: index for index, name in tenants.items()}
+    known = sorted(set(types))
+    rows = []
+    for line in lines:
+        if line.quota.gpu_type not in known:
+            named = f"is of no node: {line.quota.gpu_type!a}; the nodes have {', '.join(known)}"
+            raise TableError(f"{line.place}, gpu_type {named}")
+        row = line.quota
+        rows.append(
+            Entitlement(
+                ids[line.tenant], row.gpu_type, row.gpus, row.mode, row.borrow_limit, row.lend_limit
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (row.tenant, row.gpu_type)))

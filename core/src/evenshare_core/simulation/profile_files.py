@@ -1,0 +1,232 @@
+"""Profiles as a file: how fast job types run on GPU types and over nodes, and their overheads.
+
+One row per model and GPU type; a row without a type is of all of them.
+
+| column | means |
+|---|---|
+| model | the job type, as the trace's column of that name says it |
+| tenant | whose; empty: everybody's who has none of that name |
+| gpu_type | where it was measured |
+| iteration_s | T_comp: seconds of an iteration on one GPU |
+| t1_s, t2_s | what each further GPU adds to it, on one node (T1) and over several (T2) |
+| speed | instead of these: a multiple of the speed on the slowest type |
+| priority | divides its tenant's weight among its job types |
+| cold_s, checkpoint_s | lost when it is resumed, and when its lease ends |
+
+An iteration of n GPUs takes T_comp + (n - 1) T1 on one node, with T2 in place of T1 over several.
+Speeds are told over the slowest type of the file, on which durations are told. Types that the file
+does not name cannot run the model. Source: UniSched (2); OEF 4.1 for speedups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.simulation.pool_files import gpu_type_of
+from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import COUNT_MAX, ONE_MILLI
+
+COLUMNS = (
+    *("model", "tenant", "gpu_type", "iteration_s", "t1_s", "t2_s", "speed", "priority"),
+    *("cold_s", "checkpoint_s"),
+)
+_LEAST, _NOTHING = Decimal("0.000001"), Decimal(0)
+_SHARED = ("priority", "cold_s", "checkpoint_s")  # the same in all rows of a job type
+
+Pairs = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTimes:
+    """A job type on one GPU type: seconds per iteration and per further GPU, or a speed."""
+
+    iteration_s: Decimal | None = None
+    t1_s: Decimal | None = None
+    t2_s: Decimal | None = None
+    speed: Decimal | None = None
+
+    def iteration_time_s(self, gpus: int, *, several_nodes: bool) -> Decimal:
+        """Seconds of an iteration on so many GPUs."""
+        further_s = (self.t2_s if several_nodes else self.t1_s) or _NOTHING
+        return (self.iteration_s or _NOTHING) + (gpus - 1) * further_s
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledModel:
+    """A model of a tenant (empty: of all): what was measured, by GPU type (empty: any)."""
+
+    tenant: str
+    model: str
+    by_type: Mapping[str, IterationTimes]
+    priority: int = 1
+    cold_us: int | None = None
+    checkpoint_us: int | None = None
+
+    def speedups(self, gpus: int, sizes: Mapping[str, int]) -> Pairs:
+        """Thousandths of the speed on the slowest type, by type; none where no speed was told.
+
+        `sizes`: GPUs of the largest node by type. A gang that no node holds runs over several.
+        """
+        speeds: dict[str, Decimal] = {}
+        for name, row in self.by_type.items():
+            if row.speed is not None:
+                speeds[name] = row.speed
+            elif row.iteration_s is not None and name:
+                several = gpus > sizes.get(name, gpus)
+                speeds[name] = 1 / row.iteration_time_s(gpus, several_nodes=several)
+        slowest = min(speeds.values(), default=_NOTHING)
+        return tuple((name, round(speeds[name] / slowest * ONE_MILLI)) for name in sorted(speeds))
+
+    def spread(self, gpus: int) -> Pairs:
+        """Thousandths of its speed on one node that a gang has over several, by type."""
+        pairs = []
+        for name, row in sorted(self.by_type.items()):
+            if gpus > 1 and row.iteration_s is not None and row.t2_s is not None:
+                on_one = row.iteration_time_s(gpus, several_nodes=False)
+                share = on_one / row.iteration_time_s(gpus, several_nodes=True)
+                pairs.append((name, max(1, round(share * ONE_MILLI))))
+        return tuple(pairs)
+
+
+def read_profiles(text: str) -> list[ProfiledModel]:
+    """Read job types, in the order in which the file first names them.
+
+    Raises:
+        TableError: a row is no measurement, or does not go with others of its job type.
+    """
+    groups: dict[tuple[str, str], list[TableRow]] = {}
+    for row in read_table(text, "profiles", required=("model",), optional=COLUMNS[1:]):
+        groups.setdefault((row.text("tenant"), row.name("model")), []).append(row)
+    return [_profiled_model(tenant, model, rows) for (tenant, model), rows in groups.items()]
+
+
+def _profiled_model(tenant: str, model: str, rows: Sequence[TableRow]) -> ProfiledModel:
+    first = rows[0]
+    by_type: dict[str, IterationTimes] = {}
+    for row in rows:
+        gpu_type = gpu_type_of(row) if row.text("gpu_type") else ""
+        if gpu_type in by_type or (not gpu_type and len(rows) > 1) or "" in by_type:
+            raise row.error("gpu_type", f"is not the only one of model {model!r}; name each once")
+        by_type[gpu_type] = _measured(row, gpu_type)
+        for column in _SHARED:
+            if row.text(column) != first.text(column):
+                raise row.error(column, f"is not that of {first.place}; a model has one")
+        here = by_type[gpu_type]
+        before = by_type[next(iter(by_type))]
+        for column, one, other in (
+            ("iteration_s", here.iteration_s, before.iteration_s),
+            ("speed", here.speed, before.speed),
+        ):
+            if (one is None) != (other is None):
+                raise row.error(column, f"is told in some rows of model {model!r}; tell it in all")
+    return ProfiledModel(
+        tenant, model, by_type,
+        priority=first.whole("priority", least=1) or 1,
+        cold_us=first.seconds_us("cold_s"), checkpoint_us=first.seconds_us("checkpoint_s"),
+    )  # fmt: skip
+
+
+def _measured(row: TableRow, gpu_type: str) -> IterationTimes:
+    times = IterationTimes(
+        row.decimal("iteration_s", least=_LEAST),
+        row.decimal("t1_s", least=_NOTHING),
+        row.decimal("t2_s", least=_NOTHING),
+        row.decimal("speed", least=Decimal("0.001"), most=Decimal(COUNT_MAX)),
+    )
+    if times.speed is not None and (times.iteration_s is not None or not gpu_type):
+        wrong = "goes with a gpu_type and without iteration_s; leave it out, or these"
+        raise row.error("speed", wrong)
+    if (times.t1_s is None) != (times.t2_s is None):
+        raise row.error("t1_s", "and t2_s go together; write both or none")
+    if times.t2_s is not None and times.t1_s is not None:
+        if times.iteration_s is None:
+            raise row.error("t2_s", "needs iteration_s, which it adds to; write both")
+        if times.t2_s < times.t1_s:
+            wrong = "is below t1_s: several nodes are not faster than one; swap them"
+            raise row.error("t2_s", wrong)
+    return times
+
+
+def fit_profiles(
+    jobs: Sequence[SimJob],
+    tenants: Mapping[int, str],
+    job_types: Sequence[ProfiledModel],
+    sizes: Mapping[str, int],
+) -> tuple[tuple[SimJob, ...], dict[int, Profile]]:
+    """Give every job with a model its speeds, its penalty over several nodes and its overheads.
+
+    What the job says itself of its overheads stays. `sizes`: GPUs of the largest node by type.
+    Profiles are numbered in the order of the job types, then by tenant and speeds. Jobs without a
+    model stay as they are.
+
+    Raises:
+        TableError: a model is not there, or runs on no type that its job accepts.
+    """
+    places = {(one.tenant, one.model): index for index, one in enumerate(job_types)}
+    of_job: dict[int, tuple[int, int, Pairs]] = {}
+    for job in jobs:
+        if job.model:
+            name = tenants[job.tenant]
+            place = places.get((name, job.model), places.get(("", job.model)))
+            if place is None:
+                advice = f"add rows of model {job.model!r}, of tenant {name!r} or of all"
+                raise TableError(f"has no profile of job {job.name!r}; {advice}")
+            of_job[job.id] = (place, job.tenant, job_types[place].speedups(job.gpus, sizes))
+    timed = sorted({key for key in of_job.values() if key[2]})  # those that tell speeds
+    numbers = {key: index for index, key in enumerate(timed, start=1)}
+    fitted = []
+    for job in jobs:
+        if job.id in of_job:
+            key = of_job[job.id]
+            row = _fitted(job, job_types[key[0]], key[2], sizes)
+            job = replace(row, profile=numbers.get(key, 0))  # noqa: PLW2901 - the same job, completed
+        fitted.append(job)
+    profiles = {
+        index: Profile(index, tenant, speedups, job_types[place].priority)
+        for (place, tenant, speedups), index in numbers.items()
+    }
+    return tuple(fitted), profiles
+
+
+def _fitted(
+    job: SimJob, profiled: ProfiledModel, speedups: Pairs, types: Collection[str]
+) -> SimJob:
+    able = {name for name, _ in speedups}
+    return replace(
+        job,
+        gpu_types=_accepted(job, able, types) if speedups else job.gpu_types,
+        spread=profiled.spread(job.gpus),
+        cold_us=profiled.cold_us if job.cold_us is None else job.cold_us,
+        checkpoint_us=profiled.checkpoint_us if job.checkpoint_us is None else job.checkpoint_us,
+    )
+
+
+def _accepted(job: SimJob, able: set[str], types: Collection[str]) -> tuple[str, ...]:
+    """The types of the nodes that may run a job; empty where it accepts any and all can."""
+    if not job.gpu_types and able >= set(types):
+        return ()
+    accepted = able.intersection(job.gpu_types or types)
+    if not accepted.intersection(types):
+        raise TableError(
+            f"lets job {job.name!r} run on no type that it accepts; add one to its model"
+        )
+    return tuple(sorted(accepted))
+
+
+def profiles_csv(rows: Iterable[tuple[str, str, Mapping[str, int], int]]) -> str:
+    """Return declared profiles as `read_profiles` reads them.
+
+    Each is (tenant, model, thousandths of the speed on the slowest type by type, priority).
+    """
+    return write_table(
+        ("model", "tenant", "gpu_type", "speed", "priority"),
+        [
+            (model, tenant, gpu_type, f"{Decimal(milli) / ONE_MILLI:f}", priority)
+            for tenant, model, speedups, priority in rows
+            for gpu_type, milli in sorted(speedups.items())
+        ],
+    )

@@ -1,0 +1,201 @@
+"""Small tables that a run is given: CSV with a header line, or JSON as a list of objects.
+
+A JSON file is the list alone, or an object that has it under the table's name. Whatever is wrong
+is told with the row, the column, the reason and what to write; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from evenshare_core.simulation.trace_fields import UnfitError, seconds, shown
+from evenshare_core.units import COUNT_MAX
+
+DECIMAL_MOST = Decimal(10) ** 12
+_DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.([0-9]{1,24}))?", re.ASCII)
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message says where, why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row: `place` is what people call it, `cells` are texts by column, empty where unsaid."""
+
+    place: str
+    cells: Mapping[str, str]
+
+    def error(self, column: str, reason: str) -> TableError:
+        """What to raise of a cell."""
+        return TableError(f"{self.place}, {column} {reason}")
+
+    def text(self, column: str) -> str:
+        """A cell; empty where it says nothing."""
+        return self.cells.get(column, "")
+
+    def name(self, column: str) -> str:
+        """A cell that must say something.
+
+        Raises:
+            TableError: it is empty.
+        """
+        if not self.text(column):
+            raise self.error(column, "is empty; name one")
+        return self.text(column)
+
+    def whole(self, column: str, *, least: int = 0, most: int = COUNT_MAX) -> int | None:
+        """A whole number within bounds; None where the cell is empty.
+
+        Raises:
+            TableError: it is no such number.
+        """
+        text = self.text(column)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 15):
+            raise self.error(column, f"is no whole number: {shown(text)}; write {least} to {most}")
+        if not least <= int(text) <= most:
+            raise self.error(column, f"is out of bounds: {shown(text)}; write {least} to {most}")
+        return int(text)
+
+    def decimal(
+        self, column: str, *, least: Decimal, most: Decimal = DECIMAL_MOST, places: int = 12
+    ) -> Decimal | None:
+        """A number within bounds, with at most so many decimals; None where the cell is empty.
+
+        Raises:
+            TableError: it is no such number.
+        """
+        text = self.text(column)
+        if not text:
+            return None
+        match = _DECIMAL.fullmatch(text)
+        if not match or len((match[1] or "").rstrip("0")) > places:
+            advice = f"write digits and at most {places} decimals"
+            raise self.error(column, f"is no such number: {shown(text)}; {advice}")
+        value = Decimal(text)
+        if not least <= value <= most:
+            advice = f"write {least:f} to {most:f}"
+            raise self.error(column, f"is out of bounds: {shown(text)}; {advice}")
+        return value
+
+    def seconds_us(self, column: str) -> int | None:
+        """Microseconds of a number of seconds; None where the cell is empty.
+
+        Raises:
+            TableError: it is none.
+        """
+        text = self.text(column)
+        try:
+            return seconds(text, column) if text else None
+        except UnfitError as error:
+            raise self.error(column, f"{error.reason}; write seconds, as 30 or 2.5") from None
+
+
+def read_table(
+    text: str, table: str, *, required: Collection[str], optional: Collection[str] = ()
+) -> list[TableRow]:
+    """Read rows that have at least the required columns, and no others than these.
+
+    Raises:
+        TableError: the file is no such table, or has no row.
+    """
+    is_json = text.lstrip()[:1] in ("[", "{")
+    rows = _json_rows(text, table) if is_json else _csv_rows(text, required, optional)
+    known = (*required, *optional)
+    for row in rows:
+        _check_columns(row.place, row.cells, required, known)
+    if not rows:
+        raise TableError(f"has no row of {table}")
+    return rows
+
+
+def _check_columns(
+    place: str, columns: Collection[str], required: Collection[str], known: Collection[str]
+) -> None:
+    missing = [name for name in required if name not in columns]
+    unknown = [name for name in columns if name not in known]
+    if missing:
+        raise TableError(f"{place}: needs {', '.join(missing)}")
+    if unknown:
+        raise TableError(
+            f"{place}: does not know {shown(unknown[0])}; known are {', '.join(known)}"
+        )
+
+
+def _csv_rows(text: str, required: Collection[str], optional: Collection[str]) -> list[TableRow]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[TableRow] = []
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            place = f"line {reader.line_num}"
+            if header is None:
+                header = [cell.strip() for cell in cells]
+                if len(set(header)) < len(header):
+                    raise TableError(f"{place}: a column is there twice; leave one out")
+                _check_columns(place, header, required, (*required, *optional))
+            elif len(cells) != len(header):
+                raise TableError(f"{place} has {len(cells)} cells, the header has {len(header)}")
+            else:
+                stripped = [cell.strip() for cell in cells]
+                rows.append(TableRow(place, dict(zip(header, stripped, strict=True))))
+    except csv.Error as error:
+        raise TableError(f"line {reader.line_num} is no CSV: {error}") from None
+    if header is None:
+        raise TableError(f"is empty; the first line names the columns: {', '.join(required)}, ...")
+    return rows
+
+
+def _json_rows(text: str, table: str) -> list[TableRow]:
+    try:
+        data = json.loads(
+            text, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_object
+        )
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if not isinstance(error, RecursionError) else "it is nested too deep"
+        raise TableError(f"is no JSON: {reason}") from None
+    if isinstance(data, dict):
+        data = data.get(table)
+    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
+        raise TableError(f"needs a list of objects, alone or under {table!r}")
+    return [
+        TableRow(f"row {index}", {name: _cell(f"row {index}", name, row[name]) for name in row})
+        for index, row in enumerate(data, start=1)
+    ]
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise TableError(f"an object names {shown(name)} twice; leave one out")
+    return dict(pairs)
+
+
+def _cell(place: str, name: str, value: Any) -> str:
+    """The text of a value; numbers were kept as they are written."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TableError(f"{place}, {shown(name)} is neither a text nor a number; write one")
+    return value.strip()
+
+
+def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
+    """Return a CSV that `read_table` reads; None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if cell is None else str(cell) for cell in row] for row in rows])
+    return out.getvalue()

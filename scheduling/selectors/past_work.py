@@ -1,0 +1,103 @@
+"""All jobs of a pool, whatever became of them, with the work that they turned out to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.trace_fields import NAME_MAX
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import ONE_MILLI, SECOND_US
+from scheduling.models import Job, Lease, VirtualWork
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class PastJobs:
+    """`jobs` in the order of their ids; `tenants`: short names by number.
+
+    `guessed`: jobs whose work nobody knows yet. `quarantined`: those that are left out.
+    """
+
+    jobs: tuple[SimJob, ...]
+    tenants: Mapping[int, str]
+    guessed: int
+    quarantined: int
+
+
+def past_jobs(pool_id: int, left_us: Mapping[int, int]) -> PastJobs:
+    """Return every job of a pool as a run of it would meet it. Four queries.
+
+    A job's work is what a virtual executor was told; else what its leases did at their speeds, and
+    `left_us` more for one that is not over. One that was taken back, or that did nothing yet, is
+    taken to need its estimate if that is more, else as much again, at least a second.
+    """
+    rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
+    works = VirtualWork.objects.filter(job__pool_id=pool_id)
+    durations = {
+        job_id: (duration_us, exit_code)
+        for job_id, duration_us, exit_code in works.values_list(
+            "job_id", "duration_us", "exit_code"
+        )
+    }
+    done = _done_us(pool_id)
+    jobs, guessed, quarantined = [], 0, 0
+    for row in rows:
+        if row.quarantine:
+            quarantined += 1
+            continue
+        if row.pk in durations:
+            work_us, exit_code = durations[row.pk]
+            failed = bool(exit_code)
+        else:
+            work_us, failed = done.get(row.pk, 0), row.state == Job.State.FAILED
+            if row.state not in (Job.State.SUCCEEDED, Job.State.FAILED):
+                guessed += 1
+                estimate_us = (row.estimate_s or 0) * SECOND_US
+                more_us = left_us.get(row.pk, work_us)
+                work_us = max(estimate_us, work_us + more_us, SECOND_US)
+        jobs.append(_sim_job(row, max(1, work_us), failed=failed))
+    tenants = Tenant.objects.filter(pk__in={job.tenant for job in jobs})
+    return PastJobs(tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined)
+
+
+def _done_us(pool_id: int) -> dict[int, int]:
+    """Work that leases which are over did, by job."""
+    done: dict[int, int] = {}
+    rows = Lease.objects.filter(
+        pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False
+    ).values_list("job_id", "gpu_type__name", "started_at", "ended_at", "job__profile__speedups")
+    for job_id, gpu_type, started_at, ended_at, speedups in rows:
+        speed_milli = (speedups or {}).get(gpu_type, ONE_MILLI)
+        if started_at is None or ended_at is None:
+            continue  # filtered out; the columns may be null
+        held_us = max(0, to_us(ended_at) - to_us(started_at))
+        done[job_id] = done.get(job_id, 0) + held_us * speed_milli // ONE_MILLI
+    return done
+
+
+def _sim_job(row: Job, work_us: int, *, failed: bool) -> SimJob:
+    submitted_us = to_us(row.submitted_at)
+    cancelled_at = row.cancel_asked_at
+    if cancelled_at is None and row.state == Job.State.CANCELLED:
+        cancelled_at = row.ended_at
+    deadline_us = None if row.deadline_at is None else to_us(row.deadline_at)
+    return SimJob(
+        id=row.pk,
+        tenant=row.tenant_id,
+        gpus=row.gpus,
+        submitted_us=submitted_us,
+        duration_us=work_us,
+        gpu_types=tuple(row.gpu_types),
+        weight=row.weight,
+        max_price_micro=None if row.max_price is None else to_micro(row.max_price),
+        deadline_us=None if deadline_us is None else max(deadline_us, submitted_us),
+        estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
+        cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),
+        failed=failed,
+        # Names need not differ, and a trace has one line per job: the number tells them apart.
+        name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
+        model=row.profile.name if row.profile else "",
+    )

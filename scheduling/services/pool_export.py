@@ -1,0 +1,193 @@
+"""A live pool as the files that `simulate` reads: its jobs, nodes, quotas, prices and profiles.
+
+Everything is as it is now; what changed since the pool's first round, and what the simulator does
+not have, is told in remarks. tests/simulation/test_export_pool.py simulates an exported pool and
+finds the leases of its live rounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.simulation.pool_files import NamedNode, nodes_csv, prices_csv, quotas_csv
+from evenshare_core.simulation.profile_files import profiles_csv
+from evenshare_core.simulation.workload_files import workload_csv
+from evenshare_core.simulation.workloads import Workload
+from scheduling.engine.clock import read_clock
+from scheduling.engine.executors import executor_traits
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
+from scheduling.models import Node as NodeRow
+from scheduling.selectors.past_work import PastJobs, past_jobs
+from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_values
+from scheduling.selectors.work_left import work_left
+from tenants.models import Budget, Quota
+from tenants.scopes import site_scope
+
+FILE_OPTIONS = {
+    "jobs.csv": "--trace",
+    "nodes.csv": "--node-list",
+    "quotas.csv": "--quotas",
+    "prices.csv": "--prices",
+    "profiles.csv": "--profiles",
+}
+
+
+class PoolExportError(Exception):
+    """The pool cannot be exported; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolExport:
+    """`files` by name, each with the option of `simulate` that takes it in `FILE_OPTIONS`.
+
+    `options` are the others; `remarks` are sentences.
+    """
+
+    files: Mapping[str, str]
+    options: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def export_pool(name: str) -> PoolExport:
+    """Return a pool as files, and how to simulate it from its first round on.
+
+    Raises:
+        PoolExportError: there is no such pool, or it has no node or no job.
+    """
+    with site_scope():
+        pool = Pool.objects.filter(name=name).first()
+        if pool is None:
+            known = ", ".join(Pool.objects.order_by("name").values_list("name", flat=True))
+            raise PoolExportError(f"there is no pool {name}; there are {known or 'none'}")
+        now = read_clock(pool.pk)
+        number, at = next_number(pool.pk), next_instant(pool.pk, now)
+    simulates = executor_traits(pool.executor).simulates
+    # What a job still needs is known to nobody but a virtual executor.
+    snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
+    with site_scope():
+        left = {} if snapshot is None else work_left(snapshot)[0]
+        jobs = past_jobs(pool.pk, {key: one.left_us for key, one in left.items()})
+        nodes = _nodes(pool)
+        if not nodes or not jobs.jobs:
+            raise PoolExportError(f"pool {name} has no {'job' if nodes else 'node'} to simulate")
+        start = _start(pool, jobs)
+        return PoolExport(
+            _files(pool, nodes, jobs, now.pool_at),
+            _options(pool, start, now.scale),
+            tuple(_remarks(pool, start, jobs, simulates=simulates)),
+        )
+
+
+def _nodes(pool: Pool) -> list[NamedNode]:
+    """In the order of the rounds; without GPUs where they are not up."""
+    rows = NodeRow.objects.filter(pool=pool).order_by("id")
+    return [
+        NamedNode(name, Node(id_, type_, gpus if state == NodeRow.State.UP else 0))
+        for id_, name, type_, gpus, state in rows.values_list(
+            "id", "name", "gpu_type__name", "gpus", "state"
+        )
+    ]
+
+
+def _files(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, at: datetime) -> dict[str, str]:
+    types = {one.node.gpu_type for one in nodes}
+    files = {
+        "jobs.csv": workload_csv(Workload(jobs.jobs, jobs.tenants), all_estimates=True),
+        "nodes.csv": nodes_csv(nodes),
+        "quotas.csv": quotas_csv(_quotas(pool, types, jobs, at)),
+    }
+    prices = PriceSetting.objects.filter(pool=pool, gpu_type__name__in=types)
+    settings = prices.order_by("gpu_type__name").values_list("gpu_type__name", "base", "theta")
+    if settings:
+        files["prices.csv"] = prices_csv(settings)
+    profiles = Profile.objects.filter(pool=pool, jobs__isnull=False).distinct().order_by("id")
+    if profiles:
+        files["profiles.csv"] = profiles_csv(
+            (row.tenant.slug, row.name, row.speedups, row.priority)
+            for row in profiles.select_related("tenant")
+        )
+    return files
+
+
+def _quotas(
+    pool: Pool, types: set[str], jobs: PastJobs, at: datetime
+) -> list[tuple[str, Entitlement]]:
+    """Those in force, and 0 for tenants that have jobs alone: the file says who goes first."""
+    rows = (
+        Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .select_related("gpu_type", "tenant")
+    )
+    quotas = [
+        (
+            row.tenant.slug,
+            Entitlement(
+                row.tenant_id, row.gpu_type.name, row.gpus, Mode(row.mode), row.borrow_limit,
+                row.lend_limit,
+            ),
+        )
+        for row in rows
+    ]  # fmt: skip
+    without = set(jobs.tenants) - {quota.tenant for _, quota in quotas}
+    quotas += [
+        (jobs.tenants[tenant], Entitlement(tenant, min(types), 0)) for tenant in sorted(without)
+    ]
+    return sorted(quotas, key=lambda row: (row[1].tenant, row[1].gpu_type))
+
+
+def _start(pool: Pool, jobs: PastJobs) -> datetime:
+    """Where the sums of the first round begin; where it is not kept, with its first job."""
+    first = Round.objects.filter(pool=pool).order_by("number").first()
+    starts_us = [job.submitted_us for job in jobs.jobs]
+    if first is not None:
+        starts_us.append(to_us(first.at))
+        with suppress(ReplayError, DamagedRoundError):
+            starts_us.append(round_values(first)[0].service.at_us)
+    return from_us(min(starts_us))
+
+
+def _options(pool: Pool, start: datetime, scale: int) -> tuple[str, ...]:
+    options = [
+        *("--policy", pool.policy, "--round-s", str(pool.round_s * scale)),
+        *("--lease-s", str(pool.lease_s), "--seed", str(pool.seed)),
+        *("--start", start.isoformat(), "--estimates", "given"),
+    ]
+    for key, value in sorted(pool.options.items()):
+        options += ["--option", f"{pool.policy}.{key}={json.dumps(value)}"]
+    return tuple(options)
+
+
+def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) -> list[str]:
+    """What a run from these files cannot know."""
+    rounds = Round.objects.filter(pool=pool)
+    quotas = Quota.objects.filter(pool=pool)
+    changed = quotas.filter(Q(valid_from__gt=start) | Q(valid_until__isnull=False)).count()
+    down = NodeRow.objects.filter(pool=pool).exclude(state=NodeRow.State.UP).count()
+    limits = Budget.objects.filter(
+        book=pool.book, credit_limit__isnull=False, tenant__in=list(jobs.tenants)
+    ).count()
+    others = rounds.exclude(policy=pool.policy).count()
+    windows = MaintenanceWindow.objects.filter(pool=pool).count()
+    counted = (
+        (others, "Rounds decided by another policy, where the run has the present one"),
+        (changed, "Quotas that began later or have an end, where the run has those of now"),
+        (down, "Nodes that are not up, which offer nothing in the run, from its start on"),
+        (windows, "Maintenance windows, which the run does not have"),
+        (limits, "Tenants with a limit of credit, which the run does not have"),
+        (jobs.quarantined, "Jobs in quarantine, which are left out"),
+        (0 if simulates else jobs.guessed, "Jobs that are not over, whose work is estimated"),
+    )
+    remarks = [f"{text}: {count:,}." for count, text in counted if count]
+    if pool.on_demand:
+        remarks.append("Rounds on demand, between two instants of the grid, are left out.")
+    return remarks
