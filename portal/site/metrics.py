@@ -40,6 +40,7 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from billing.selectors.vitals import BookVitals, book_vitals
+from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.units import SECOND_US
 from portal.site.celery import QUEUES
 from portal.site.health import broker_client, intent_age_s, round_age_s, tick_age_s
@@ -146,7 +147,7 @@ class RoundTotals:
         with self._lock, kept("rounds", self._own) as stored:
             sums = {int(key): RoundsSince(*row) for key, row in stored.items()}
             for pool in pools:
-                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 9)
+                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 12)
                 if sums.setdefault(pool.id, fresh).number > pool.rounds:
                     sums[pool.id] = fresh  # an older database was put back
             after = {pool.id: sums[pool.id].number for pool in pools}
@@ -170,6 +171,9 @@ def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
         before.fallbacks + new.fallbacks,
         before.violated + new.violated,
         before.uncertified + new.uncertified,
+        before.guarantee + new.guarantee,
+        before.pays + new.pays,
+        before.defragment + new.defragment,
     )
 
 
@@ -226,6 +230,9 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
     damaged = _gauge("rounds_damaged", "Stored rounds that are not what was written.", "pool")
     fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
     leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
+    early = _counter(
+        "preemptions", "Leases that rounds ended before their expiry, by rule.", "pool", "rule"
+    )
     for pool in pools:
         total = totals[pool.id]
         rounds.add_metric([pool.name], pool.rounds)
@@ -238,7 +245,9 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
             seconds.add_metric([pool.name, step], total.rounds, spent_us / SECOND_US)
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
-    yield from (rounds, age, failing, damaged, seconds, fallbacks, leases)
+        for rule in PreemptionRule:
+            early.add_metric([pool.name, rule.value], getattr(total, rule.value))
+    yield from (rounds, age, failing, damaged, seconds, fallbacks, leases, early)
 
 
 def _certificates(

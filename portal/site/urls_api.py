@@ -47,6 +47,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),
     path("pools/<slug:name>/queue", pools.PoolQueue.as_view(), name="api-queue"),
+    path("pools/<slug:name>/preemptions", pools.PoolPreemptions.as_view(), name="api-preemptions"),
     path("pools/<slug:name>/profiles", profiles.ProfileList.as_view(), name="api-profiles"),
     path(
         "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",

@@ -18,11 +18,20 @@ from scheduling.api.base import (
     root_of,
     spec_of,
 )
-from scheduling.api.render import Money, NoMoney, credits_text, job_json, jobs_json
+from scheduling.api.render import (
+    Money,
+    NoMoney,
+    credits_text,
+    job_json,
+    jobs_json,
+    preemption_json,
+)
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.preemptions import last_preemption
 from scheduling.selectors.reasons import given_up_text, why
+from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
     cancel_job,
@@ -209,8 +218,11 @@ class JobWhy(SchedulingView):
     def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
         """Say why a job waits, with the numbers of the round that decided, and what helps."""
         job = self.job(uid)
+        with tenant_scope(job.tenant_id):
+            last = last_preemption(job, read_visibility(job.pool_id, self.access))
+        preempted = None if last is None else preemption_json(last)
         if job.state != Job.State.PENDING:
-            return Response(_settled(job))
+            return Response({**_settled(job), "preempted": preempted})
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
         reason = why(wait.code, wait.numbers) if wait.code else None
@@ -224,6 +236,7 @@ class JobWhy(SchedulingView):
                 "numbers": visible_numbers(wait.numbers),
                 "round": wait.round,
                 "as_of": time_text(wait.at),
+                "preempted": preempted,
             }
         )
 

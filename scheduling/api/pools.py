@@ -12,7 +12,13 @@ from rest_framework.response import Response
 from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
-from scheduling.api.render import credits_text, pool_json, tenant_json, types_json
+from scheduling.api.render import (
+    credits_text,
+    pool_json,
+    preemption_json,
+    tenant_json,
+    types_json,
+)
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
@@ -21,6 +27,7 @@ from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings
 from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.preemptions import list_preemptions
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueuePosition,
@@ -110,6 +117,30 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> di
         "gpus": job.gpus,
         "submitted_at": time_text(job.submitted_at),
     }
+
+
+class PoolPreemptions(SchedulingView):
+    """Which leases of a pool ended before their expiry."""
+
+    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+
+    @extend_schema(
+        operation_id="pool_preemptions",
+        responses={200: schemas.PreemptionPage},
+        parameters=schemas.PAGE_QUERY,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List leases that ended before their expiry, with rule and beneficiary, newest first."""
+        facts, limit = self.pool(name), read_limit(request)
+        route = f"preemptions.{facts.id}"
+        key = read_cursor(request, route)
+        with site_scope():
+            visibility = read_visibility(facts.id, self.access)
+            rows, more = list_preemptions(
+                facts.id, visibility, limit=limit, before=key[0] if key else None
+            )
+        following = make_cursor(route, rows[-1].number) if more else None
+        return Response({"results": [preemption_json(row) for row in rows], "next": following})
 
 
 class PriceTerms(s.Serializer[object]):

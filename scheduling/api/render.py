@@ -13,8 +13,11 @@ from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
+from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
-from scheduling.selectors.rounds import RoundShare, RoundView, SkipGroup
+from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.round_shares import RoundShare
+from scheduling.selectors.rounds import EndRow, JobRef, RoundView, SkipGroup
 from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
@@ -135,6 +138,7 @@ def lease_json(lease: LeaseNow) -> dict[str, Any]:
     return {
         "number": lease.number,
         "expires_at": time_text(lease.expires_at),
+        "protected_until": time_text(lease.protected_until),
         "nodes": list(lease.nodes),
         "own": lease.own,
         "borrowed": lease.borrowed,
@@ -210,6 +214,7 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
         "certificate": _certificate(seen, decision.again if decision else None),
         "decision": None if decision is None else {
             "counts": decision.counts,
+            "preemptions": [_early(row) for row in decision.ends if row.early],
             "skips": [_skips(group) for group in decision.skips],
             "prices": [
                 {
@@ -290,6 +295,49 @@ def _share(row: RoundShare) -> dict[str, Any]:
         "rho_before": row.rho_before,
         "rho_after": row.rho_after,
     }
+
+
+def preemption_json(row: PreemptionView) -> dict[str, Any]:
+    """Return a lease that ended before its expiry; jobs and numbers that are not for the viewer
+    are null and empty."""
+    return {
+        "at": time_text(row.at),
+        "round": row.round,
+        "rule": row.rule,
+        "words": row.text,
+        "moved": row.moved,
+        "gpus": row.gpus,
+        "gpu_type": row.gpu_type,
+        "tenant": tenant_json(row.tenant),
+        "job": _job_ref(row.job),
+        "for_tenant": tenant_json(row.for_tenant),
+        "for_job": _job_ref(row.for_job),
+        "numbers": visible_numbers(row.numbers),
+        "notice_s": row.notice_s,
+        "released_at": time_text(row.released_at),
+    }
+
+
+def _job_ref(job: JobRef | None) -> dict[str, str] | None:
+    return None if job is None else {"id": str(job.uid), "name": job.name}
+
+
+def _early(row: EndRow) -> dict[str, Any]:
+    """A lease that the round ended before its expiry, as `preemption_json` has it later."""
+    early = row.early
+    return {} if early is None else {
+        "rule": early.rule,
+        "words": preemption_text(early.rule, early.tenant.name if early.tenant else ""),
+        "moved": row.moved,
+        "gpus": row.gpus,
+        "gpu_type": row.gpu_type,
+        "tenant": tenant_json(row.tenant),
+        "job": _job_ref(row.job),
+        "for_tenant": tenant_json(early.tenant),
+        "for_job": _job_ref(early.job),
+        "numbers": visible_numbers(early.numbers),
+        "superseded": row.lost,
+    }  # fmt: skip
 
 
 def _skips(group: SkipGroup) -> dict[str, Any]:

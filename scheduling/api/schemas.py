@@ -78,6 +78,9 @@ class LeaseRow(s.Serializer[object]):
 
     number = s.IntegerField()
     expires_at = s.DateTimeField()
+    protected_until = s.DateTimeField(
+        allow_null=True, help_text="No policy ends it before; null: it is not protected."
+    )
     nodes = s.ListField(child=s.CharField())
     own = s.IntegerField()
     borrowed = s.IntegerField()
@@ -170,6 +173,51 @@ class DryRunAnswer(s.Serializer[object]):
     note = s.CharField()
 
 
+class TenantRef(s.Serializer[object]):
+    """A tenant as you may see it."""
+
+    name = s.CharField()
+    slug = s.CharField(allow_null=True)
+    you = s.BooleanField()
+
+
+class JobRefRow(s.Serializer[object]):
+    """A job of yours."""
+
+    id = s.UUIDField()
+    name = s.CharField()
+
+
+class PreemptionRow(s.Serializer[object]):
+    """A lease that ended before its expiry, with notice; times are pool time.
+
+    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null: not yours to see.
+    `numbers`: what the rule compared, where you may see both tenants.
+    """
+
+    at = s.DateTimeField(help_text="When notice was given.")
+    round = s.IntegerField(allow_null=True)
+    rule = s.CharField(help_text="guarantee, pays or defragment.")
+    words = s.CharField()
+    moved = s.BooleanField(help_text="The job went on elsewhere.")
+    gpus = s.IntegerField()
+    gpu_type = s.CharField()
+    tenant = TenantRef(allow_null=True)
+    job = JobRefRow(allow_null=True)
+    for_tenant = TenantRef(allow_null=True)
+    for_job = JobRefRow(allow_null=True)
+    numbers = s.DictField(child=s.JSONField())
+    notice_s = s.IntegerField(help_text="Seconds that it had at most to save its state.")
+    released_at = s.DateTimeField(allow_null=True, help_text="When its GPUs were free.")
+
+
+class PreemptionPage(s.Serializer[object]):
+    """A page of leases that ended before their expiry, newest first."""
+
+    results = PreemptionRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
 class JobReason(s.Serializer[object]):
     """Why a job is where it is, as of a round."""
 
@@ -180,6 +228,9 @@ class JobReason(s.Serializer[object]):
     numbers = s.DictField(child=s.JSONField())
     round = s.IntegerField(allow_null=True)
     as_of = s.DateTimeField(allow_null=True)
+    preempted = PreemptionRow(
+        allow_null=True, help_text="The last time it lost GPUs before its lease expired."
+    )
 
 
 class LogText(s.Serializer[object]):
@@ -243,14 +294,6 @@ class PoolWhole(PoolRow):
     """One pool with its nodes."""
 
     types = TypeRow(many=True)
-
-
-class TenantRef(s.Serializer[object]):
-    """A tenant as you may see it."""
-
-    name = s.CharField()
-    slug = s.CharField(allow_null=True)
-    you = s.BooleanField()
 
 
 class QueueRow(s.Serializer[object]):

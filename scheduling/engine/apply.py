@@ -22,9 +22,11 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
+from scheduling.engine.preempt import notices_of, spared_leases
 from scheduling.engine.records import (
     entitled_rows,
     fallback_text,
+    preempted_row,
     price_row,
     share_row,
     summary_row,
@@ -137,8 +139,18 @@ class _TakenBack(NamedTuple):
 
 
 def _end(write: RoundWrite) -> int:
-    """Take leases back: the executor is asked to stop them; their jobs will wait again."""
-    ends = write.plan.decision.ends
+    """Take leases back: the executor is asked to stop them; their jobs will wait again.
+
+    Where that comes before a lease's expiry, the event that gives notice says by which rule.
+    """
+    spared, notices = spared_leases(write), notices_of(write.plan)
+    ends = []
+    for end in write.plan.decision.ends:
+        if end.lease in spared:
+            write.spared[end.job] = spared[end.lease]
+            write.supersede("end", end.lease, spared[end.lease])
+        else:
+            ends.append(end)
     if not ends:
         return 0
     write.cursor.execute(
@@ -163,13 +175,15 @@ def _end(write: RoundWrite) -> int:
         if item.lease not in taken:
             write.supersede("end", item.lease, "the lease had ended since the snapshot")
             continue
-        row = taken[item.lease]
+        row, notice = taken[item.lease], notices.get(item.lease, {})
+        write.preempted.update([notice["rule"]] if notice else [])
         who = {"lease": item.lease, "job": item.job, "tenant": item.tenant, "term": row.term}
         if row.state == "ended":
-            data = {"reason": item.reason.value, "exit_code": None, "started": False}
+            data = {"reason": item.reason.value, "exit_code": None, "started": False, **notice}
             write.events.add(Kind.ENDED, write.at, data, **who)
         else:
-            write.events.add(Kind.STOP_ASKED, write.at, {"reason": item.reason.value}, **who)
+            data = {"reason": item.reason.value, **notice}
+            write.events.add(Kind.STOP_ASKED, write.at, data, **who)
     write_intents(write, Intent.Kind.STOP, [(row.lease, row.term) for row in stopping])
     return len(taken)
 
@@ -292,6 +306,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         summary={
             "gpus": Node.objects.filter(pool_id=snapshot.pool).aggregate(all=Sum("gpus"))["all"],
             **summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
+            **preempted_row(write.preempted),
         },
         shares=[share_row(share, throughput) for share in decision.shares],
         superseded=write.superseded,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Grant
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.policies import registry
 from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.engine.slots import read_slots
 from scheduling.engine.write import Kind, RoundWrite, write_intents, write_terms
@@ -42,7 +44,8 @@ def write_grants(write: RoundWrite) -> int:
         [[lease.item.job for lease in new]],
     )
     types = dict(GpuType.objects.values_list("name", "id"))
-    insert_rows("scheduling_lease", _COLUMNS, (_row(write, lease, types) for lease in new))
+    until = _protected_until(write)
+    insert_rows("scheduling_lease", _COLUMNS, (_row(write, lease, types, until) for lease in new))
     insert_rows(
         "scheduling_leaseslot",
         ("lease_id", "node_id", "slot", "holding", "planned"),
@@ -84,7 +87,8 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
     placed = []
     for item in grants:
         if item.job not in numbers:
-            write.supersede("grant", item.job, "the job no longer waited")
+            why = write.spared.get(item.job, "the job no longer waited")
+            write.supersede("grant", item.job, why)
             continue
         chosen = slots.take(item.placement)
         if chosen is None:
@@ -101,18 +105,30 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
 
 _COLUMNS = (
     *("id", "pool_id", "tenant_id", "job_id", "gpu_type_id", "number", "state", "gpus"),
-    *("placement", "granted_round", "granted_at", "expires_at", "end_reason"),
+    *("placement", "granted_round", "granted_at", "expires_at", "protected_until", "end_reason"),
     *("term", "own", "borrowed", "price"),
 )
 
 
-def _row(write: RoundWrite, lease: _New, types: dict[str, int]) -> tuple[Any, ...]:
+def _protected_until(write: RoundWrite) -> datetime | None:
+    """Until when no policy may end the new leases; None where they are not protected."""
+    snapshot = write.plan.snapshot
+    options = registry.options(snapshot.policy, snapshot.options)
+    if not options.min_runtime_us:
+        return None
+    return from_us(snapshot.at_us + options.min_runtime_us)
+
+
+def _row(
+    write: RoundWrite, lease: _New, types: dict[str, int], protected_until: datetime | None
+) -> tuple[Any, ...]:
     """A new lease's columns: launched at once, or waiting for the leases it succeeds."""
     snapshot, item = write.plan.snapshot, lease.item
     state = Lease.State.LAUNCHING if lease.ready else Lease.State.WAITING
     return (
         *(lease.id, snapshot.pool, item.tenant, item.job, types[item.gpu_type], lease.number),
         *(state.value, item.own + item.borrowed, canonical_bytes(item.placement).decode()),
-        *(snapshot.number, write.at, from_us(snapshot.at_us + snapshot.lease_us), ""),
+        *(snapshot.number, write.at, from_us(snapshot.at_us + snapshot.lease_us)),
+        *(protected_until, ""),
         *(1, item.own, item.borrowed, to_credits(item.price_micro)),
     )

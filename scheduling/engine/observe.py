@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
@@ -168,6 +168,9 @@ def _started(observed: _Observed, lease: Lease, report: Report) -> None:
     if lease.started_at is not None:
         return
     lease.started_at = from_us(report.started_us)
+    if lease.protected_until is not None:
+        # The minimum runtime counts from the start: a lease may have waited for its GPUs.
+        lease.protected_until += max(lease.started_at - lease.granted_at, timedelta(0))
     if lease.state == Lease.State.LAUNCHING:
         lease.state = Lease.State.RUNNING
     observed.started.append(lease)
@@ -254,13 +257,16 @@ def _write(observed: _Observed) -> None:
     if observed.started:
         leases = [lease.pk for lease in observed.started]
         run(
-            "UPDATE scheduling_lease l SET started_at = x.at, state = x.state"
-            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) x(id, at, state)"
+            "UPDATE scheduling_lease l"
+            " SET started_at = x.at, state = x.state, protected_until = x.protected"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[], %s::timestamptz[])"
+            "  x(id, at, state, protected)"
             " WHERE l.id = x.id",
             [
                 leases,
                 [lease.started_at for lease in observed.started],
                 [lease.state for lease in observed.started],
+                [lease.protected_until for lease in observed.started],
             ],
         )
         run(

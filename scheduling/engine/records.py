@@ -117,6 +117,11 @@ def summary_row(
     }
 
 
+def preempted_row(by_rule: Mapping[str, int]) -> dict[str, Any]:
+    """Return how many leases ended before their expiry, by rule; nothing where none did."""
+    return {"preempted": dict(sorted(by_rule.items()))} if by_rule else {}
+
+
 def _throughput(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
     if not snapshot.profiles:
         return {}

@@ -147,19 +147,13 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         log.warning("round.uncertified", pool=pool.name, why=certificate.failure)
     certified = time.perf_counter_ns()
     # 5. Apply in one transaction, at our token.
-    round_ = apply_round(
-        RoundPlan(
-            snapshot=snapshot,
-            decision=decision,
-            certificate=certificate,
-            token=token,
-            wall_at=wall_at,
-            book=pool.book,
-            scale=scale,
-            snapshot_us=(read - began) // MICROSECOND_NS,
-            decide_us=(decided - read) // MICROSECOND_NS,
-        )
-    )
+    plan = RoundPlan(
+        snapshot=snapshot, decision=decision, certificate=certificate, token=token,
+        wall_at=wall_at, book=pool.book, scale=scale, grace_s=pool.grace_s,
+        snapshot_us=(read - began) // MICROSECOND_NS,
+        decide_us=(decided - read) // MICROSECOND_NS,
+    )  # fmt: skip
+    round_ = apply_round(plan)
     fault_point("round.after_commit")
     applied = time.perf_counter_ns()
     # 6. Carry it out.
@@ -229,10 +223,15 @@ def _extensions(pool_id: int) -> list[Extension]:
         pool_id=pool_id, state__in=(Lease.State.LAUNCHING, Lease.State.RUNNING)
     )
     with engine_scope(pool_id):
-        rows = list(leases.values_list("job_id", "number", "expires_at"))
+        rows = list(leases.values_list("job_id", "number", "expires_at", "protected_until"))
     return [
-        Extension(lease_token(job, number, settings.INSTALLATION), job, to_us(expires_at))
-        for job, number, expires_at in rows
+        Extension(
+            lease_token(job, number, settings.INSTALLATION),
+            job,
+            # No round takes the GPUs before both have passed.
+            to_us(max(expires_at, protected_until or expires_at)),
+        )
+        for job, number, expires_at, protected_until in rows
     ]
 
 

@@ -6,6 +6,7 @@ Part of the one writer: `apply` and `grants` write with it, under the pool's fen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,7 +28,10 @@ Kind = LeaseEvent.Kind
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A decided round, ready to be applied at its fencing token."""
+    """A decided round, ready to be applied at its fencing token.
+
+    `grace_s`: pool seconds that a process has to save its state once it is asked to stop.
+    """
 
     snapshot: Snapshot
     decision: Decision
@@ -36,13 +40,18 @@ class RoundPlan:
     wall_at: datetime
     book: str
     scale: int
+    grace_s: int
     snapshot_us: int
     decide_us: int
 
 
 @dataclass
 class RoundWrite:
-    """What the steps of one round's transaction share."""
+    """What the steps of one round's transaction share.
+
+    `spared`: jobs whose lease goes on although the decision ends it, and why. `preempted`: ends
+    before the expiry that were applied, by rule.
+    """
 
     plan: RoundPlan
     fence: PoolFence
@@ -51,6 +60,8 @@ class RoundWrite:
     events: EventLog
     superseded: list[dict[str, Any]] = field(default_factory=list)
     reserved: dict[int, int] = field(default_factory=dict)
+    spared: dict[int, str] = field(default_factory=dict)
+    preempted: Counter[str] = field(default_factory=Counter)
 
     def supersede(self, item: str, id_: int, why: str) -> None:
         """Note that a part of the decision could not be applied any more."""

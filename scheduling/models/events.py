@@ -22,9 +22,10 @@ class LeaseEvent(models.Model):
     - `started`: the executor reports it runs. {"own", "borrowed", "price", "gpu_type"}
     - `renewed`: the term before closes at `at`, this one begins. {"own", "borrowed", "price",
       "gpu_type"}
-    - `stop_asked`: the round takes the GPUs back. {"reason"}
+    - `stop_asked`: the round takes the GPUs back. {"reason"}; before the expiry, as notice, also
+      {"rule", "for_job", "for_tenant", "numbers", "notice_s"}: by which rule and for whom
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,
-      "gpu_type"}
+      "gpu_type"}; of a preempted lease that held no GPUs yet also what its notice would say
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}
@@ -57,7 +58,15 @@ class LeaseEvent(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["pool", "number"], name="event_number_once"),
         ]
-        indexes = [models.Index(fields=["job", "id"], name="event_by_job")]
+        indexes = [
+            models.Index(fields=["job", "id"], name="event_by_job"),
+            # The pool's page and the API list what was preempted, newest first.
+            models.Index(
+                fields=["pool", "-number"],
+                name="event_notice_by_pool",
+                condition=models.Q(data__has_key="rule"),
+            ),
+        ]
 
 
 class Intent(models.Model):

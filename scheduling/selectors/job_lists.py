@@ -73,6 +73,7 @@ class LeaseNow:
 
     number: int
     expires_at: datetime
+    protected_until: datetime | None
     nodes: tuple[str, ...]
     own: int
     borrowed: int
@@ -94,6 +95,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
         row.job_id: LeaseNow(
             row.number,
             row.expires_at,
+            row.protected_until,
             tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
             row.own,
             row.borrowed,

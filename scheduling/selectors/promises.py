@@ -20,7 +20,8 @@ class DecisionCounts:
     """A decision in counts; `broken` counts violations by rule of `domain.invariants`.
 
     leases = kept + renewed + granted after the round; `expired` leases were over and were not
-    protected; `capped` are waiting or served jobs with a maximum price; `explained` counts reasons
+    protected; of those that `ended`, `preempted` had not expired;
+    `capped` are waiting or served jobs with a maximum price; `explained` counts reasons
     given to the `waiting` jobs.
     """
 
@@ -35,6 +36,7 @@ class DecisionCounts:
     granted: int
     expired: int
     ended: int
+    preempted: int
     borrowing: int
     capped: int
     budgeted: int
@@ -56,6 +58,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
     broken = Counter(row.rule for row in violations(snapshot, decision))
     decided = {end.lease for end in decision.ends} | {row.lease for row in decision.renewals}
     kept = [lease for lease in snapshot.leases if lease.id not in decided]
+    early = {lease.id for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     holders = {lease.job for lease in kept} | {term.job for term in terms}
     own = sum(lease.own for lease in kept) + sum(term.own for term in terms)
@@ -74,6 +77,7 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
         granted=len(decision.grants),
         expired=sum(lease.ends_by(snapshot.at_us) for lease in snapshot.leases),
         ended=len(decision.ends),
+        preempted=sum(row.lease in early for row in decision.preemptions),
         borrowing=sum(term.borrowed > 0 for term in terms),
         capped=sum(job.max_price_micro is not None for job in snapshot.jobs),
         budgeted=sum(tenant.spendable_micro is not None for tenant in snapshot.tenants),

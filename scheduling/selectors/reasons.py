@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.units import CREDIT_MICRO
 
 
@@ -139,6 +139,8 @@ WORDINGS: dict[Reason, ReasonWording] = {
 
 # Why a lease ended, as the end of the sentence "The lease ended: ...".
 ENDINGS: dict[str, str] = {
+    EndReason.PREEMPTED.value: "preempted with notice, before its lease expired",
+    EndReason.MOVED.value: "moved with notice, before its lease expired",
     EndReason.NOT_RENEWED.value: "preempted at lease end, for jobs with a higher priority",
     EndReason.FINISHED.value: "the job finished",
     EndReason.FAILED.value: "the job failed",
@@ -150,6 +152,31 @@ ENDINGS: dict[str, str] = {
     EndReason.LOST.value: "its process was lost: the executor no longer knew it",
     EndReason.QUARANTINED.value: "the job was quarantined",
 }
+
+
+# By which rule a lease ended before its expiry: the rule's name, and why, of its beneficiary.
+RULES: dict[str, tuple[str, str]] = {
+    PreemptionRule.GUARANTEE.value: ("guarantee", "{who} was below its quota"),
+    PreemptionRule.PAYS.value: ("pays", "a job of {who} gains more than this one loses"),
+    PreemptionRule.DEFRAGMENT.value: (
+        "defragmentation",
+        "it makes room on its node for a job of {who}",
+    ),
+}
+
+
+def rule_text(rule: str) -> str:
+    """The name of a rule; of one that is gone, its code."""
+    return RULES[rule][0] if rule in RULES else rule.replace("_", " ")
+
+
+def preemption_text(rule: str, who: str) -> str:
+    """Why a lease ended before its expiry: "north was below its quota (guarantee)".
+
+    `who` got its GPUs; empty: a tenant that is out of the viewer's sight.
+    """
+    sentence = RULES[rule][1] if rule in RULES else "for a job of {who}"
+    return f"{sentence.format(who=who or 'another tenant')} ({rule_text(rule)})"
 
 
 def given_up_text(losses: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from scheduling.models import Round
@@ -53,6 +55,14 @@ def rounds_page(
 def find_round(pool_id: int, number: int) -> Round | None:
     """Return one round of a pool, or None. One query."""
     return with_seals(Round.objects.filter(pool_id=pool_id, number=number)).first()
+
+
+def round_instants(pool_id: int, numbers: Collection[int]) -> list[tuple[datetime, datetime, int]]:
+    """Return pool time, wall time and scale of rounds. One query, none where none is named."""
+    if not numbers:
+        return []
+    rows = Round.objects.filter(pool_id=pool_id, number__in=numbers)
+    return list(rows.values_list("at", "wall_at", "scale"))
 
 
 def nothing_counted() -> dict[str, Any]:

@@ -9,15 +9,16 @@ from typing import Any
 from uuid import UUID
 
 from evenshare_core.domain.cluster import Placement
-from evenshare_core.domain.decision import Decision, Grant, Renew, Skip, Solve
+from evenshare_core.domain.decision import Decision, Grant, Preemption, Renew, Skip, Solve
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
-from evenshare_core.units import ONE_MILLI, SECOND_US
+from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import certificate_same
 from scheduling.selectors.round_lists import nothing_counted
+from scheduling.selectors.round_shares import RoundShare, round_shares
 from scheduling.selectors.stored_rounds import (
     ROW,
     Damage,
@@ -54,33 +55,6 @@ class PlacedGpus:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundShare:
-    """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
-
-    `tenant` None: all tenants that the viewer may not see, summed, without a rho.
-    """
-
-    tenant: VisibleTenant | None
-    gpu_type: str
-    quota: int = 0
-    demand: int = 0
-    deserved: int = 0
-    held_before: int = 0
-    got: int = 0
-    own: int = 0
-    borrowed: int = 0
-    alloc_gpu_s: int = 0
-    fair_gpu_s: int = 0
-    rho_before: float | None = None
-    rho_after: float | None = None
-
-    @property
-    def holds(self) -> int:
-        """GPUs held after the round."""
-        return self.own + self.borrowed
-
-
-@dataclass(frozen=True, slots=True)
 class PickRow:
     """One grant or renewal with the numbers that decided; `lost` says why it was not applied."""
 
@@ -101,8 +75,24 @@ class PickRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyEnd:
+    """Why a lease ended before its expiry; `tenant` and `job` got its GPUs, None: out of sight.
+
+    `numbers`: what the rule compared, where both tenants are in sight.
+    """
+
+    rule: str
+    tenant: VisibleTenant | None
+    job: JobRef | None
+    numbers: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class EndRow:
-    """One lease that the round ended; `moved`: it granted the same job another one at once."""
+    """One lease that the round ended; `moved`: it granted the same job another one at once.
+
+    `early`: by which rule and for whom it ended before its expiry.
+    """
 
     tenant: VisibleTenant
     gpu_type: str
@@ -112,6 +102,7 @@ class EndRow:
     job: JobRef | None = None
     lost: str = ""
     moved: bool = False
+    early: EarlyEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +170,7 @@ class RoundDecision:
     renewed: ShareSums
     ended_gpus: int
     moved: int
+    early: int
     largest_free: int
     smallest_gang: int | None
     size: int
@@ -233,7 +225,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         _blank(round_)
     return RoundView(
         round=round_,
-        shares=_shares(round_.shares, visibility),
+        shares=round_shares(round_.shares, visibility),
         previous=near.get(number - 1),
         next=near.get(number + 1),
         decision=decision,
@@ -253,36 +245,6 @@ def _sum(terms: Iterable[Grant | Renew]) -> ShareSums:
     return ShareSums(sum(row.own for row in rows), sum(row.borrowed for row in rows))
 
 
-_SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
-
-
-def _shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[RoundShare, ...]:
-    """Shares by type in the tenants' order; those out of sight are one row per type."""
-    shown: list[RoundShare] = []
-    hidden: dict[str, dict[str, int]] = {}
-    for row in rows:
-        seen = visibility.of(row["tenant"])
-        if seen is None:
-            sums = hidden.setdefault(row["gpu_type"], dict.fromkeys(_SUMMED, 0))
-            for name in _SUMMED:
-                sums[name] += row[name]
-            continue
-        shown.append(
-            RoundShare(
-                tenant=seen,
-                gpu_type=row["gpu_type"],
-                alloc_gpu_s=row["alloc_gpu_us"] // SECOND_US,
-                fair_gpu_s=row["fair_gpu_us"] // SECOND_US,
-                rho_before=row["rho_before"],
-                rho_after=row["rho_after"],
-                **{name: row[name] for name in _SUMMED},
-            )
-        )
-    shown.sort(key=lambda row: (row.gpu_type, row.tenant.number if row.tenant else 0))
-    rest = [RoundShare(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
-    return (*shown, *rest)
-
-
 @dataclass
 class _RowReader:
     """Turns a decision into rows that one viewer may see."""
@@ -294,6 +256,7 @@ class _RowReader:
     jobs: dict[int, JobRef] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     lost: dict[tuple[str, int], str] = field(default_factory=dict)
+    early: dict[int, Preemption] = field(default_factory=dict)
 
     def read(self, size: int) -> RoundDecision:
         """Return the rows; `size` is the bytes stored."""
@@ -305,6 +268,7 @@ class _RowReader:
         granted = {row.job for row in decision.grants}
         placements: list[Placement] = [row.placement for row in grants]
         placements += [leases[row.lease].placement for row in (*renewals, *ends)]
+        self.early = {row.lease: row for row in decision.preemptions}
         self._name(placements, [*grants, *renewals, *ends])
         return RoundDecision(
             grants=tuple(self._pick(row, row.placement) for row in grants),
@@ -319,6 +283,7 @@ class _RowReader:
                     job=self.jobs.get(row.job),
                     lost=self.lost.get(("end", row.lease), ""),
                     moved=row.job in granted,
+                    early=self._early(row.lease),
                 )
                 for row in ends
             ),
@@ -334,6 +299,7 @@ class _RowReader:
             renewed=_sum(decision.renewals),
             ended_gpus=sum(leases[row.lease].gpus for row in decision.ends),
             moved=sum(row.job in granted for row in decision.ends),
+            early=len(decision.preemptions),
             largest_free=self._largest_free(),
             smallest_gang=self._smallest_gang(),
             size=size,
@@ -351,6 +317,9 @@ class _RowReader:
         nodes = {node for placement in placements for node, _ in placement}
         self.nodes = dict(Node.objects.filter(id__in=nodes).values_list("id", "name"))
         jobs = {row.job for row in rows if self.visibility.jobs_of(row.tenant)}
+        for early in self.decision.preemptions:
+            if self.visibility.jobs_of(early.for_tenant):
+                jobs.add(early.for_job)
         for skip in self.decision.skips:
             if self.visibility.jobs_of(skip.tenant):
                 jobs.update(skip.jobs[:NAMED_JOBS])
@@ -379,6 +348,15 @@ class _RowReader:
             price=to_credits(row.price_micro),
             job=self.jobs.get(row.job),
             lost=self.lost.get(item, ""),
+        )
+
+    def _early(self, lease: int) -> EarlyEnd | None:
+        row = self.early.get(lease)
+        if row is None:
+            return None
+        seen = self.visibility.of(row.for_tenant)
+        return EarlyEnd(
+            row.rule.value, seen, self.jobs.get(row.for_job), row.numbers if seen else {}
         )
 
     def _skips(self) -> tuple[SkipGroup, ...]:

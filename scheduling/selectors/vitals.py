@@ -56,7 +56,10 @@ SELECT x.pool_id, coalesce(max(r.number), x.after), count(r.number),
        coalesce(sum(r.snapshot_us), 0), coalesce(sum(r.decide_us), 0),
        count(*) FILTER (WHERE r.fallback <> ''),
        count(*) FILTER (WHERE jsonb_array_length(r.certificate->'violated') > 0),
-       count(*) FILTER (WHERE r.certificate ? 'failure')
+       count(*) FILTER (WHERE r.certificate ? 'failure'),
+       coalesce(sum((r.summary->'preempted'->>'guarantee')::bigint), 0),
+       coalesce(sum((r.summary->'preempted'->>'pays')::bigint), 0),
+       coalesce(sum((r.summary->'preempted'->>'defragment')::bigint), 0)
 FROM unnest(%s::bigint[], %s::bigint[]) x(pool_id, after)
 LEFT JOIN LATERAL (
     SELECT number, summary, snapshot_us, decide_us, fallback, certificate
@@ -126,7 +129,10 @@ class GpuCount:
 
 @dataclass(frozen=True, slots=True)
 class RoundsSince:
-    """What some rounds of a pool did together; `number` is the last of them."""
+    """What some rounds of a pool did together; `number` is the last of them.
+
+    The last three: leases that they ended before their expiry, by rule.
+    """
 
     pool: int
     number: int
@@ -139,6 +145,9 @@ class RoundsSince:
     fallbacks: int
     violated: int
     uncertified: int
+    guarantee: int
+    pays: int
+    defragment: int
 
 
 @dataclass(frozen=True, slots=True)

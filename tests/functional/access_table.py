@@ -235,6 +235,7 @@ TABLE: dict[str, Route] = {
     "api/v1/pools": get(API_LIST).showing(),
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
+    "api/v1/pools/<slug:name>/preemptions": get(API_POOL).showing("Job.name", "Job.uid"),
     "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}

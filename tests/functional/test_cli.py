@@ -21,6 +21,7 @@ import pytest
 from django.test import override_settings
 
 from billing.tasks import meter
+from evenshare_core.policies import registry
 from scheduling.engine.clock import read_clock
 from scheduling.engine.rounds import execute_round
 from scheduling.models import Job, Lease, Pool
@@ -29,6 +30,7 @@ from tests.architecture.sources import ROOT
 from tests.factories import cluster
 from tests.integration.local_world import processes_below
 from tests.tools import PATIENCE_S, eventually
+from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
 
@@ -209,6 +211,30 @@ class TestTheFirstSubmission:
         assert out.splitlines()[-1] == undisturbed()
         assert shown["progress"]["step"] == 1000
         assert "claimed \\x1b[31m" in bob.does("job", "logs", claim)
+
+    def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its lease would last for a day: what ends it is the notice, and the training sees it."""
+        monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+        Pool.objects.update(policy=POLICY.name, lease_s=86_400)
+        ada, bob = scene.ada, scene.bob
+        ada.logs_in()
+        bob.logs_in()
+        submit = ["job", "submit", "--pool", scene.pool.name]
+        job = ada.does(*submit, "--gpus", "2", "--name", "first", "--", *TRAIN).strip()
+        scene.until(job, "running")
+        scene.until_it_reports(job)
+        with stopped_training(scene.jobs):
+            claim = bob.does(*submit, "--gpus", "1", "--", "python", "-c", "print(1)").strip()
+            scene.until_granted(claim)
+        shown = scene.until(job, "succeeded", "failed")
+        leases = Lease.objects.filter(job__uid=job).order_by("number")
+        assert [lease.end_reason for lease in leases] == ["preempted", "finished"]
+        assert (shown["state"], shown["exit_code"]) == ("succeeded", 0)
+        out = ada.does("job", "logs", job)
+        assert "resumed at step" in out
+        assert out.splitlines()[-1] == undisturbed()
 
     def test_is_told_what_is_wrong_with_it(self, scene: Scene) -> None:
         ada = scene.ada

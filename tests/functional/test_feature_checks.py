@@ -14,7 +14,8 @@ import pytest
 from django.test import Client
 
 from evenshare_core.domain.reasons import Reason
-from scheduling.models import Job, Lease, LeaseTerm, Node
+from evenshare_core.policies import registry
+from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Node, Pool
 from tenants.models import Membership, Quota, User
 from tests.architecture.sources import ROOT
 from tests.functional import test_operator
@@ -23,6 +24,7 @@ from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.test_matrix import Stage, stage  # noqa: F401 - a fixture, asked by its name
 from tests.functional.visitors import Town, town, visitor
+from tests.toy_policy.preempting import POLICY
 
 NO_ROOM = {Reason.NO_FREE_GPUS, Reason.FRAGMENTED, Reason.LEASE_TURN}
 
@@ -159,6 +161,37 @@ class TestQuotas:
         Job.objects.filter(tenant__slug="south").update(cancel_asked_at=there.cluster.at)
         there.play(3)
         assert self.held(there, "north") == 4
+
+
+class TestMinimumRuntimeAndNotice:
+    """20. No lease ends before its protected end; the notice event precedes the stop.
+
+    Of real processes: tests/integration/test_local_executor_rounds.py, `TestAPreemptedJob`."""
+
+    def test_hold_over_an_hour_in_which_tenants_take_turns(
+        self, there: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+        Pool.objects.filter(pk=there.cluster.pool.pk).update(
+            policy=POLICY.name, options={"min_runtime_s": 150}, lease_s=100
+        )
+        there.cluster.pool.refresh_from_db()
+        for turn in range(30):
+            there.submit(1 + turn % 3, duration_s=400, tenant=("north", "south")[turn // 3 % 2])
+            there.play(1, every_s=60)
+        early = 0
+        for lease in Lease.objects.filter(state="ended").exclude(end_reason="finished"):
+            notice, end = lease.events.filter(kind__in=("stop_asked", "ended")).order_by("number")
+            assert (notice.kind, end.kind) == ("stop_asked", "ended")
+            assert lease.protected_until is not None
+            assert lease.started_at is not None
+            assert lease.protected_until == lease.started_at + timedelta(seconds=150)
+            assert lease.protected_until <= notice.at <= end.at
+            early += lease.end_reason == "preempted"
+        assert early > 2
+        notices = LeaseEvent.objects.filter(data__has_key="rule").count()
+        shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/"))
+        assert f"{min(notices, 12)} leases that ended early, with notice" in shown
 
 
 class TestAway:

@@ -170,7 +170,7 @@ class TestAPool:
         names = {name for _, labels in scrape(client) for name, _ in labels}
         assert names <= {
             *("pool", "policy", "state", "gpu_type", "use", "step", "decision", "part", "queue"),
-            *("property", "verdict"),
+            *("property", "verdict", "rule"),
             *("route", "method", "status", "le"),
         }
 

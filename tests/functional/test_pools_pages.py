@@ -146,7 +146,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        assert counts == [20, 20]
+        assert counts == [21, 21]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(

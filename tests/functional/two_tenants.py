@@ -20,9 +20,12 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Arrival,
     Job,
+    Lease,
+    LeaseEvent,
     MaintenanceWindow,
     Node,
     Pool,
+    PoolFence,
     PriceSetting,
     Round,
     StartEstimate,
@@ -118,6 +121,8 @@ def two_tenants(logs: Path) -> Pair:
     run(mixed, *sides)
     for side in sides:
         run(side.alone, side)
+    for side, other in zip(sides, reversed(sides), strict=True):
+        _give_notice(shared, side, other)
     operator = _operator()
     for side in sides:
         _finish(side, operator, logs)
@@ -235,6 +240,23 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
     return submit_job(
         tenant=side.tenant, user=side.manager, spec=spec, now=lab.now(), key=f"{word}-key-{number}"
     ).job
+
+
+def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
+    """Its first lease of the pool had notice, for a job of the other one."""
+    lease = Lease.objects.filter(pool=lab.pool, tenant=side.tenant).order_by("id")[0]
+    winner = Job.objects.filter(pool=lab.pool, tenant=other.tenant).order_by("-id")[0]
+    fence = PoolFence.objects.get(pool=lab.pool)
+    LeaseEvent.objects.create(
+        pool=lab.pool, number=fence.next_event, kind="stop_asked", at=lab.at, round=1,
+        lease=lease, job=lease.job, tenant=side.tenant, term=lease.term,
+        data={
+            "reason": "preempted", "rule": "guarantee", "for_job": winner.pk,
+            "for_tenant": other.tenant.pk, "numbers": {"held": 1, "quota": 2}, "notice_s": 30,
+        },
+    )  # fmt: skip
+    fence.next_event += 1
+    fence.save(update_fields=["next_event"])
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:

@@ -6,16 +6,19 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from evenshare_core.policies import registry
 from scheduling.engine.clock import read_clock
 from scheduling.engine.rounds import execute_round
-from scheduling.models import Job, Lease, LeaseSlot
+from scheduling.models import Job, Lease, LeaseSlot, Pool
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import local_world, processes_below
 from tests.tools import eventually
+from tests.toy_policy.preempting import POLICY
 
 pytestmark = [
     pytest.mark.usefixtures("committed_db"),
@@ -106,6 +109,40 @@ class TestTwoTenants:
         assert borrower.exit_code == 0
         assert borrower.progress == {"step": 100}
         assert not LeaseSlot.objects.filter(holding=True).exists()
+
+
+class TestAPreemptedJob:
+    def test_gets_notice_checkpoints_and_resumes_long_before_its_lease_expires(
+        self, lab: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+        options = {"min_runtime_s": 1}
+        Pool.objects.update(policy=POLICY.name, options=options, lease_s=86_400)
+        borrower = counting(lab, "a", 2, 100, 50)
+        eventually(lambda: turn(lab) and progress_of(borrower))
+        owner = counting(lab, "b", 1, 10, 10)
+        eventually(lambda: turn(lab) and state_of(owner) == "succeeded")
+        first = Lease.objects.get(job=borrower, number=1)
+        assert first.end_reason == "preempted"
+        assert first.started_at is not None
+        assert first.ended_at is not None
+        assert first.protected_until is not None
+        assert first.protected_until >= first.started_at + timedelta(seconds=1)
+        assert first.protected_until <= first.ended_at < first.expires_at
+        notice, end = first.events.filter(kind__in=("stop_asked", "ended")).order_by("number")
+        assert (notice.kind, end.kind) == ("stop_asked", "ended")
+        assert (notice.data["rule"], notice.data["for_job"]) == ("guarantee", owner.pk)
+        assert first.protected_until <= notice.at <= end.at
+        assert Lease.objects.filter(job=owner, started_at__gte=first.ended_at).exists()
+        eventually(lambda: turn(lab) and state_of(borrower) == "succeeded")
+        logs = [
+            (tmp_path / f"jobs/{borrower.pk}/leases/{number}/out.log").read_text()
+            for number in (1, 2)
+        ]
+        (kept,) = (line for line in logs[0].splitlines() if line.startswith("kept"))
+        assert f"begins at {kept.split()[1]}\n" in logs[1]
+        assert logs[1].endswith("done at 100\n")
+        assert Lease.objects.filter(job=borrower).count() == 2
 
 
 class TestACancelledJob:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from billing.selectors.prices import PostedPricePoint
-from billing.selectors.usage import TermCharge
 from evenshare_core.domain.reasons import Reason
-from portal.charts.figures import apportion, coarse, credits_text, duration, plural
+from evenshare_core.policies import registry
+from portal.charts.figures import coarse, duration, plural
 from portal.charts.glyphs import StateBadge
-from portal.charts.notes import Instant, LineItem, Note, count_note, credit_note
+from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.reasons import ReasonText, wait_kind, why
+from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
 
 State = Job.State
 STATE_BADGES: dict[str, StateBadge] = {
@@ -31,43 +33,62 @@ STATE_BADGES: dict[str, StateBadge] = {
 }
 IN_QUARANTINE = StateBadge("waiting", "In quarantine")
 # Ends of a lease that the job itself did not bring about.
-ASKED_BACK = frozenset({"not_renewed", "node_lost", "drained", "price_above_max", "budget", "lost"})
+ASKED_BACK = frozenset(
+    {
+        *("preempted", "moved", "not_renewed", "node_lost", "drained", "price_above_max"),
+        *("budget", "lost"),
+    }
+)
+
+# Of these, what came before the lease's expiry, with notice.
+EARLY = frozenset({"preempted", "moved"})
 
 WORDED_CUTS = 3
-PLACES = 4  # of GPU-hours and charges
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """How long a job waited and ran, in seconds of pool time, and how often it was preempted.
 
-    `moved`: how often a round ended its lease and granted it another at once.
+    `moved`: how often a round ended its lease and granted it another at once. `early`: how often
+    it was preempted before its lease expired.
     """
 
     waited_s: float
     ran_s: float
     preempted: int
     moved: int = 0
+    early: int = 0
 
 
-def job_context(story: JobStory, clocks: Clocks, posted: list[PostedPricePoint]) -> dict[str, Any]:
-    """Return what the top of templates/jobs/job.html reads."""
+def job_context(
+    story: JobStory,
+    clocks: Clocks,
+    posted: list[PostedPricePoint],
+    early: Mapping[int, PreemptionView] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return what the top of templates/jobs/job.html reads.
+
+    `early`: what ended before its expiry, by lease (`preemptions_among`).
+    """
     now = clocks.now.pool_at
     spent = spent_of(story, now)
     held = live_hold(story)
     said = headline(story, held, spent, now)
     return {
         "headline": said,
-        "until": clocks.instant(held.lease.expires_at) if held and said.end == " until" else None,
+        "until": clocks.instant(_until(held.lease)) if held and said.end == " until" else None,
+        "may_be_preempted": registry.traits(story.job.pool.policy).preempts_running,
         "nodes_note": nodes_note(held) if held else None,
         "state_badge": state_badge(story.job.state, is_quarantined=bool(story.job.quarantine)),
         "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
-        "timeline_svg": timeline(job_timeline(story, posted, now)),
+        "timeline_svg": timeline(job_timeline(story, posted, now, early)),
         "held": held,
-        "left_s": (held.lease.expires_at - now).total_seconds() if held else 0,
+        "left_s": (_until(held.lease) - now).total_seconds() if held else 0,
         "protected_s": _protected_s(held.lease) if held else 0,
+        "protected": clocks.instant(_protected(held.lease, now)) if held else None,
         "lease_lines": lease_lines(held.lease) if held else (),
     }
 
@@ -125,7 +146,10 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
     cuts = sum(
         hold.lease.end_reason in ASKED_BACK and hold.lease.pk not in moves for hold in story.holds
     )
-    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves))
+    early = sum(
+        hold.lease.end_reason in EARLY and hold.lease.pk not in moves for hold in story.holds
+    )
+    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves), early)
 
 
 class Headline(NamedTuple):
@@ -187,7 +211,7 @@ def _ended_text(job: Job) -> str:
 def _held_text(held: LeaseView, now: datetime) -> Headline:
     if held.lease.state == Lease.State.WAITING:
         return Headline("Granted ", where(held), ", and waiting until they are released.")
-    until = held.lease.expires_at
+    until = _until(held.lease)
     if until <= now:
         return Headline("Running on ", where(held), ", its lease up for renewal.")
     return Headline("Running on ", where(held), " until")  # the page goes on with the instant
@@ -212,7 +236,12 @@ def time_title(story: JobStory, spent: Spent) -> str:
     return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
 
-def job_timeline(story: JobStory, posted: list[PostedPricePoint], now: datetime) -> JobTimeline:
+def job_timeline(
+    story: JobStory,
+    posted: list[PostedPricePoint],
+    now: datetime,
+    early: Mapping[int, PreemptionView] = MappingProxyType({}),
+) -> JobTimeline:
     """The three tracks, from the submission (or the oldest lease that was read) on."""
     job, held = story.job, live_hold(story)
     start = job.submitted_at
@@ -220,13 +249,13 @@ def job_timeline(story: JobStory, posted: list[PostedPricePoint], now: datetime)
         start = story.holds[0].lease.started_at or story.holds[0].lease.granted_at
     end = job.ended_at or now
     if held is not None:
-        end = max(end, held.lease.expires_at)
+        end = max(end, _until(held.lease))
     return JobTimeline(
         start=start,
         end=end,
         now=now,
         segments=tuple(_segments(story, start, now)),
-        cuts=tuple(_cuts(story)),
+        cuts=tuple(_cuts(story, early)),
         gpus=tuple(_gpu_spans(story, now)),
         gpus_of=job.gpus,
         prices=tuple(_prices(posted, start)),
@@ -255,11 +284,17 @@ def preempted(story: JobStory) -> list[LeaseView]:
     ]
 
 
-def _cuts(story: JobStory) -> list[Cut]:
-    ends = [hold.lease.ended_at for hold in preempted(story) if hold.lease.ended_at]
+def _cuts(story: JobStory, early: Mapping[int, PreemptionView]) -> list[Cut]:
+    cuts = []
+    for hold in preempted(story):
+        if hold.lease.ended_at:
+            view = early.get(hold.lease.pk)
+            rule = f" ({rule_text(view.rule)})" if view else ""
+            cuts.append(Cut(hold.lease.ended_at, f"preempted{rule}"))
+    if len(cuts) <= WORDED_CUTS:
+        return cuts
     # Where there are many, the word would stand in its own way; the log says it of each.
-    label = "preempted" if len(ends) <= WORDED_CUTS else ""
-    return [Cut(at, label) for at in ends]
+    return [Cut(cut.at, "") for cut in cuts]
 
 
 def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
@@ -277,9 +312,9 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
         label = f"{where(hold)}, {plural(len(hold.terms), 'term')}"
         segments.append(Segment("run", lease.started_at, until, label, seams))
         free_from = max(free_from, until)
-        if lease.ended_at is None and lease.expires_at > now:
-            segments.append(Segment("expected", now, lease.expires_at))
-            free_from = lease.expires_at
+        if lease.ended_at is None and _until(lease) > now:
+            segments.append(Segment("expected", now, _until(lease)))
+            free_from = _until(lease)
     end = story.job.ended_at or now
     if end > free_from:
         code = story.waits_for.reason.code if story.waits_for else story.job.reason_code
@@ -315,6 +350,17 @@ def _gpu_spans(story: JobStory, now: datetime) -> list[GpuSpan]:
     return spans
 
 
+def _until(lease: Lease) -> datetime:
+    """When a round may take its GPUs at the end of its term: expired, and not protected."""
+    return max(lease.expires_at, lease.protected_until or lease.expires_at)
+
+
+def _protected(lease: Lease, now: datetime) -> datetime | None:
+    """Until when no policy ends it; None where that is over, or never was."""
+    until = lease.protected_until
+    return until if until is not None and until > now else None
+
+
 def _protected_s(lease: Lease) -> float:
     if lease.protected_until is None:
         return 0.0
@@ -326,92 +372,4 @@ def lease_lines(lease: Lease) -> tuple[LineItem, ...]:
     return (
         LineItem("within quota", plural(lease.own, "GPU")),
         LineItem("borrowed", plural(lease.borrowed, "GPU")),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ChargeRow:
-    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge.
-
-    Figures are as they are printed, so that a column sums to its foot.
-    """
-
-    terms: str
-    starts: Instant | None
-    ends: Instant | None
-    own_gpu_h: Decimal
-    borrowed_gpu_h: Decimal
-    price: str
-    charge: Decimal
-    note: Note | None
-
-
-def charge_rows(
-    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks
-) -> list[ChargeRow]:
-    """Return closed terms, folded where own and borrowed stayed the same."""
-    groups: list[list[TermCharge]] = []
-    for charge in charges:
-        last = groups[-1][-1] if groups else None
-        if last and _folds(last, charge):
-            groups[-1].append(charge)
-        else:
-            groups.append([charge])
-    rows = [_charge_row(group, names, clocks) for group in groups]
-    own = apportion([row.own_gpu_h for row in rows], PLACES)
-    borrowed = apportion([row.borrowed_gpu_h for row in rows], PLACES)
-    charged = apportion([row.charge for row in rows], PLACES)
-    return [
-        replace(row, own_gpu_h=a, borrowed_gpu_h=b, charge=c)
-        for row, a, b, c in zip(rows, own, borrowed, charged, strict=True)
-    ]
-
-
-def _folds(last: TermCharge, charge: TermCharge) -> bool:
-    return (last.lease_id, last.own_gpus, last.borrowed_gpus) == (
-        charge.lease_id,
-        charge.own_gpus,
-        charge.borrowed_gpus,
-    )
-
-
-def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: Clocks) -> ChargeRow:
-    first, last = group[0], group[-1]
-    number = f"term {first.term}"
-    if first is not last:
-        number = f"terms {first.term}\N{EN DASH}{last.term}"
-    prices = sorted({charge.price for charge in group})
-    price = "own quota"
-    if first.borrowed_gpus:
-        # All its places: with fewer, the product is not what was charged.
-        ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
-        price = "\N{EN DASH}".join(dict.fromkeys(ends))
-    return ChargeRow(
-        terms=f"Lease {first.lease_number}, {number}",
-        starts=clocks.instant(first.starts_at),
-        ends=clocks.instant(last.ends_at),
-        own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
-        borrowed_gpu_h=sum((charge.borrowed_gpu_h for charge in group), Decimal(0)),
-        price=price,
-        charge=sum((charge.charge for charge in group), Decimal(0)),
-        note=_lenders_note(group, names),
-    )
-
-
-def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
-    """Who earned the charge, by the idle quota that each lent."""
-    earned: dict[str, Decimal] = {}
-    for charge in group:
-        for share in charge.lenders:
-            name = names.get(share.tenant_id, "other tenants")
-            earned[name] = earned.get(name, Decimal(0)) + share.amount
-    if not earned:
-        return None
-    rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
-    # All its places: the column's are rounded to sum to its foot, a part of them the other way.
-    return credit_note(
-        "Who earned it, by the idle quota they lent",
-        rows,
-        places=6,
-        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
     )

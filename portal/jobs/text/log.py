@@ -10,10 +10,13 @@ from types import MappingProxyType
 
 from portal.charts.figures import credits_text, duration, plural
 from portal.charts.notes import Instant
-from portal.jobs.text.job import ASKED_BACK, PLACES, moves_of, where
+from portal.jobs.text.charges import PLACES
+from portal.jobs.text.job import ASKED_BACK, moves_of, where
 from portal.site.clocks import Clocks
+from portal.site.preemptions import notice_text
 from scheduling.models import LeaseEvent
 from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ENDINGS, ReasonText
 
 Kind = LeaseEvent.Kind
@@ -39,11 +42,15 @@ class LogLine:
 
 
 def job_log(
-    story: JobStory, clocks: Clocks, losses: Mapping[int, str] = MappingProxyType({})
+    story: JobStory,
+    clocks: Clocks,
+    losses: Mapping[int, str] = MappingProxyType({}),
+    early: Mapping[int, PreemptionView] = MappingProxyType({}),
 ) -> list[LogLine]:
     """Return the lines, newest first; renewals with the same figures are one line.
 
-    `losses`: what ends of leases cost, by lease (`portal.jobs.text.losses.loss_texts`).
+    `losses`: what ends of leases cost, by lease (`portal.jobs.text.losses.loss_texts`). `early`:
+    what ended before its expiry, by lease (`preemptions_among`).
     """
     holds = {hold.lease.pk: hold for hold in story.holds}
     moves = moves_of(story)
@@ -66,6 +73,7 @@ def job_log(
             key in arrived,
             later.get(key),
             losses.get(key, ""),
+            early.get(key),
         )
         line = write(logged)
         if line is None:
@@ -101,7 +109,8 @@ class _LoggedEvent:
     """One event with its lease, its instant, and why the job had waited before that lease.
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
-    `then`: the next lease, whatever came between; `loss`: what the end of this one cost.
+    `then`: the next lease, whatever came between; `loss`: what the end of this one cost. `early`:
+    by which rule and for whom it ended before its expiry.
     """
 
     event: LeaseEvent
@@ -112,6 +121,7 @@ class _LoggedEvent:
     arrives: bool = False
     then: LeaseView | None = None
     loss: str = ""
+    early: PreemptionView | None = None
 
 
 def _granted(logged: _LoggedEvent) -> LogLine | None:
@@ -151,6 +161,8 @@ def _renewed(logged: _LoggedEvent) -> LogLine:
 
 
 def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
+    if logged.early is not None:
+        return _notice(logged, logged.early)
     if logged.hold.lease.ended_at is not None:
         return None  # the end says the same
     if logged.moves_to is not None:
@@ -159,6 +171,34 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
         return LogLine(logged.at, "running", "Moving:", text, logged.event.round)
     text = f"{_ending(logged.event)}. It is checkpointing and stopping."
     return LogLine(logged.at, "preempted", "Not renewed:", text, logged.event.round, hit=True)
+
+
+def _notice(logged: _LoggedEvent, early: PreemptionView) -> LogLine | None:
+    """A lease was told that it ends before its expiry; its end says the same once it is there."""
+    bold = f"{notice_text(early)}:"
+    if early.finished:
+        text = f"{early.text}. It ended by itself before it was stopped."
+        return LogLine(logged.at, "preempted", bold, text, logged.event.round)
+    if early.released_at is not None:
+        return None
+    if logged.moves_to is not None:
+        text = f"{early.text}. A new lease on {where(logged.moves_to)} waits for it."
+        text += " It is checkpointing and stopping."
+        return LogLine(logged.at, "running", bold, text, logged.event.round)
+    text = f"{early.text}. It is checkpointing and stopping."
+    return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
+
+
+def _ended_early(logged: _LoggedEvent, early: PreemptionView, held: str) -> LogLine:
+    """The end of a lease that got notice: why, how long it took, and what became of the job."""
+    bold, used_s = f"{notice_text(early)}:", early.notice_used_s or 0
+    after = f"{duration(used_s)} after the notice" if used_s >= 1 else "at once"
+    text = f"{early.text}. It stopped {after}; it had held its GPUs for {held}."
+    if logged.moves_to is not None:
+        text += f" The same round placed it on {where(logged.moves_to)}."
+        return LogLine(logged.at, "ended", bold, text, logged.event.round)
+    text += _afterwards(logged)
+    return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
 
 
 def _ended(logged: _LoggedEvent) -> LogLine:
@@ -172,9 +212,11 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         icon = "bad" if reason == "failed" else "ended"
         return LogLine(logged.at, icon, "Ended:", text, event.round)
     if started is None:
-        text = f"{_ending(event)}."
+        text = f"{logged.early.text if logged.early else _ending(event)}."
         return LogLine(logged.at, "preempted", "Grant withdrawn:", text, event.round, hit=True)
     held = duration((event.at - started).total_seconds())
+    if logged.early is not None and not logged.early.finished:
+        return _ended_early(logged, logged.early, held)
     if logged.moves_to is not None:
         text = (
             f"the round placed it on {where(logged.moves_to)} instead, without a wait in the queue."

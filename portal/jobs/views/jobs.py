@@ -18,7 +18,8 @@ from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
-from portal.jobs.text.job import STATE_BADGES, charge_rows, job_context, state_badge
+from portal.jobs.text.charges import charge_rows
+from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.output import output_context
@@ -30,6 +31,7 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.preemptions import preemptions_among
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueMark,
@@ -193,8 +195,10 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     names: dict[int | None, str] = {seen.id: seen.name for seen in visibility.known.values()}
     rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
     shown = rows[-CHARGE_ROWS:]
-    log = job_log(story, clock, loss_texts(story))
-    context = job_context(story, clock, posted)
+    leases = [hold.lease for hold in story.holds]
+    early = preemptions_among(story.events, leases, visibility)
+    log = job_log(story, clock, loss_texts(story), early)
+    context = job_context(story, clock, posted, early)
     context |= {
         "job": job,
         "pool": pool,
@@ -213,6 +217,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "unsettled": sum((c.charge for c in charges if not c.settled), Decimal(0)),
         "rounds_url": reverse("round-list", args=[pool.name]),
         "queued": None,
+        "grace_s": job.pool.grace_s,
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

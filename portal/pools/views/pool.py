@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
 from portal.pools.text.pool import badges_of, history_context, pool_context, strip_title
+from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -22,6 +23,8 @@ from scheduling.selectors.operate import windows_near
 from scheduling.selectors.pools import (
     pool_overview,
 )
+from scheduling.selectors.preemptions import list_preemptions
+from scheduling.selectors.round_lists import round_instants
 from scheduling.selectors.throughput import read_throughput
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_on_site
@@ -30,6 +33,8 @@ from tenants.scopes import site_scope
 OLDER_POINTS = 80
 POINTS = 120
 NAMED = 5
+# Preemptions and moves that the page names, the last ones.
+EARLY = 12
 
 
 @signed_in
@@ -49,6 +54,8 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
             ]
         )
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
+        early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
+        anchors = round_instants(facts.id, [row.round for row in early if row.round])
     badges = badges_of(view)
     context = {
         **pool_context(name, view, badges),
@@ -56,6 +63,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "price_unit": f"credits per {facts.unit}-hour",
         **history_context(history, badges, view, name, now),
         **throughput_context(throughput, badges, name, now),
+        **preemption_context(early, clocks(facts, anchors), more=more_early),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "visibility": visibility,

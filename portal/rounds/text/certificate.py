@@ -344,13 +344,7 @@ def _rest(c: DecisionCounts) -> list[Promise]:
             f"{thousands(c.own)} own + {thousands(c.borrowed)} borrowed = {thousands(c.leased)}.",
             count_note("GPUs leased", [("own", c.own), ("borrowed", c.borrowed)]),
         ),
-        _promise(
-            "Leases end when they are due, not before",
-            c.breaks("known_leases", "running_leases", "instants"),
-            f"{plural(c.expired, 'lease was', 'leases were')} due:"
-            f" {thousands(c.renewed)} renewed, {thousands(c.ended)} ended.",
-            count_note("Leases due", [("renewed", c.renewed), ("ended", c.ended)]),
-        ),
+        _ends(c),
         _promise(
             "Borrowed GPUs cost the posted price, within limits",
             c.breaks("limits", "prices"),
@@ -365,6 +359,25 @@ def _rest(c: DecisionCounts) -> list[Promise]:
             f" {plural(c.explained, 'reason is', 'reasons are')} given.",
         ),
     ]
+
+
+def _ends(c: DecisionCounts) -> Promise:
+    """Which leases ended: those that had expired, and those that got notice before."""
+    broken = c.breaks("known_leases", "running_leases", "instants")
+    on_time = c.ended - c.preempted
+    text = f"{plural(c.expired, 'lease was', 'leases were')} due:"
+    text += f" {thousands(c.renewed)} renewed, {thousands(on_time)} ended."
+    note = count_note("Leases due", [("renewed", c.renewed), ("ended", on_time)])
+    if not c.preempted:
+        return _promise("Leases end when they are due, not before", broken, text, note)
+    text += (
+        f" {plural(c.preempted, 'other', 'others')} got notice before, past"
+        f" {'its' if c.preempted == 1 else 'their'} minimum runtime."
+    )
+    return _promise(
+        "Leases end when they are due, or with notice past their minimum runtime",
+        broken, text, note,
+    )  # fmt: skip
 
 
 def _promise(name: str, broken: int, text: str, note: Note | None = None) -> Promise:

@@ -8,7 +8,8 @@ from portal.charts.notes import PRICE_FORMULA, LineItem, Note
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
-from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundShare, RoundView
+from scheduling.selectors.round_shares import RoundShare
+from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundView
 
 
 def order_text(policy: str) -> str:

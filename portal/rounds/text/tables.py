@@ -12,16 +12,17 @@ from portal.charts.figures import plural, thousands
 from portal.charts.notes import Note, count_note
 from portal.rounds.text import round as round_text
 from portal.site.clocks import Clocks
+from portal.site.preemptions import numbers_note
 from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
-from scheduling.selectors.reasons import why
+from scheduling.selectors.reasons import preemption_text, why
 from scheduling.selectors.round_lists import RoundsPage
+from scheduling.selectors.round_shares import RoundShare
 from scheduling.selectors.rounds import (
     LIMIT,
     EndRow,
     PickRow,
     RoundDecision,
-    RoundShare,
     RoundView,
     SkipGroup,
 )
@@ -188,8 +189,17 @@ def _end(row: EndRow) -> dict[str, Any]:
         "row": row,
         "badge": badge_of(row.tenant),
         "where": _where(row.places),
-        "why": round_text.MOVED if row.moved else round_text.ended_text(row.reason.value),
+        "why": _why_ended(row),
+        "numbers": numbers_note(row.early.rule, row.early.numbers) if row.early else None,
     }
+
+
+def _why_ended(row: EndRow) -> str:
+    if row.early is not None:
+        who = row.early.tenant.name if row.early.tenant else ""
+        verb = "Moved" if row.moved else "Preempted"
+        return f"{verb} with notice: {preemption_text(row.early.rule, who)}"
+    return round_text.MOVED if row.moved else round_text.ended_text(row.reason.value)
 
 
 def _group(group: SkipGroup) -> dict[str, Any]:

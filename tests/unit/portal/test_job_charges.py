@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from billing.selectors.usage import LenderShare, TermCharge
-from portal.jobs.text.job import charge_rows
+from portal.jobs.text.charges import charge_rows
 from portal.site.clocks import Clocks
 from scheduling.engine.clock import PoolNow
 

@@ -88,10 +88,22 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     if isinstance(numbers, Mapping) and numbers:
         screen.line()
         screen.pairs([(inert(name), inert(value)) for name, value in numbers.items()])
+    preempted = answer.get("preempted")
+    if isinstance(preempted, Mapping):
+        screen.line(_preempted(preempted))
     if answer.get("round") is not None:
         seen = f"as of round {inert(answer['round'])}, {when(answer.get('as_of'))}"
         screen.line(screen.style(seen, "dim"))
     return 0
+
+
+def _preempted(row: Mapping[str, Any]) -> str:
+    """When it last lost its GPUs before its lease expired, and why."""
+    verb = "moved" if row.get("moved") else "preempted"
+    return (
+        f"{verb} {when(row.get('at'))} with {inert(row.get('notice_s'))} s notice, by round"
+        f" {inert(row.get('round'))}: {inert(row.get('words'))}"
+    )
 
 
 def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -345,9 +357,11 @@ def _lease(lease: Any) -> str:
     nodes = ", ".join(inert(node) for node in lease.get("nodes") or [])
     held = f"{inert(lease.get('own'))} own + {inert(lease.get('borrowed'))} borrowed"
     price = f" at {inert(lease['price'])}" if lease.get("price") is not None else ""
+    until = lease.get("protected_until")
     return (
         f"{inert(lease.get('number'))} until {when(lease.get('expires_at'))}"
         f"{f' on {nodes}' if nodes else ''}, {held}{price}"
+        f"{f', protected until {when(until)}' if until else ''}"
     )
 
 

@@ -1,0 +1,101 @@
+"""What a job was charged, term by term, in rows that sum as they are printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from billing.selectors.usage import TermCharge
+from portal.charts.figures import apportion, credits_text
+from portal.charts.notes import Instant, Note, credit_note
+from portal.site.clocks import Clocks
+
+PLACES = 4  # of GPU-hours and charges
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeRow:
+    """Terms in a row that held the same GPUs: own and borrowed GPU-time, price, charge.
+
+    Figures are as they are printed, so that a column sums to its foot.
+    """
+
+    terms: str
+    starts: Instant | None
+    ends: Instant | None
+    own_gpu_h: Decimal
+    borrowed_gpu_h: Decimal
+    price: str
+    charge: Decimal
+    note: Note | None
+
+
+def charge_rows(
+    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks
+) -> list[ChargeRow]:
+    """Return closed terms, folded where own and borrowed stayed the same."""
+    groups: list[list[TermCharge]] = []
+    for charge in charges:
+        last = groups[-1][-1] if groups else None
+        if last and _folds(last, charge):
+            groups[-1].append(charge)
+        else:
+            groups.append([charge])
+    rows = [_charge_row(group, names, clocks) for group in groups]
+    own = apportion([row.own_gpu_h for row in rows], PLACES)
+    borrowed = apportion([row.borrowed_gpu_h for row in rows], PLACES)
+    charged = apportion([row.charge for row in rows], PLACES)
+    return [
+        replace(row, own_gpu_h=a, borrowed_gpu_h=b, charge=c)
+        for row, a, b, c in zip(rows, own, borrowed, charged, strict=True)
+    ]
+
+
+def _folds(last: TermCharge, charge: TermCharge) -> bool:
+    return (last.lease_id, last.own_gpus, last.borrowed_gpus) == (
+        charge.lease_id,
+        charge.own_gpus,
+        charge.borrowed_gpus,
+    )
+
+
+def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: Clocks) -> ChargeRow:
+    first, last = group[0], group[-1]
+    number = f"term {first.term}"
+    if first is not last:
+        number = f"terms {first.term}\N{EN DASH}{last.term}"
+    prices = sorted({charge.price for charge in group})
+    price = "own quota"
+    if first.borrowed_gpus:
+        # All its places: with fewer, the product is not what was charged.
+        ends = (credits_text(prices[0], 6), credits_text(prices[-1], 6))
+        price = "\N{EN DASH}".join(dict.fromkeys(ends))
+    return ChargeRow(
+        terms=f"Lease {first.lease_number}, {number}",
+        starts=clocks.instant(first.starts_at),
+        ends=clocks.instant(last.ends_at),
+        own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
+        borrowed_gpu_h=sum((charge.borrowed_gpu_h for charge in group), Decimal(0)),
+        price=price,
+        charge=sum((charge.charge for charge in group), Decimal(0)),
+        note=_lenders_note(group, names),
+    )
+
+
+def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:
+    """Who earned the charge, by the idle quota that each lent."""
+    earned: dict[str, Decimal] = {}
+    for charge in group:
+        for share in charge.lenders:
+            name = names.get(share.tenant_id, "other tenants")
+            earned[name] = earned.get(name, Decimal(0)) + share.amount
+    if not earned:
+        return None
+    rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))
+    # All its places: the column's are rounded to sum to its foot, a part of them the other way.
+    return credit_note(
+        "Who earned it, by the idle quota they lent",
+        rows,
+        places=6,
+        text=f"Exact; the column is rounded to {PLACES} decimals so that it adds up.",
+    )

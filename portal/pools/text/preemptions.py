@@ -1,0 +1,57 @@
+"""What ended before its expiry in a pool, as a table: by which rule, who lost and who got GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from portal.charts.figures import duration, plural
+from portal.site.clocks import Clocks
+from portal.site.preemptions import numbers_note
+from portal.site.tenant_badges import badge_of
+from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.reasons import rule_text
+
+
+def preemption_context(
+    views: Sequence[PreemptionView], times: Clocks, *, more: bool
+) -> dict[str, Any]:
+    """Return what templates/pools/_preemptions.html reads; `views` are the last ones, `more`: there
+    were others before."""
+    return {
+        "early": [_row(view, times) for view in views],
+        "early_title": _title(views, more=more),
+    }
+
+
+def _title(views: Sequence[PreemptionView], *, more: bool) -> str:
+    """ "3 leases ended early, with notice: 2 preempted, 1 moved"."""
+    kinds = Counter("moved" if view.moved else "preempted" for view in views)
+    parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("preempted", "moved") if kinds[kind])
+    last = "The last " if more else ""
+    text = plural(len(views), "lease that ended early", "leases that ended early")
+    return f"{last}{text}, with notice: {parts}"
+
+
+def _row(view: PreemptionView, times: Clocks) -> dict[str, Any]:
+    return {
+        "view": view,
+        "at": times.instant(view.at),
+        "badge": badge_of(view.tenant),
+        "for_badge": badge_of(view.for_tenant),
+        "rule": rule_text(view.rule),
+        "note": numbers_note(view.rule, view.numbers),
+        "outcome": _outcome(view),
+    }
+
+
+def _outcome(view: PreemptionView) -> str:
+    """What came of the notice, short."""
+    used_s = view.notice_used_s
+    if used_s is None:
+        return f"stopping, within {duration(view.notice_s)}"
+    if view.finished:
+        return "ended by itself first"
+    verb = "moved" if view.moved else "stopped"
+    return f"{verb} after {duration(used_s)}" if used_s >= 1 else f"{verb} at once"

@@ -1,0 +1,103 @@
+"""Leases that a round ends before their expiry: what their notice says, and which ones go on.
+
+Asked by the writer alone, under the pool's fence.
+Source: docs/adr/0147-preemption-with-notice.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.leases import Lease
+from scheduling.engine.write import RoundPlan, RoundWrite
+from scheduling.models import Node
+
+
+def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
+    """Return what the event says that gives notice to a lease, by lease.
+
+    `notice_s`: how many seconds of pool time its process has to save its state, at most.
+    """
+    return {
+        row.lease: {
+            "rule": row.rule.value,
+            "for_job": row.for_job,
+            "for_tenant": row.for_tenant,
+            "numbers": row.numbers,
+            "notice_s": plan.grace_s,
+        }
+        for row in plan.decision.preemptions
+    }
+
+
+def spared_leases(write: RoundWrite) -> dict[int, str]:
+    """Return the leases that go on although the decision preempts them, and why, by lease.
+
+    The job that was to have their GPUs does not take them: it was cancelled since the snapshot, or
+    a node of its own was drained or lost. A lease is spared only where nothing else of the decision
+    rests on its end: no other new lease on its nodes, and no new term of its tenant on its GPU
+    type, whose own and borrowed GPUs were counted without it.
+    """
+    decision = write.plan.decision
+    lost = _lost_grants(write)
+    spared = {row.lease: row for row in decision.preemptions if row.for_job in lost}
+    leases = {lease.id: lease for lease in write.plan.snapshot.leases}
+    while spared:
+        # A lease that goes on is not moved: its own grant is left out as well.
+        left_out = lost.keys() | {row.job for row in spared.values()}
+        needed = [id_ for id_ in spared if _is_needed(leases[id_], decision, left_out)]
+        if not needed:
+            break
+        for id_ in needed:
+            del spared[id_]
+    return {id_: f"{lost[row.for_job]}, so the lease goes on" for id_, row in spared.items()}
+
+
+def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> bool:
+    """Whether another part of the decision rests on the lease's end."""
+    nodes = {node for node, _ in lease.placement}
+    grants = [grant for grant in decision.grants if grant.job not in left_out]
+    if any(node in nodes for grant in grants for node, _ in grant.placement):
+        return True
+    claim = (lease.tenant, lease.gpu_type)
+    terms: list[Grant | Renew] = [*grants, *decision.renewals]
+    return any((term.tenant, term.gpu_type) == claim for term in terms)
+
+
+def _lost_grants(write: RoundWrite) -> dict[int, str]:
+    """The jobs that leases are preempted for and that get none now, with the reason."""
+    decision = write.plan.decision
+    beneficiaries = {row.for_job for row in decision.preemptions}
+    grants = [grant for grant in decision.grants if grant.job in beneficiaries]
+    if not grants:
+        return {}
+    waiting = _lock_waiting(write, [grant.job for grant in grants])
+    up = _nodes_up(grants)
+    lost = {}
+    for grant in grants:
+        if grant.job not in waiting:
+            lost[grant.job] = "the job that it was preempted for no longer waited"
+        elif any(node not in up for node, _ in grant.placement):
+            lost[grant.job] = "a node of the job that it was preempted for was drained or lost"
+    return lost
+
+
+def _lock_waiting(write: RoundWrite, jobs: Sequence[int]) -> set[int]:
+    """Lock jobs; return those that still wait, or whose lease this very round ends."""
+    write.cursor.execute(
+        """
+        SELECT id FROM scheduling_job
+        WHERE id = ANY(%s) AND cancel_asked_at IS NULL
+          AND (state = 'pending' OR (state = 'running' AND id = ANY(%s)))
+        ORDER BY id FOR NO KEY UPDATE
+        """,
+        [list(jobs), [end.job for end in write.plan.decision.ends]],
+    )
+    return {job for (job,) in write.cursor.fetchall()}
+
+
+def _nodes_up(grants: Sequence[Grant]) -> set[int]:
+    nodes = {node for grant in grants for node, _ in grant.placement}
+    return set(Node.objects.filter(id__in=nodes, state=Node.State.UP).values_list("id", flat=True))

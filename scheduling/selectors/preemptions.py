@@ -1,0 +1,140 @@
+"""Leases that rounds ended before their expiry: by which rule, for whom, as a viewer may see it.
+
+Read from the events that gave notice, which stay for good. Both sides are told as the pool's
+setting says (`scheduling.selectors.visibility`); jobs by name are their own tenant's, and the
+operators'. The numbers that a rule compared are told where both tenants are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from evenshare_core.domain.reasons import EndReason
+from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.rounds import JobRef
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.scopes import site_reading
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionView:
+    """A lease that got notice at `at`, in a round, and was gone at `released_at`.
+
+    `tenant` and `job` lost `gpus`, `for_tenant` and `for_job` got them; None: out of sight.
+    `moved`: the job went on elsewhere. `notice_s`: pool seconds that it had at most to save its
+    state. `finished`: its process ended by itself first. `number`: of the event.
+    """
+
+    number: int
+    at: datetime
+    round: int | None
+    lease: int
+    rule: str
+    gpus: int
+    gpu_type: str
+    notice_s: int
+    moved: bool
+    finished: bool
+    released_at: datetime | None
+    tenant: VisibleTenant | None = None
+    job: JobRef | None = None
+    for_tenant: VisibleTenant | None = None
+    for_job: JobRef | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """By which rule and for whom, as the end of a sentence."""
+        return preemption_text(self.rule, self.for_tenant.name if self.for_tenant else "")
+
+    @property
+    def notice_used_s(self) -> float | None:
+        """How long its process took to stop after the notice; None while it has not."""
+        return None if self.released_at is None else (self.released_at - self.at).total_seconds()
+
+
+def list_preemptions(
+    pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
+) -> tuple[list[PreemptionView], bool]:
+    """Return a pool's early ends, newest first, as far as the viewer may see them, and whether
+    there are more. `before`: the `number` that a page goes on from.
+
+    Where rows of other tenants are hidden, those on one side of which the viewer is. Two queries.
+    """
+    events = LeaseEvent.objects.filter(pool_id=pool_id, data__has_key="rule")
+    if visibility.hides:
+        own = sorted(visibility.own)
+        events = events.filter(Q(tenant__in=own) | Q(data__for_tenant__in=own))
+    if before is not None:
+        events = events.filter(number__lt=before)
+    rows = list(events.select_related("lease__gpu_type").order_by("-number")[: limit + 1])
+    shown = rows[:limit]
+    return _views(shown, {}, visibility), len(rows) > limit
+
+
+def preemptions_among(
+    events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
+) -> dict[int, PreemptionView]:
+    """Return the early ends among a job's events, by lease; at most one query."""
+    by_id = {lease.pk: lease for lease in leases}
+    notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
+    return {view.lease: view for view in _views(notices, by_id, visibility)}
+
+
+def last_preemption(job: Job, visibility: Visibility) -> PreemptionView | None:
+    """Return when a job last lost its GPUs before its lease's expiry, or None. Two queries."""
+    notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
+    return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
+
+
+def _views(
+    events: Sequence[LeaseEvent], leases: Mapping[int, Lease], visibility: Visibility
+) -> list[PreemptionView]:
+    wanted = {event.job_id or 0 for event in events if visibility.jobs_of(event.tenant_id or 0)}
+    wanted |= {
+        event.data["for_job"] for event in events if visibility.jobs_of(event.data["for_tenant"])
+    }
+    jobs: dict[int, JobRef] = {}
+    if wanted:
+        with site_reading():
+            known = Job.objects.filter(id__in=wanted).values_list("id", "uid", "name")
+            jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
+    views = []
+    for event in events:
+        lease = leases.get(event.lease_id or 0) or event.lease
+        if lease is not None:
+            views.append(_view(event, lease, visibility, jobs))
+    return views
+
+
+def _view(
+    event: LeaseEvent, lease: Lease, visibility: Visibility, jobs: Mapping[int, JobRef]
+) -> PreemptionView:
+    data = event.data
+    tenant, for_tenant = visibility.of(lease.tenant_id), visibility.of(data["for_tenant"])
+    ended = lease.end_reason if lease.ended_at else ""
+    early = {EndReason.PREEMPTED.value, EndReason.MOVED.value}
+    return PreemptionView(
+        number=event.number,
+        at=event.at,
+        round=event.round,
+        lease=lease.pk,
+        rule=data["rule"],
+        gpus=lease.gpus,
+        gpu_type=lease.gpu_type.name,
+        notice_s=data["notice_s"],
+        moved=data["reason"] == EndReason.MOVED.value,
+        finished=bool(ended) and ended not in early,
+        released_at=lease.ended_at,
+        tenant=tenant,
+        job=jobs.get(lease.job_id),
+        for_tenant=for_tenant,
+        for_job=jobs.get(data["for_job"]),
+        numbers=data["numbers"] if tenant and for_tenant else {},
+    )

@@ -1,0 +1,67 @@
+"""What each tenant had of a round, as a viewer may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from evenshare_core.units import SECOND_US
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+
+@dataclass(frozen=True, slots=True)
+class RoundShare:
+    """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
+
+    `tenant` None: all tenants that the viewer may not see, summed, without a rho.
+    """
+
+    tenant: VisibleTenant | None
+    gpu_type: str
+    quota: int = 0
+    demand: int = 0
+    deserved: int = 0
+    held_before: int = 0
+    got: int = 0
+    own: int = 0
+    borrowed: int = 0
+    alloc_gpu_s: int = 0
+    fair_gpu_s: int = 0
+    rho_before: float | None = None
+    rho_after: float | None = None
+
+    @property
+    def holds(self) -> int:
+        """GPUs held after the round."""
+        return self.own + self.borrowed
+
+
+_SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
+
+
+def round_shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[RoundShare, ...]:
+    """Return shares by type in the tenants' order; those out of sight are one row per type."""
+    shown: list[RoundShare] = []
+    hidden: dict[str, dict[str, int]] = {}
+    for row in rows:
+        seen = visibility.of(row["tenant"])
+        if seen is None:
+            sums = hidden.setdefault(row["gpu_type"], dict.fromkeys(_SUMMED, 0))
+            for name in _SUMMED:
+                sums[name] += row[name]
+            continue
+        shown.append(
+            RoundShare(
+                tenant=seen,
+                gpu_type=row["gpu_type"],
+                alloc_gpu_s=row["alloc_gpu_us"] // SECOND_US,
+                fair_gpu_s=row["fair_gpu_us"] // SECOND_US,
+                rho_before=row["rho_before"],
+                rho_after=row["rho_after"],
+                **{name: row[name] for name in _SUMMED},
+            )
+        )
+    shown.sort(key=lambda row: (row.gpu_type, row.tenant.number if row.tenant else 0))
+    rest = [RoundShare(None, gpu_type, **sums) for gpu_type, sums in sorted(hidden.items())]
+    return (*shown, *rest)

@@ -1,0 +1,320 @@
+"""What pages and REST say of leases that ended before their expiry, and to whom."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.policies import registry
+from portal.site.metrics import DatabaseCollector
+from portal.site.preemptions import numbers_note
+from scheduling.models import Job, Lease, Pool, Round
+from scheduling.selectors.reasons import RULES, preemption_text, rule_text
+from tenants.api.times import time_text
+from tenants.models import Membership, User
+from tests.factories import Cluster, cluster
+from tests.functional.pool_stage import Stage
+from tests.functional.pool_stage import stage as pool_stage
+from tests.integration.test_handover import SlowExecutor
+from tests.toy_policy.preempting import POLICY
+
+WHO = {"full": "beta", "pseudonyms": "tenant 2", "own": "another tenant"}
+
+
+def words(page: str) -> str:
+    """A page as it is read."""
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    return re.sub(r" ([,.:;])", r"\1", text)
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    """Alpha's larger job, which borrowed, has made way for one of beta's, by the last round."""
+    assert committed_db
+    made = pool_stage()
+    Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
+    made.lab.pool.refresh_from_db()
+    taker = made.lab.submit("beta", 3, 40_000)
+    Job.objects.filter(pk=taker.pk).update(name="secret-of-beta")
+    made.lab.round(after_s=50)
+    assert Lease.objects.get(job=taker).state == "running"
+    third = User.objects.create(username="third", password="!")
+    Membership.objects.create(user=third, tenant=made.tenant("gamma"), role=Membership.Role.MEMBER)
+    return made
+
+
+def loser() -> Job:
+    return Lease.objects.get(end_reason="preempted").job
+
+
+def section(page: str) -> str:
+    """The pool page's table of preemptions as it is read; empty where there is none."""
+    match = re.search(r'<section[^>]*id="preemptions">(.*?)</section>', page, re.DOTALL)
+    return words(match[1]) if match else ""
+
+
+def api(there: Stage, who: str, path: str) -> Any:
+    answer = there.get(who, f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+class TestTheJobPage:
+    @pytest.mark.parametrize("setting", WHO)
+    def test_tells_notice_rule_and_beneficiary_as_the_pool_lets_it(
+        self, there: Stage, setting: str
+    ) -> None:
+        there.see(setting)
+        page = there.page("owner", f"/jobs/{loser().uid}/")
+        assert (
+            f"Preempted with 30 s notice: {WHO[setting]} was below its quota (guarantee). It"
+            " stopped at once; it had held its GPUs for 1 min. It was queued again at once."
+            " A simulated job loses no work"
+        ) in words(page)
+        assert "preempted (guarantee)" in page  # its timeline
+        assert "with notice, before its lease expired" in words(page)
+        assert "secret-of-beta" not in page
+        assert setting == "full" or ">beta<" not in page
+
+    def test_says_that_a_running_job_may_be_preempted(self, there: Stage) -> None:
+        held = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
+        page = words(there.page("owner", f"/jobs/{held.uid}/"))
+        assert "unless it is preempted." in page
+        assert "it may be preempted or moved with 30 s notice" in page
+        assert "protected" not in page
+
+    def test_says_until_when_a_lease_is_protected(self, there: Stage) -> None:
+        Pool.objects.update(options={"min_runtime_s": 1200})
+        there.lab.pool.refresh_from_db()
+        there.lab.submit("beta", 1, 40_000)
+        for job in Job.objects.filter(tenant=there.tenant("alpha"), state="running"):
+            Job.objects.filter(pk=job.pk).update(cancel_asked_at=there.lab.at)
+        there.lab.rounds(2, every_s=10)
+        lease = Lease.objects.filter(protected_until__isnull=False).earliest("id")
+        tenant = lease.job.tenant.slug
+        who = {"alpha": "owner", "beta": "neighbour", "gamma": "third"}[tenant]
+        page = words(there.page(who, f"/jobs/{lease.job.uid}/"))
+        assert "protected, no policy ends it before" in page
+        shown = api_lease(there, who, lease.job)
+        assert lease.protected_until is not None
+        assert shown["protected_until"] == time_text(lease.protected_until)
+        # It expires before: no round takes the GPUs until both are over.
+        assert f"until {lease.protected_until:%H:%M} unless it is preempted" in page
+
+    def test_of_one_that_is_stopping_tells_its_notice(
+        self, committed_db: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert committed_db
+        executor = SlowExecutor()
+        monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
+        made = pool_stage()
+        Pool.objects.update(policy=POLICY.name, grace_s=90)
+        made.lab.pool.refresh_from_db()
+        made.lab.submit("beta", 3, 40_000)
+        made.lab.round(after_s=50)
+        job = Job.objects.get(state="stopping")
+        page = words(made.page("owner", f"/jobs/{job.uid}/"))
+        assert "Preempted with 1 min 30 s notice: " in page
+        assert "(guarantee). It is checkpointing and stopping." in page
+        assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
+
+
+def api_lease(there: Stage, who: str, job: Job) -> Any:
+    return api(there, who, f"jobs/{job.uid}")["lease"]
+
+
+class TestAMove:
+    @pytest.fixture
+    def lab(self, committed_db: str) -> Cluster:
+        assert committed_db
+        lab = cluster({"alpha": 8}, nodes=2, gpus=4, policy=POLICY.name)
+        jobs = [lab.submit("alpha", gpus, 4000) for gpus in (3, 1, 3, 1)]
+        lab.round()
+        Job.objects.filter(pk__in=[jobs[0].pk, jobs[2].pk]).update(cancel_asked_at=lab.at)
+        lab.round(after_s=10)
+        lab.submit("alpha", 4, 4000)
+        lab.round(after_s=10)
+        return lab
+
+    def test_is_told_as_one_and_counts_as_no_preemption(self, lab: Cluster) -> None:
+        user = User.objects.create(username="ann", password="!")
+        tenant = lab.tenants["alpha"]
+        Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
+        client = Client()
+        client.force_login(user)
+        moved = Lease.objects.get(end_reason="moved").job
+        page = client.get(f"/jobs/{moved.uid}/")
+        assert (page.context["spent"].moved, page.context["spent"].preempted) == (1, 0)
+        shown = words(page.content.decode())
+        assert (
+            "Moved with 30 s notice: it makes room on its node for a job of alpha"
+            " (defragmentation). It stopped at once; it had held its GPUs for 20 s. The same round"
+            " placed it on "
+        ) in shown
+        pool = client.get(f"/pools/{lab.pool.name}/").content.decode()
+        assert "1 lease that ended early, with notice: 1 moved" in section(pool)
+        assert "moved at once" in section(pool)
+
+
+class TestThePoolPage:
+    @pytest.mark.parametrize("setting", WHO)
+    def test_lists_rule_victim_and_beneficiary(self, there: Stage, setting: str) -> None:
+        there.see(setting)
+        shown = section(there.page("owner", there.url()))
+        assert "1 lease that ended early, with notice: 1 preempted" in shown
+        assert "guarantee" in shown
+        assert loser().name in shown
+        assert "secret-of-beta" not in shown
+        assert ("tenant 2" in shown) == (setting == "pseudonyms")
+        assert ("other tenants" in shown) == (setting == "own")
+        # What the rule compared is told where both are in sight.
+        assert ("What the rule compared" in shown) == (setting != "own")
+
+    def test_shows_the_beneficiary_its_own_job_alone(self, there: Stage) -> None:
+        there.see("own")
+        shown = section(there.page("neighbour", there.url()))
+        assert "secret-of-beta" in shown
+        assert loser().name not in shown
+        assert "alpha" not in shown
+
+    def test_shows_a_third_one_what_the_pool_lets_it_see(self, there: Stage) -> None:
+        there.see("own")
+        assert section(there.page("third", there.url())) == ""
+        there.see("pseudonyms")
+        shown = section(there.page("third", there.url()))
+        assert "tenant 1" in shown
+        assert "tenant 2" in shown
+        assert "secret-of-beta" not in shown
+        assert loser().name not in shown
+
+    def test_shows_operators_all(self, there: Stage) -> None:
+        there.see("own")
+        shown = section(there.page("operator", there.url()))
+        assert "secret-of-beta" in shown
+        assert loser().name in shown
+
+    def test_has_no_such_section_where_nothing_ended_early(self, committed_db: str) -> None:
+        assert committed_db
+        made = pool_stage()
+        assert section(made.page("owner", made.url())) == ""
+
+
+class TestTheRoundPage:
+    @pytest.mark.parametrize("setting", WHO)
+    def test_says_which_end_came_with_notice(self, there: Stage, setting: str) -> None:
+        there.see(setting)
+        number = Round.objects.latest("number").number
+        page = there.page("owner", there.url(f"rounds/{number}/"))
+        shown = words(page)
+        assert f"Preempted with notice: {WHO[setting]} was below its quota (guarantee)" in shown
+        assert "With notice, before their terms were over." in shown
+        assert "Leases end when they are due, or with notice past their minimum runtime" in shown
+        assert "1 other got notice before" in shown
+        assert "secret-of-beta" not in page
+        decision = api(there, "owner", f"rounds/{there.pool}/{number}")["decision"]
+        (row,) = decision["preemptions"]
+        assert (row["rule"], row["moved"], row["gpus"]) == ("guarantee", False, 4)
+        assert row["words"] == f"{WHO[setting]} was below its quota (guarantee)"
+        assert row["for_job"] is None
+        assert (row["numbers"] == {}) == (setting == "own")
+
+
+class TestTheApi:
+    def test_lists_them_page_by_page_with_what_the_caller_may_see(self, there: Stage) -> None:
+        there.see("full")
+        page = api(there, "owner", f"pools/{there.pool}/preemptions?limit=1")
+        (row,) = page["results"]
+        assert page["next"] is None
+        lease = Lease.objects.get(end_reason="preempted")
+        assert lease.ended_at is not None
+        at = time_text(lease.ended_at)
+        assert row == {
+            "at": at, "round": 3, "rule": "guarantee", "moved": False, "gpus": 4,
+            "words": "beta was below its quota (guarantee)", "gpu_type": "v100",
+            "tenant": {"name": "alpha", "slug": "alpha", "you": True},
+            "job": {"id": str(lease.job.uid), "name": lease.job.name},
+            "for_tenant": {"name": "beta", "slug": None, "you": False}, "for_job": None,
+            "numbers": {"held": 1, "quota": 4}, "notice_s": 30, "released_at": at,
+        }  # fmt: skip
+        there.see("own")
+        assert api(there, "third", f"pools/{there.pool}/preemptions")["results"] == []
+        (row,) = api(there, "neighbour", f"pools/{there.pool}/preemptions")["results"]
+        assert (row["tenant"], row["job"], row["numbers"]) == (None, None, {})
+        assert row["for_job"]["name"] == "secret-of-beta"
+
+    def test_goes_on_where_a_page_ended(self, there: Stage) -> None:
+        Job.objects.filter(name="secret-of-beta").update(cancel_asked_at=there.lab.at)
+        there.lab.round(after_s=10)
+        there.lab.round(after_s=10)
+        there.lab.submit("beta", 3, 40_000)
+        there.lab.round(after_s=10)
+        path = f"pools/{there.pool}/preemptions?limit=1"
+        first = api(there, "owner", path)
+        second = api(there, "owner", f"{path}&cursor={first['next']}")
+        rounds = [page["results"][0]["round"] for page in (first, second)]
+        assert rounds == sorted(rounds, reverse=True)
+        assert len(set(rounds)) == 2
+        assert second["next"] is None
+
+    def test_says_it_where_it_is_asked_why_a_job_waits(self, there: Stage) -> None:
+        answer = api(there, "owner", f"jobs/{loser().uid}/why")
+        assert answer["reason_code"] == "lease_turn"
+        assert answer["preempted"]["words"].endswith("was below its quota (guarantee)")
+        other = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
+        assert api(there, "owner", f"jobs/{other.uid}/why")["preempted"] is None
+
+
+class TestTheMetrics:
+    def test_count_them_by_rule_from_the_first_scrape_on(self, there: Stage) -> None:
+        collector = DatabaseCollector()
+        assert set(counted(collector).values()) == {0.0}
+        Job.objects.filter(name="secret-of-beta").update(cancel_asked_at=there.lab.at)
+        there.lab.rounds(2, every_s=10)
+        there.lab.submit("beta", 3, 40_000)
+        there.lab.round(after_s=10)
+        assert counted(collector) == {"guarantee": 1.0, "pays": 0.0, "defragment": 0.0}
+
+
+def counted(collector: DatabaseCollector) -> dict[str, float]:
+    return {
+        sample.labels["rule"]: sample.value
+        for family in collector.collect()
+        for sample in family.samples
+        if sample.name == "evenshare_preemptions_total" and sample.labels["pool"] == "pool-1"
+    }
+
+
+class TestTheRules:
+    @pytest.mark.parametrize("rule", list(PreemptionRule))
+    def test_all_have_words(self, rule: PreemptionRule) -> None:
+        assert set(RULES) == {one.value for one in PreemptionRule}
+        text = preemption_text(rule.value, "north")
+        assert text.endswith(f"({rule_text(rule.value)})")
+        assert "north" in text
+        assert "another tenant" in preemption_text(rule.value, "")
+
+    def test_that_are_gone_are_told_by_their_code(self) -> None:
+        assert preemption_text("old_rule", "north") == "for a job of north (old rule)"
+
+    def test_show_their_numbers_by_unit(self) -> None:
+        note = numbers_note(
+            "pays",
+            {"gain_gpu_us": 7_200_000_000, "ran_us": 90_000_000, "price_micro": 1_500_000,
+             "held": 3, "rho": 0.5, "since_us": 1_893_456_000_000_000, "limit": None},
+        )  # fmt: skip
+        assert note is not None
+        assert {line.label: line.value for line in note.line_items} == {
+            "gain, GPU-h": "2.0", "ran": "1 min 30 s", "price, credits": "1.5000", "held": "3",
+            "rho": "0.50", "since": "2030-01-01 00:00:00", "limit": "none",
+        }  # fmt: skip
+        assert numbers_note("pays", {}) is None
