@@ -262,7 +262,7 @@ class TestASeededHourOnThreeTypes:
             for row in service.claims
         ]
         wrong = replace_fields(service, claims=tuple(received))
-        migration = import_module("scheduling.migrations.0018_sums_by_held_type")
+        migration = import_module("scheduling.migrations.0019_sums_by_held_type")
         for stored in (before, canonical_bytes(wrong)):
             PoolState.objects.update(service=stored)
             with connection.schema_editor() as editor:

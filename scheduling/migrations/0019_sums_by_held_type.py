@@ -39,6 +39,6 @@ def tell_sums_anew(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0017_start_estimates")]
+    dependencies = [("scheduling", "0018_preemptions")]
 
     operations = [migrations.RunPython(tell_sums_anew, migrations.RunPython.noop)]
