@@ -104,6 +104,14 @@ def _rho(sums: Sums, tenant: int, gpu_type: str, at_us: int) -> float:
     return claim.rho() or 0.0
 
 
+class AloneTypes(dict[str, tuple[str, ...]]):
+    """(GPU type,) by type: one tuple for all jobs that run on it alone, of which there are many."""
+
+    def __missing__(self, gpu_type: str) -> tuple[str, ...]:
+        types = self[gpu_type] = (gpu_type,)
+        return types
+
+
 def reported_type_first(capacity: Mapping[str, int], job: Job, claimed: str) -> tuple[str, ...]:
     """Return the types of a pool that a job may run on, first the one of which it is told.
 

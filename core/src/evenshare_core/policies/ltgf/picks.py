@@ -331,12 +331,19 @@ def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
 
 def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
     """Every candidate that was not picked, with its reason."""
-    queues = []
+    queues, picked = [], pick.picked
     for claim in tenants:
         waiting: dict[tuple[str, ...], list[Job]] = {}  # by the other types that they accept
+        alone: list[Job] = []
         for one in claim.queue:
-            if one.job.id not in pick.picked and one.gpu_types[0] == claim.gpu_type:
+            if one.job.id in picked:
+                continue
+            if len(one.gpu_types) == 1:
+                alone.append(one.job)
+            elif one.gpu_types[0] == claim.gpu_type:
                 waiting.setdefault(one.gpu_types[1:], []).append(one.job)
+        if alone:
+            waiting[()] = alone
         served = pick.served_rho.get(claim.gpu_type)
         out = pick.passed_over.get((claim.tenant, claim.gpu_type))
         for others, jobs in sorted(waiting.items()):

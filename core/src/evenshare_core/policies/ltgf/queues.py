@@ -17,7 +17,7 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Snapshot
-from evenshare_core.fairness.claims import reported_type_first
+from evenshare_core.fairness.claims import AloneTypes, reported_type_first
 from evenshare_core.fairness.gpu_time import ClaimSums, ClassIntegral, job_received, windowed
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.policies.ltgf.options import LtgfOptions
@@ -172,6 +172,7 @@ def queue_up(
     """
     new_first, hooked = options.new_jobs_first, options.hooked
     only = next(iter(capacity)) if len(capacity) == 1 else None
+    alone = AloneTypes()
     for job, sums, lease in candidates:
         claim = by_key[sums.tenant, sums.gpu_type]
         score = spent = 0.0
@@ -182,7 +183,7 @@ def queue_up(
         old = new_first and job.terms > 0  # 6.1.1
         rank = (old, score, spent, job.submitted_us, job.id)
         if sums.gpu_type == only or len(job.gpu_types) == 1:
-            claim.queue.append(LtgfCandidate(rank, job, sums, lease, (sums.gpu_type,)))
+            claim.queue.append(LtgfCandidate(rank, job, sums, lease, alone[sums.gpu_type]))
             continue
         types = reported_type_first(capacity, job, sums.gpu_type)
         candidate = LtgfCandidate(rank, job, sums, lease, types)

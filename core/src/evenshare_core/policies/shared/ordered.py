@@ -25,7 +25,7 @@ from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
-from evenshare_core.fairness.claims import reported_type_first
+from evenshare_core.fairness.claims import AloneTypes, reported_type_first
 from evenshare_core.placement.consolidated import FreeCapacity, find_place, free_capacity_by_type
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission, Refusal
@@ -45,20 +45,26 @@ class QueuedJob(NamedTuple):
     gpu_types: tuple[str, ...]
     gpu_type: str
 
-    @classmethod
-    def of(
-        cls, job: Job, sums: JobService, lease: Lease | None, capacity: Mapping[str, int]
-    ) -> QueuedJob:
-        """A candidate on a pool with this capacity by GPU type."""
-        claimed = sums.gpu_type
-        if len(job.gpu_types) == 1 or (len(capacity) == 1 and claimed in capacity):
-            return cls(job, sums, lease, (claimed,), claimed)
-        types = reported_type_first(capacity, job, claimed)
-        return cls(job, sums, lease, types, types[0])
-
     def on(self, gpu_type: str) -> QueuedJob:
         """The same on another type; a lease can only be renewed on its own."""
         return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
+
+
+class QueuedJobs:
+    """Makes candidates of a pool with this capacity by GPU type."""
+
+    def __init__(self, capacity: Mapping[str, int]) -> None:
+        self._capacity = capacity
+        self._only = next(iter(capacity)) if len(capacity) == 1 else None
+        self._alone = AloneTypes()
+
+    def of(self, job: Job, sums: JobService, lease: Lease | None) -> QueuedJob:
+        """A job that waits or whose lease ended."""
+        claimed = sums.gpu_type
+        if claimed == self._only or len(job.gpu_types) == 1:
+            return QueuedJob(job, sums, lease, self._alone[claimed], claimed)
+        types = reported_type_first(self._capacity, job, claimed)
+        return QueuedJob(job, sums, lease, types, types[0])
 
 
 class QueueRule(NamedTuple):
@@ -136,14 +142,14 @@ def _candidates(snapshot: Snapshot) -> list[QueuedJob]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     sums = {row.job: row for row in snapshot.service.jobs}
-    capacity = capacity_by_type(snapshot.nodes)
+    candidates = QueuedJobs(capacity_by_type(snapshot.nodes))
     rows = []
     for job in snapshot.jobs:
         if job.id in running:
             continue
         if job.id not in sums:
             raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
-        rows.append(QueuedJob.of(job, sums[job.id], ended.get(job.id), capacity))
+        rows.append(candidates.of(job, sums[job.id], ended.get(job.id)))
     return rows
 
 

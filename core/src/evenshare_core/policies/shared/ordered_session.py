@@ -15,16 +15,12 @@ from typing import Any
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.shared.ordered import OrderedPicks, QueuedJob, QueueRule
+from evenshare_core.policies.shared.ordered import OrderedPicks, QueuedJob, QueuedJobs, QueueRule
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
 Kind = tuple[int, tuple[str, ...], int, int | None]
 Entry = tuple[tuple[Any, ...], int]  # order, job
-
-
-def _candidate(view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
-    return QueuedJob.of(view.jobs[job_id], view.sums.jobs[job_id], lease, view.sums.capacity)
 
 
 class OrderedSession:
@@ -36,6 +32,7 @@ class OrderedSession:
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
         self._given: list[int] = []
+        self._candidates: QueuedJobs | None = None  # of the pool's own capacity, which moves
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `decide_in_order` answers its snapshot."""
@@ -48,7 +45,7 @@ class OrderedSession:
                 return answer
         self._listen(view, rule)
         free_by_type = view.free_capacity(spread=rule.spread)
-        ended = [_candidate(view, lease.job, lease) for lease in view.due]
+        ended = [self._candidate(view, lease.job, lease) for lease in view.due]
         for gpu_types in {one.gpu_types for one in ended} | {kind[1] for kind in self._waiting}:
             for gpu_type in gpu_types:  # a type whose nodes are all gone
                 free_by_type.setdefault(gpu_type, FreeCapacity({}, {}, {}))
@@ -67,6 +64,11 @@ class OrderedSession:
         """Time alone changes nothing: neither order nor free GPUs."""
         return None
 
+    def _candidate(self, view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
+        if self._candidates is None:
+            self._candidates = QueuedJobs(view.sums.capacity)
+        return self._candidates.of(view.jobs[job_id], view.sums.jobs[job_id], lease)
+
     def _listen(self, view: KeptRound, rule: QueueRule) -> None:
         """Put jobs that began to wait into their list, and take out those that were given GPUs."""
         for job_id in (*self._given, *view.joined):
@@ -76,7 +78,7 @@ class OrderedSession:
                 del entries[bisect_left(entries, entry)]
             if job_id not in view.waiting:
                 continue
-            one = _candidate(view, job_id, None)
+            one = self._candidate(view, job_id, None)
             types = tuple(sorted(one.gpu_types))
             kind = (one.job.tenant, types, one.job.gpus, one.job.max_price_micro)
             entry = (rule.order(one), job_id)
@@ -97,7 +99,7 @@ class OrderedSession:
         heapify(heap)
         while heap:
             _, job_id, entries, index = heappop(heap)
-            if picks.consider(by_job.get(job_id) or _candidate(view, job_id, None)):
+            if picks.consider(by_job.get(job_id) or self._candidate(view, job_id, None)):
                 self._next(view, heap, entries, index + 1)
 
     def _next(
