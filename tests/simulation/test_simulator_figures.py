@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
+from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.report import COLUMNS
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
@@ -32,27 +32,6 @@ def job(id_: int, gpus: int, duration_s: int, *, at_s: int = 0, **fields: Any) -
 
 def figures(*jobs: SimJob, **rules: Any) -> Figures:
     return figures_of(CLUSTER, jobs, simulate(CLUSTER, jobs, Rules("fifo", **rules)).books)
-
-
-class TestTheFairReference:
-    @pytest.mark.parametrize(
-        ("jobs", "ends"),
-        [
-            ([job(1, 2, 100), job(2, 2, 100)], {1: 200, 2: 200}),
-            ([job(1, 2, 100), job(2, 2, 50)], {1: 150, 2: 100}),
-            ([job(1, 1, 100), job(2, 1, 50, at_s=10)], {1: 100, 2: 60}),
-            ([job(1, 2, 100), job(2, 2, 10, at_s=500)], {1: 100, 2: 510}),
-            # Eq. (13): of 2 GPUs the gang of 1 deserves 1, and leaves none of it to the other.
-            ([job(1, 4, 100), job(2, 1, 50)], {1: 50 + 175, 2: 50}),
-        ],
-    )
-    def test_shares_the_quota_among_unfinished_jobs(
-        self, jobs: list[SimJob], ends: dict[int, float]
-    ) -> None:
-        assert fair_reference(QUOTAS, jobs) == pytest.approx(ends)
-
-    def test_never_ends_jobs_without_quota(self) -> None:
-        assert fair_reference((), [job(1, 1, 1)]) == {1: float("inf")}
 
 
 class TestFigures:
@@ -118,8 +97,9 @@ class TestTheCommand:
         told = json.loads(command(*SMALL, "--policy", "ltgf,fifo", "--floor", "--json"))
         assert [row["policy"] for row in told["results"]] == ["infinite", "ltgf", "fifo"]
         assert set(told["results"][1]) == {
-            *("policy", "jobs", "avg_jct_s", "avg_queue_s", "avg_slowdown", "sharing_loss_jobs"),
-            *("tenant_unfair_intervals", "tenant_deficit", "late_vs_fair_reference"),
+            *("policy", "jobs", "avg_jct_s", "avg_queue_s", "avg_slowdown", "p99_slowdown"),
+            *("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit"),
+            *("tenant_daily_deficit", "late_vs_fair_reference"),
             *("gpu_utilisation", "waste", "preemptions", "deadline_miss_rate"),
             *("revenue_fairness", "rounds", "cpu_s", "sha256"),
         }
@@ -148,7 +128,7 @@ class TestTheCommand:
     def test_writes_a_page_that_needs_nothing_else(self, tmp_path: Path) -> None:
         command(*SMALL, "--policy", "ltgf,srtf", "--report", str(tmp_path / "r.html"))
         page = (tmp_path / "r.html").read_text()
-        assert page.count("<figure") == 6
+        assert page.count("<figure") == 7
         assert not re.search(r"(src|href)=|https?:|\bnan\b|\binf\b|None", page)
         assert "income that follows contributions" in page
         assert "tenant-1" in page  # among the lenders

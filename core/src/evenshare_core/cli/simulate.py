@@ -20,7 +20,7 @@ from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.lease_files import leases_csv
-from evenshare_core.simulation.report import Result, jobs_csv, page
+from evenshare_core.simulation.report import Result, hours_csv, jobs_csv, page
 from evenshare_core.simulation.scenario import Scenario, infinite, run_policy
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workload_files import workload_csv
@@ -44,7 +44,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0)
     add("--floor", action="store_true", help="add the infinite cluster")
     add("--json", action="store_true", help="print one JSON object and nothing else")
-    add("--jobs-out", metavar="DIR", help="write one CSV of jobs per policy")
+    add(
+        "--jobs-out", metavar="DIR", help="write a CSV of jobs and one of tenants' hours per policy"
+    )
     add("--leases-out", metavar="DIR", help="write one CSV of leases per policy")
     add("--report", metavar="FILE", help="write one HTML page with figures")
     add_policy_help(parser)
@@ -151,7 +153,9 @@ def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> tu
         count = len(outcome.stranded)
         jobs = "1 job never ends" if count == 1 else f"{count:,} jobs never end"
         say(err, f"{rules.policy}: {jobs}")
-    figures = figures_of(scenario.judged, scenario.workload.jobs, outcome.books)
+    figures = figures_of(
+        *(scenario.cluster, scenario.workload.jobs, outcome.books), partitions=scenario.partitions
+    )
     result = Result(
         rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
         len(outcome.books.jobs), outcome.decide_s, scenario.workload.tenants,
@@ -170,8 +174,9 @@ def _write(scenario: Scenario, results: list[Result], options: Options, out: Str
     if options["jobs_out"]:
         folder = Path(options["jobs_out"])
         for result in results:
-            text = jobs_csv(result, dict(scenario.workload.tenants))
-            (folder / f"jobs_{result.policy}.csv").write_text(text)
+            names = dict(scenario.workload.tenants)
+            (folder / f"jobs_{result.policy}.csv").write_text(jobs_csv(result, names))
+            (folder / f"hours_{result.policy}.csv").write_text(hours_csv(result, names))
     if options["report"]:
         title = f"{name} on {cluster['nodes']} nodes"
         html = page(title, results, says=_how_run(options, cluster["gpus"]))

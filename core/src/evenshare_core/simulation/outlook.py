@@ -23,8 +23,9 @@ from statistics import fmean
 from typing import Any
 
 from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
-from evenshare_core.simulation.figures import Figures, fair_reference, figures_of
+from evenshare_core.simulation.figures import LATE_S, Figures, figures_of
 from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.reference import fair_reference
 from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import SimJob
@@ -165,13 +166,13 @@ def _late(state: PresentState, seen: list[Seen], span: tuple[int, int]) -> float
     """Share of jobs that end after they would have on their tenant's quota, from the start on."""
     from_us, until_us = span
     jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
-    reference = fair_reference(state.cluster.quotas, jobs)
-    if not reference:
+    if not jobs:
         return None
+    reference = fair_reference(state.cluster, jobs)
     late = 0
     for one in seen:
         end_us = until_us if one.end_us is None else one.end_us
-        late += end_us / SECOND_US > reference[one.job.id] + 1
+        late += end_us / SECOND_US > reference[one.job.id] + LATE_S
     return late / len(seen)
 
 

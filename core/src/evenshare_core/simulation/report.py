@@ -14,6 +14,7 @@ from evenshare_core.simulation.figures import LOSS_BELOW, UNFAIR_BELOW, Figures
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 
 COLUMNS = ("job_id", "tenant", "gpus", "submit_s", "start_s", "end_s", "queue_s", "rho")
+HOUR_COLUMNS = ("tenant", "hour", "deserved_gpu_s", "received_gpu_s", "deficit_gpu_s")
 RHO_MOST = 3.0  # what is above is drawn there
 
 _LIGHT = ("#2f62c9", "#b84e14", "#1f7a48", "#8d35a8", "#8a6a00", "#b82b45")
@@ -82,6 +83,7 @@ class Result:
             "avg_jct_s": figures.mean("jct_s"),
             "avg_queue_s": figures.mean("queue_s"),
             "avg_slowdown": figures.mean("slowdown"),
+            "p99_slowdown": figures.percentile("slowdown", 99),
             **figures.published(),
             "revenue_fairness": figures.revenue_fairness,
             "rounds": self.rounds,
@@ -108,6 +110,17 @@ def jobs_csv(result: Result, tenants: Mapping[int, str]) -> str:
     return out.getvalue()
 
 
+def hours_csv(result: Result, tenants: Mapping[int, str]) -> str:
+    """Return one line per tenant and hour in which it deserved or received; in GPU-seconds."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HOUR_COLUMNS)
+    for row in result.figures.tenant_hours:
+        sums = (_number(gpu_us / SECOND_US) for gpu_us in (row.deserved, row.received, row.short))
+        writer.writerow([tenants[row.tenant], row.period, *sums])
+    return out.getvalue()
+
+
 def _number(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
@@ -127,7 +140,7 @@ def page(title: str, results: Sequence[Result], *, says: str = "") -> str:
 
 
 def _charts(drawn: Sequence[Result]) -> list[Chart]:
-    hours = [_hours(one, 1) if one.figures.utilisation is not None else [] for one in drawn]
+    uses = [_hours(one, "use") if one.figures.utilisation is not None else [] for one in drawn]
     return [
         Chart(
             "Fairness of jobs", f"Share of jobs up to each rho; below {LOSS_BELOW} is a loss.",
@@ -145,9 +158,13 @@ def _charts(drawn: Sequence[Result]) -> list[Chart]:
         Chart(
             "Fairness of tenants over time",
             f"The tenant with the least of what it deserved; {UNFAIR_BELOW} is enough.",
-            "hour", [_hours(one, 0) for one in drawn], is_ratio=True, mark=UNFAIR_BELOW,
+            "hour", [_hours(one, "least_rho") for one in drawn], is_ratio=True, mark=UNFAIR_BELOW,
         ),
-        Chart("Utilisation over time", "Share of GPUs at useful work.", "hour", hours),
+        Chart(
+            "Deficit over time", "Share of what all tenants deserved in the hour and did not get.",
+            "hour", [_hours(one, "deficit") for one in drawn],
+        ),
+        Chart("Utilisation over time", "Share of GPUs at useful work.", "hour", uses),
         Chart(
             "Decision time", "Share of rounds up to it; snapshots and their effects left out.",
             "milliseconds", [cdf(sorted(1000 * s for s in one.decide_s)) for one in drawn],
@@ -162,12 +179,14 @@ _ROWS = (
     ("avg_jct_s", "mean time from submission to end", "s"),
     ("avg_queue_s", "of it without GPUs", "s"),
     ("avg_slowdown", "mean slowdown", "ratio"),
+    ("p99_slowdown", "slowdown that 99 % of the jobs do not exceed", "ratio"),
     ("sharing_loss_jobs", f"jobs with rho below {LOSS_BELOW}", _SHARE),
     ("tenant_unfair_intervals", f"tenants' hours with rho below {UNFAIR_BELOW}", _SHARE),
-    ("tenant_deficit", "deserved GPU-time not received", _SHARE),
+    ("tenant_deficit", "deserved GPU-time not received, by tenant and hour", _SHARE),
+    ("tenant_daily_deficit", "the same by tenant and day", _SHARE),
     ("late_vs_fair_reference", "jobs later than on their tenant's quota alone", _SHARE),
     ("gpu_utilisation", "GPUs at useful work", _SHARE),
-    ("waste", "GPUs idle while asked for, or restarting", _SHARE),
+    ("waste", "GPUs idle though jobs wait that could use them, or restarting", _SHARE),
     ("preemptions", "leases taken back", "count"),
     ("deadline_miss_rate", "deadlines missed", _SHARE),
     ("revenue_fairness", "income that follows contributions", _SHARE),
@@ -231,11 +250,12 @@ def _cdfs(results: Sequence[Result], name: str, most: float = float("inf")) -> l
     return lines
 
 
-def _hours(result: Result, column: int) -> Line:
+def _hours(result: Result, name: str) -> Line:
+    """A field of the hours, up to `POINTS` of them; hours count from the first submission."""
     hours = result.figures.hours
-    step = max(1, len(hours) // POINTS)
+    step = max(1, (max(hours, default=0) + 1) // POINTS)
     return [
-        (float(index), min(2.0, value))
-        for index, row in enumerate(hours)
-        if index % step == 0 and (value := row[column]) is not None
+        (float(hour), min(2.0, value))
+        for hour, row in sorted(hours.items())
+        if hour % step == 0 and (value := getattr(row, name)) is not None
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from evenshare_core.domain.cluster import Node, capacity_by_type
-from evenshare_core.domain.entitlements import Entitlement, entitlements
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.report import Result
@@ -41,18 +41,6 @@ class Scenario:
     partitions: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
     start_us: int = 0
     node_names: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def judged(self) -> Cluster:
-        """The cluster by which figures are told: its quotas scaled to what all nodes offer."""
-        capacity = capacity_by_type(self.cluster.nodes)
-        quotas = [
-            row
-            for gpu_type, gpus in capacity.items()
-            for row in entitlements(self.cluster.quotas, gpu_type, gpus)
-        ]
-        quotas.sort(key=lambda row: (row.tenant, row.gpu_type))
-        return replace(self.cluster, quotas=tuple(quotas))
 
     @classmethod
     def make(
@@ -158,21 +146,29 @@ def infinite(scenario: Scenario, rules: Rules) -> Result:
     """
     books = Books()
     for job in scenario.workload.jobs:
-        _alone(books, job, rules.round_us, _fastest_milli(scenario.cluster, job))
-    cluster = replace(scenario.judged, quotas=tuple(_one_type(scenario.judged)))
-    figures = figures_of(cluster, scenario.workload.jobs, books)
+        _alone(books, job, rules.round_us, *_fastest(scenario.cluster, job))
+    figures = figures_of(
+        scenario.cluster, scenario.workload.jobs, books, partitions=scenario.partitions
+    )
     figures.utilisation = figures.waste = None  # of endless GPUs
     return Result("infinite", figures, 0, 0.0, books.sha256(), len(books.jobs))
 
 
-def _fastest_milli(cluster: Cluster, job: SimJob) -> int:
-    """Thousandths of the speed that its duration is told for."""
+def _fastest(cluster: Cluster, job: SimJob) -> tuple[str, int]:
+    """The type, and thousandths of the speed that the job's duration is told for.
+
+    Of types that are equally fast, the first by name; of none that it can use, what it accepts.
+    """
     types = {node.gpu_type for node in cluster.nodes}
     usable = types.intersection(job.gpu_types) if job.gpu_types else types
-    return max((cluster.speed_milli(job.profile, one) for one in usable), default=ONE_MILLI)
+    speeds = [(-cluster.speed_milli(job.profile, name), name) for name in usable]
+    if not speeds:
+        return min(job.gpu_types, default=ONE_TYPE), ONE_MILLI
+    speed, name = min(speeds)
+    return name, -speed
 
 
-def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
+def _alone(books: Books, job: SimJob, round_us: int, gpu_type: str, speed_milli: int) -> None:
     """Write down a job that nobody disturbs."""
     start_us = _round_at(job.submitted_us, round_us)
     end_us = start_us - (-job.duration_us * ONE_MILLI // speed_milli)
@@ -187,17 +183,9 @@ def _alone(books: Books, job: SimJob, round_us: int, speed_milli: int) -> None:
             end_us, state, reason = seen_us, "cancelled", "cancelled"
             useful_us = (end_us - start_us) * speed_milli // ONE_MILLI
     books.jobs.append(JobRecord(job.id, state, start_us, end_us, 1, useful_us))
-    books.leases.append(LeaseRecord(job.id, job.id, 1, ONE_TYPE, (), start_us, end_us, reason, 0))
+    books.leases.append(LeaseRecord(job.id, job.id, 1, gpu_type, (), start_us, end_us, reason, 0))
 
 
 def _round_at(at_us: int, round_us: int) -> int:
     """The first round at or after an instant; without a grid, the instant."""
     return -(-at_us // round_us) * round_us if round_us else at_us
-
-
-def _one_type(cluster: Cluster) -> list[Entitlement]:
-    """Quotas summed over GPU types."""
-    gpus: dict[int, int] = {}
-    for row in cluster.quotas:
-        gpus[row.tenant] = gpus.get(row.tenant, 0) + row.gpus
-    return [Entitlement(tenant, ONE_TYPE, count) for tenant, count in sorted(gpus.items())]
