@@ -196,7 +196,7 @@ class PreemptionRow(s.Serializer[object]):
     """
 
     at = s.DateTimeField(help_text="When notice was given.")
-    round = s.IntegerField(allow_null=True)
+    round = s.IntegerField()
     rule = s.CharField(help_text="guarantee, pays or defragment.")
     words = s.CharField()
     moved = s.BooleanField(help_text="The job went on elsewhere.")

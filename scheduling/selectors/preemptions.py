@@ -33,7 +33,7 @@ class PreemptionView:
 
     number: int
     at: datetime
-    round: int | None
+    round: int
     lease: int
     rule: str
     gpus: int
@@ -123,7 +123,7 @@ def _view(
     return PreemptionView(
         number=event.number,
         at=event.at,
-        round=event.round,
+        round=event.round or 0,
         lease=lease.pk,
         rule=data["rule"],
         gpus=lease.gpus,

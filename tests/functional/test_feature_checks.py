@@ -191,7 +191,8 @@ class TestMinimumRuntimeAndNotice:
         assert early > 2
         notices = LeaseEvent.objects.filter(data__has_key="rule").count()
         shown = words(page(there.operator, f"/pools/{there.cluster.pool.name}/"))
-        assert f"{min(notices, 12)} leases that ended early, with notice" in shown
+        text = "leases ended early" if notices <= 12 else "leases that ended early"
+        assert f"{min(notices, 12)} {text}, with notice" in shown
 
 
 class TestAway:

@@ -162,7 +162,7 @@ class TestAMove:
             " placed it on "
         ) in shown
         pool = client.get(f"/pools/{lab.pool.name}/").content.decode()
-        assert "1 lease that ended early, with notice: 1 moved" in section(pool)
+        assert "1 lease ended early, with notice: 1 moved" in section(pool)
         assert "moved at once" in section(pool)
 
 
@@ -171,7 +171,7 @@ class TestThePoolPage:
     def test_lists_rule_victim_and_beneficiary(self, there: Stage, setting: str) -> None:
         there.see(setting)
         shown = section(there.page("owner", there.url()))
-        assert "1 lease that ended early, with notice: 1 preempted" in shown
+        assert "1 lease ended early, with notice: 1 preempted" in shown
         assert "guarantee" in shown
         assert loser().name in shown
         assert "secret-of-beta" not in shown

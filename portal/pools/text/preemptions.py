@@ -29,9 +29,10 @@ def _title(views: Sequence[PreemptionView], *, more: bool) -> str:
     """ "3 leases ended early, with notice: 2 preempted, 1 moved"."""
     kinds = Counter("moved" if view.moved else "preempted" for view in views)
     parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("preempted", "moved") if kinds[kind])
-    last = "The last " if more else ""
-    text = plural(len(views), "lease that ended early", "leases that ended early")
-    return f"{last}{text}, with notice: {parts}"
+    if more:
+        return f"The last {len(views)} leases that ended early, with notice: {parts}"
+    text = plural(len(views), "lease ended early", "leases ended early")
+    return f"{text}, with notice: {parts}"
 
 
 def _row(view: PreemptionView, times: Clocks) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         )
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
-        anchors = round_instants(facts.id, [row.round for row in early if row.round])
+        anchors = round_instants(facts.id, [row.round for row in early])
     badges = badges_of(view)
     context = {
         **pool_context(name, view, badges),

@@ -97,6 +97,7 @@ def round_body(view: RoundView) -> dict[str, Any]:
             "grants": _picks(decision.grants, view.round.policy),
             "renewals": _picks(decision.renewals, view.round.policy),
             "ends": [_end(row) for row in decision.ends],
+            "ends_foot": _ends_foot(decision),
             "groups": [_group(group) for group in decision.skips],
             "waiting_jobs": sum(group.jobs for group in decision.skips),
             "waiting_gpus": sum(group.gpus for group in decision.skips),
@@ -192,6 +193,13 @@ def _end(row: EndRow) -> dict[str, Any]:
         "why": _why_ended(row),
         "numbers": numbers_note(row.early.rule, row.early.numbers) if row.early else None,
     }
+
+
+def _ends_foot(decision: RoundDecision) -> str:
+    """ "Ended, 1 of them moved, 2 with notice"."""
+    moved = f", {thousands(decision.moved)} of them moved" if decision.moved else ""
+    early = f", {thousands(decision.early)} with notice" if decision.early else ""
+    return f"Ended{moved}{early}"
 
 
 def _why_ended(row: EndRow) -> str:

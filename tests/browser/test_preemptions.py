@@ -1,0 +1,89 @@
+"""Pages that tell of preemptions, in a real browser: they fit and are accessible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+
+from evenshare_core.policies import registry
+from scheduling.engine.clock import wall_now
+from scheduling.models import Job, Lease, Pool, PoolClock, Round
+from tests.browser.complaints import complaints_of
+from tests.browser.story import AXE, FINDINGS
+from tests.functional.pool_stage import Stage, stage
+from tests.toy_policy.preempting import POLICY
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture
+def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Two of alpha's jobs have made way for beta, and one was moved for a gang."""
+    assert committed_db
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+    made = stage()
+    lab = made.lab
+    Pool.objects.filter(pk=lab.pool.pk).update(
+        policy=POLICY.name, options={"min_runtime_s": 600}, visibility="full"
+    )
+    lab.pool.refresh_from_db()
+    lab.round(after_s=300)
+    taker = lab.submit("beta", 3, 2400)
+    lab.round(after_s=300)
+    Job.objects.filter(pk=taker.pk).update(cancel_asked_at=lab.at)
+    lab.round(after_s=60)
+    lab.round(after_s=620)
+    lab.submit("beta", 3, 40_000)
+    lab.round(after_s=60)
+    lab.round(after_s=60)
+    lab.submit("alpha", 1, 40_000)
+    lab.round(after_s=60)
+    PoolClock.objects.filter(pool=lab.pool).update(
+        anchor_pool=lab.at + timedelta(seconds=20), anchor_wall=wall_now(), paused=True
+    )
+    return made
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(
+    there: Stage, site: str, browser: Browser, request: pytest.FixtureRequest
+) -> Iterator[Page]:
+    client = there.client("owner")
+    context = browser.new_context(base_url=site, color_scheme=request.param)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    opened = context.new_page()
+    yield opened
+    context.close()
+
+
+def paths(there: Stage) -> dict[str, str]:
+    """The pool's page, a preempted and a running job's, and the round that preempted."""
+    preempted = Lease.objects.filter(end_reason="preempted").latest("id")
+    alpha = Job.objects.filter(tenant=there.tenant("alpha"), state="running")
+    protected = alpha.order_by("-id")[0]
+    number = Round.objects.filter(summary__has_key="preempted").latest("number").number
+    return {
+        "pool": there.url(),
+        "preempted": f"/jobs/{preempted.job.uid}/",
+        "running": f"/jobs/{protected.uid}/",
+        "round": there.url(f"rounds/{number}/"),
+    }
+
+
+class TestThePages:
+    def test_fit_complain_of_nothing_and_are_accessible(self, there: Stage, page: Page) -> None:
+        complaints = complaints_of(page)
+        for name, path in paths(there).items():
+            for width in (1440, 390):
+                page.set_viewport_size({"width": width, "height": 900})
+                page.goto(path)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            assert page.evaluate(FINDINGS, None) == [], name
+        assert complaints == []
