@@ -50,7 +50,7 @@ class QueuedJob(NamedTuple):
         return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
 
 
-class QueuedJobs:
+class QueueCandidates:
     """Makes candidates of a pool with this capacity by GPU type."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
@@ -142,7 +142,7 @@ def _candidates(snapshot: Snapshot) -> list[QueuedJob]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     sums = {row.job: row for row in snapshot.service.jobs}
-    candidates = QueuedJobs(capacity_by_type(snapshot.nodes))
+    candidates = QueueCandidates(capacity_by_type(snapshot.nodes))
     rows = []
     for job in snapshot.jobs:
         if job.id in running:

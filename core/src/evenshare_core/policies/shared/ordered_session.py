@@ -15,7 +15,12 @@ from typing import Any
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.shared.ordered import OrderedPicks, QueuedJob, QueuedJobs, QueueRule
+from evenshare_core.policies.shared.ordered import (
+    OrderedPicks,
+    QueuedJob,
+    QueueCandidates,
+    QueueRule,
+)
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
@@ -32,7 +37,7 @@ class OrderedSession:
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
         self._given: list[int] = []
-        self._candidates: QueuedJobs | None = None  # of the pool's own capacity, which moves
+        self._candidates: QueueCandidates | None = None  # of the pool's own capacity, which moves
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `decide_in_order` answers its snapshot."""
@@ -66,7 +71,7 @@ class OrderedSession:
 
     def _candidate(self, view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
         if self._candidates is None:
-            self._candidates = QueuedJobs(view.sums.capacity)
+            self._candidates = QueueCandidates(view.sums.capacity)
         return self._candidates.of(view.jobs[job_id], view.sums.jobs[job_id], lease)
 
     def _listen(self, view: KeptRound, rule: QueueRule) -> None:
