@@ -13,6 +13,7 @@ from typing import Any
 from billing.selectors.accounts import AccountSummary
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.fairness.rho import rho_of, standing
+from portal.charts.deficits import DayDeficit
 from portal.charts.explore.chart import PageChart
 from portal.charts.explore.throughputs import throughput_chart
 from portal.charts.explore.uses import rho_chart, use_chart
@@ -51,7 +52,7 @@ class Board:
     """Everything that was read for one dashboard. `round_url` is the last round's.
 
     `days` are the claims of the last day, `older` those of the days before it. `quota_text` is
-    what the pool's policy says of a quota.
+    what the pool's policy says of a quota. `deficit` is of the last day.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Board:
     moments: Sequence[ThroughputPoint] = ()
     older: Sequence[ClaimHistoryPoint] = ()
     quota_text: str = ""
+    deficit: DayDeficit | None = None
 
     @property
     def has(self) -> int:
@@ -246,15 +248,14 @@ def _received(board: Board) -> Stat:
     )
     if len(claims) > 1:
         lines = (*lines, *(LineItem(f"rho on {row.gpu_type}", ratio(row.rho)) for row in claims))
-    note = Note(
-        "rho: GPU-time received over the fair share",
-        lines,
-        LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho)),
+    text = (
         "The fair share is the smaller of demand and quota, added up over time since the pool"
-        " began. At 1.00 or above nobody was short-changed; whoever has the least goes first.",
-        board.links,
+        " began. At 1.00 or above nobody was short-changed; whoever has the least goes first."
     )
+    if board.deficit is not None:
+        lines, text = (*lines, board.deficit.line), f"{text} {board.deficit.text}"
     total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))
+    note = Note("rho: GPU-time received over the fair share", lines, total, text, board.links)
     return Stat(
         "Received against fair share", percent(rho), "", lines, total, note, fair_badge(rho)
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -10,7 +13,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.registry import POLICIES, options
+from portal.charts.deficits import DayDeficit, day_deficit
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
@@ -19,7 +23,7 @@ from portal.site.clocks import clocks, pool_now
 from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
-from scheduling.selectors.histories import claim_history
+from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
 from scheduling.selectors.start_estimates import first_start
 from scheduling.selectors.tenant_pools import pool_uses
@@ -75,6 +79,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
     now = clocks(pool).now.pool_at
     last = read.last_round(pool.id, tenant.pk)
     round_url = reverse("round", args=[pool.name, last.number]) if last else ""
+    days = claim_history(pool.id, tenant.pk, since=now - DAY)
     return Board(
         name=tenant.name,
         you=tenant.pk in access(request).tenant_ids,
@@ -84,11 +89,23 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         quotas=read.quotas_now(pool.id, tenant.pk, now),
         runs=read.running_jobs(pool.id, tenant.pk),
         waits=read.waiting_jobs(pool.id, last.number, tenant.pk) if last else [],
-        days=claim_history(pool.id, tenant.pk, since=now - DAY),
+        days=days,
         older=claim_history(pool.id, tenant.pk, **older_days(now, OLDER_POINTS)),
         money=account_summary(tenant.pk, pool.book, since=now - DAY),
         round_url=round_url,
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         quota_text=POLICIES[pool.policy].quota_text if pool.policy in POLICIES else "",
+        deficit=_deficit(pool, days, now),
     )
+
+
+def _deficit(
+    pool: PoolFacts, days: Sequence[ClaimHistoryPoint], now: datetime
+) -> DayDeficit | None:
+    """The last day's deficit; None where sums are of a window, which tells nothing of an hour."""
+    if pool.policy not in POLICIES:
+        return None
+    if options(pool.policy, json.loads(pool.options)).fairness_window_us:
+        return None
+    return day_deficit(days, now)

@@ -21,7 +21,8 @@ SELECT p.id, p.name, p.policy, p.round_s, p.lease_s, p.book,
        (SELECT coalesce(sum(n.gpus), 0) FROM scheduling_node n WHERE n.pool_id = p.id),
        (SELECT coalesce(bool_and(t.name = 'cpu'), false)
         FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
-        WHERE n.pool_id = p.id)
+        WHERE n.pool_id = p.id),
+       p.options::text
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -37,6 +38,7 @@ class PoolFacts:
     """A pool at one moment of the wall, `wall`; `number`, `at`, `wall_at` are of its last round.
 
     `checked_at` is the last grid instant (pool time) that was looked at, with a round or not.
+    `options` are those of its policy that are set, as JSON.
     """
 
     id: int
@@ -54,6 +56,7 @@ class PoolFacts:
     nodes: int
     gpus: int
     cpus_only: bool = False
+    options: str = "{}"
 
     @property
     def unit(self) -> str:

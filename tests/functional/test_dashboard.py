@@ -148,6 +148,12 @@ class TestWhatItSays:
         assert received.state is not None
         assert received.state.text == f"{said} fair share"
 
+    def test_tells_the_hourly_deficit_unless_the_policy_forgets(self, busy: Town) -> None:
+        assert "hourly deficit, last 24 h" in busy.owner.get(PAGE).content.decode()
+        busy.cluster.pool.options = {"fairness_window_s": 86_400}
+        busy.cluster.pool.save(update_fields=["options"])
+        assert "hourly deficit" not in busy.owner.get(PAGE).content.decode()
+
     def test_tells_how_long_a_short_lease_lasts(self, busy: Town) -> None:
         busy.cluster.pool.lease_s = 20
         busy.cluster.pool.save(update_fields=["lease_s"])

@@ -11,6 +11,8 @@ from math import inf
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
@@ -21,9 +23,17 @@ from evenshare_core.simulation.reference import fair_reference
 from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.type_flow import TypeFlow, joined
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob, Workload
 from evenshare_core.units import HOUR_US, SECOND_US
-from tests.simulation.metrics_by_steps import STEP_US, Steps, deficit, fluid_ends, sets_of
+from tests.simulation.metrics_by_steps import (
+    STEP_US,
+    Steps,
+    deficit,
+    flow,
+    fluid_ends,
+    sets_of,
+)
 
 HOUR_S = 3600
 K, V = "k80", "v100"
@@ -254,6 +264,34 @@ class TestTheFloor:
         assert found.figures.mean("queue_s") == 9
         # One of the two is deserved; nothing is received before the next round.
         assert found.figures.deficit == 0
+
+
+class TestAFlow:
+    @given(
+        st.lists(st.tuples(st.integers(1, 15), st.integers(0, 9)), min_size=1, max_size=6),
+        st.lists(st.integers(0, 9), min_size=4, max_size=4),
+    )
+    def test_is_the_most_that_jobs_can_use_of_each_set_of_types(
+        self, asked: list[tuple[int, int]], there: list[int]
+    ) -> None:
+        total = 0
+        for masks in joined(mask for mask, _ in asked):
+            flows = TypeFlow(masks)
+            for mask, gpus in asked:
+                if mask in masks:
+                    flows.ask(mask, gpus)
+            for place, gpus in enumerate(there):
+                flows.offer(1 << place, gpus)
+            for union, usable in zip(flows.sets, flows.usable(), strict=True):
+                inside = [(_names(mask), gpus) for mask, gpus in asked if mask & ~union == 0]
+                assert usable == flow(inside, {name: there[int(name)] for name in _names(union)})
+            total += flows.most()
+        everything = {str(place): gpus for place, gpus in enumerate(there)}
+        assert total == flow([(_names(mask), gpus) for mask, gpus in asked], everything)
+
+
+def _names(mask: int) -> list[str]:
+    return [str(place) for place in range(4) if mask >> place & 1]
 
 
 def drawn(seed: int) -> tuple[Cluster, list[SimJob], Books]:

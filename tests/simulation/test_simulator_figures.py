@@ -15,7 +15,7 @@ from django.core.management import call_command
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.simulation.figures import Figures, figures_of
-from evenshare_core.simulation.report import COLUMNS
+from evenshare_core.simulation.report import COLUMNS, HOUR_COLUMNS
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -124,6 +124,19 @@ class TestTheCommand:
         assert tuple(rows[0]) == COLUMNS
         assert len(rows) == 715
         assert sum(row["queue_s"] != "0" for row in rows) == 7  # as the other simulator says
+
+    def test_writes_the_hours_of_tenants_that_its_deficit_sums(self, tmp_path: Path) -> None:
+        line = json.loads(
+            command(*SMALL, "--policy", "fifo", "--json", "--jobs-out", str(tmp_path))
+        )
+        with (tmp_path / "hours_fifo.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert tuple(rows[0]) == HOUR_COLUMNS
+        assert {row["tenant"] for row in rows} == {"tenant-1", "tenant-2", "tenant-3"}
+        short, deserved = (
+            sum(float(row[name]) for row in rows) for name in ("deficit_gpu_s", "deserved_gpu_s")
+        )
+        assert line["results"][0]["tenant_deficit"] == pytest.approx(short / deserved)
 
     def test_writes_a_page_that_needs_nothing_else(self, tmp_path: Path) -> None:
         command(*SMALL, "--policy", "ltgf,srtf", "--report", str(tmp_path / "r.html"))

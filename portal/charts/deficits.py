@@ -1,0 +1,70 @@
+"""The deficit of a tenant's last day, from the sums that its charts have read anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from portal.charts.figures import gpu_hours, percent
+from portal.charts.notes import LineItem
+from scheduling.selectors.histories import ClaimHistoryPoint
+
+HOUR = timedelta(hours=1)
+HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class DayDeficit:
+    """GPU-seconds of fair share of the last day, and what of it came in none of its own hours."""
+
+    short_gpu_s: float
+    deserved_gpu_s: float
+
+    @property
+    def share(self) -> float:
+        """Of what was deserved."""
+        return self.short_gpu_s / self.deserved_gpu_s
+
+    @property
+    def line(self) -> LineItem:
+        """As one line beside what was received."""
+        return LineItem("hourly deficit, last 24 h", f"{gpu_hours(self.short_gpu_s)} GPU-h")
+
+    @property
+    def text(self) -> str:
+        """What it counts, as a sentence."""
+        return (
+            f"Of the {gpu_hours(self.deserved_gpu_s)} GPU-h of the last 24 h,"
+            f" {gpu_hours(self.short_gpu_s)} ({percent(self.share, 1)}) were not received in the"
+            " hour in which they were deserved; what came later is not counted against it."
+        )
+
+
+def day_deficit(points: Sequence[ClaimHistoryPoint], now: datetime) -> DayDeficit | None:
+    """Return it from sums since the pool began, oldest first; None where nothing was deserved.
+
+    Hours are counted back from `now` and end with their last round that is there; a day is thinned
+    to some rounds, so an hour is a few minutes off. All GPU types count as one, for the fair share
+    of a job that accepts several may be counted on another type than it holds. Sums that fall, as
+    they do when they are corrected, count as nothing.
+    """
+    since = now - HOURS * HOUR
+    sums: dict[str, tuple[float, float]] = {}
+    marks: dict[int, tuple[float, float]] = {}  # by hour: (received, deserved) at its last round
+    first: tuple[float, float] | None = None
+    rounds: dict[datetime, list[ClaimHistoryPoint]] = {}
+    for point in points:
+        rounds.setdefault(point.at, []).append(point)
+    for at, rows in sorted(rounds.items()):
+        for row in rows:
+            sums[row.gpu_type] = (row.received_gpu_s, row.deserved_gpu_s)
+        received, deserved = (sum(pair[place] for pair in sums.values()) for place in (0, 1))
+        first = first or (received, deserved)
+        marks[min(HOURS - 1, (at - since) // HOUR)] = (received, deserved)
+    short = whole = 0.0
+    before = first or (0.0, 0.0)
+    for _, mark in sorted(marks.items()):
+        got, fair = (max(0.0, now_ - then) for now_, then in zip(mark, before, strict=True))
+        short, whole, before = short + max(0.0, fair - got), whole + fair, mark
+    return DayDeficit(short, whole) if whole else None

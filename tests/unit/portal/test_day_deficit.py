@@ -1,0 +1,60 @@
+"""The deficit of a day on the dashboard, from points of a chart."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from portal.charts.deficits import day_deficit
+from scheduling.selectors.histories import ClaimHistoryPoint
+
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
+def point(
+    hours_ago: float, received: float, deserved: float, kind: str = "k80"
+) -> ClaimHistoryPoint:
+    at = NOW - timedelta(hours=hours_ago)
+    return ClaimHistoryPoint(1, at, at, 1, kind, 0, 4, None, received, deserved)
+
+
+class TestTheDeficitOfADay:
+    def test_is_what_came_in_no_hour_of_its_own(self) -> None:
+        """Deserved 10 in each of three hours; nothing in the first, twice as much in the second."""
+        points = [point(3, 50, 0), point(2.1, 50, 10), point(1.1, 70, 20), point(0.1, 76, 30)]
+        found = day_deficit(points, NOW)
+        assert found is not None
+        assert (found.short_gpu_s, found.deserved_gpu_s) == (10 + 4, 30)
+        assert found.share == pytest.approx(14 / 30)
+
+    def test_takes_the_rounds_of_an_hour_together(self) -> None:
+        points = [point(2, 0, 0), point(0.9, 0, 10), point(0.5, 20, 20), point(0, 20, 20)]
+        found = day_deficit(points, NOW)
+        assert found is not None
+        assert found.short_gpu_s == 0
+
+    def test_counts_hours_without_a_round_with_the_next(self) -> None:
+        found = day_deficit([point(9, 0, 0), point(1.5, 60, 100)], NOW)
+        assert found is not None
+        assert (found.short_gpu_s, found.deserved_gpu_s) == (40, 100)
+
+    def test_adds_gpu_types_up(self) -> None:
+        """A job that accepts both may be counted on the one and hold the other."""
+        points = [
+            *(point(1.5, 0, 0), point(1.5, 0, 0, "v100")),
+            *(point(0.5, 0, 40), point(0.5, 40, 0, "v100")),
+        ]
+        found = day_deficit(points, NOW)
+        assert found is not None
+        assert (found.short_gpu_s, found.deserved_gpu_s) == (0, 40)
+
+    def test_is_none_where_nothing_was_deserved(self) -> None:
+        assert day_deficit([], NOW) is None
+        assert day_deficit([point(2, 5, 5), point(1, 9, 5)], NOW) is None
+
+    def test_counts_sums_that_fall_as_nothing(self) -> None:
+        points = [point(3, 100, 100), point(2, 10, 20), point(1, 20, 40)]
+        found = day_deficit(points, NOW)
+        assert found is not None
+        assert (found.short_gpu_s, found.deserved_gpu_s) == (10, 20)
