@@ -16,6 +16,7 @@ import resource
 import time
 from pathlib import Path
 
+from evenshare_core.cli.collector import rare_collections
 from evenshare_core.simulation.scenario import Scenario, run_policy
 from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
@@ -75,9 +76,11 @@ def timed(
 ) -> tuple[float, SimulationResult]:
     """CPU seconds of a run, and what came of it."""
     began = time.process_time()
-    result = simulate(
-        scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us, fast_forward=fast_forward
-    )
+    with rare_collections():  # as the command does
+        result = simulate(
+            scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us,
+            fast_forward=fast_forward,
+        )  # fmt: skip
     return time.process_time() - began, result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -122,6 +123,13 @@ class TestARun:
         floor, run = json.loads(command(*args))["results"]
         assert floor["avg_jct_s"] == (200 + 600 + 200) / 3
         assert run["avg_jct_s"] >= floor["avg_jct_s"]
+
+    def test_leaves_the_search_for_cycles_as_it_was(self) -> None:
+        before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
+        result(*SMALL)
+        with pytest.raises(CommandError):
+            command(*SMALL, "--jobs-out", GAVEL)
+        assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
 
     def test_reads_packed_files(self, tmp_path: Path) -> None:
         packed = tmp_path / "gavel.csv.gz"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, say
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.inputs import rules_of, scenario_of
@@ -145,7 +146,8 @@ def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> tu
             err.write(f"\r{rules.policy:<8} {bar} {done:,}/{total:,}")
 
     timer = time.perf_counter if timed else None
-    outcome = run_policy(scenario, rules, timer=timer, progress=progress)
+    with rare_collections():
+        outcome = run_policy(scenario, rules, timer=timer, progress=progress)
     cpu_s = time.process_time() - began
     if shown:
         say(err, "")
