@@ -270,6 +270,23 @@ class TestABeneficiaryThatIsGone:
         assert Lease.objects.filter(end_reason="preempted").count() == 2
         assert [item for item, _, _ in why_superseded(result.round)] == ["grant"]
 
+    def test_frees_what_its_own_tenants_new_term_was_counted_without(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The renewal got the quota of the lease that was to end: both would be within it."""
+        lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, policy=POLICY.name)
+        lab.submit("a", 4, 4000)
+        lab.round()
+        lab.submit("a", 4, 4000)
+        lab.round(after_s=10)
+        lab.round(after_s=890)
+        claim = lab.submit("b", 4, LONG_S)
+        between(monkeypatch, lambda _: cancel(claim, lab))
+        result = lab.round(after_s=10)
+        assert result.round
+        assert (result.round.summary["renewed"], result.round.summary["ended"]) == (1, 1)
+        assert Lease.objects.get(state="running").own <= 4
+
     def test_moves_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lab = cluster({"a": 8, "b": 0}, nodes=2, gpus=4, policy=POLICY.name)
         jobs = [lab.submit("a", gpus, LONG_S) for gpus in (3, 1, 3, 1)]

@@ -115,7 +115,12 @@ class _Draft:
                 ):
                     over.append(lease)
                     left[lease.tenant] -= lease.gpus
-            if over and self.free[node] + sum(row.gpus for row in over) >= job.gpus:
+            spare = self.free[node] + sum(row.gpus for row in over) - job.gpus
+            if over and spare >= 0:
+                for lease in list(over):  # no lease ends whose GPUs are not needed
+                    if lease.gpus <= spare:
+                        over.remove(lease)
+                        spare -= lease.gpus
                 for lease in over:
                     self.end(lease, PreemptionRule.GUARANTEE, job)
                 self.grant(job, node)
