@@ -17,8 +17,8 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.shared.ordered import (
     OrderedPicks,
-    QueuedJob,
     QueueCandidates,
+    QueuedJob,
     QueueRule,
 )
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
