@@ -27,6 +27,7 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Service
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.policies import registry
 from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster as SimCluster
@@ -42,6 +43,7 @@ from scheduling.models import Profile as ProfileRow
 from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
+from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -140,10 +142,12 @@ def simulated_cluster(lab: Cluster) -> SimCluster:
 
 
 def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> SimulationResult:
+    pool = lab.pool
+    rules = Rules(policy, round_us=ROUND_S * SECOND_US, lease_us=pool.lease_s * SECOND_US)
     return simulate(
         simulated_cluster(lab),
         tuple(jobs),
-        Rules(policy, round_us=ROUND_S * SECOND_US, lease_us=LEASE_S * SECOND_US),
+        replace(rules, options=pool.options),
         start_us=to_us(BEGIN),
         until_us=to_us(BEGIN) + HOUR_S * SECOND_US,
     )
@@ -228,6 +232,28 @@ class TestASeededHour:
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert sum(row.charge_micro for row in outcome.books.terms) > 0
+        assert outcome.rounds == rounds
+
+
+class TestASeededHourWithPreemption:
+    @pytest.mark.parametrize("min_runtime_s", [0, 60, 900])
+    def test_gives_the_same_leases_terms_and_charges(
+        self, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Leases that end before their expiry, moves, and some protected past their expiry."""
+        monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+        lab = cluster(
+            QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=600, policy=POLICY.name,
+            options={"min_runtime_s": min_runtime_s},
+        )  # fmt: skip
+        jobs = submit_all(lab, 7, limited=False)
+        rounds = live_hour(lab, {})
+        outcome = simulated_hour(lab, jobs, POLICY.name)
+        expected, found = live_leases(), simulated_leases(outcome)
+        early = [row for row in expected if row[-1] in ("preempted", "moved")]
+        assert {row[-1] for row in early} >= ({"preempted"} if min_runtime_s < 600 else set())
+        assert found == expected
+        assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds
 
 

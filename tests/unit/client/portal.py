@@ -114,7 +114,7 @@ class Portal:
                     "state": job["state"], "reason_code": "no_free_gpus",
                     "words": "Fewer GPUs are free than the job needs.", "next_step": "Wait.",
                     "numbers": {"free": 1, "needed": 2}, "round": 7,
-                    "as_of": "2031-05-04T03:02:01Z",
+                    "as_of": "2031-05-04T03:02:01Z", "preempted": job.get("preempted"),
                 }  # fmt: skip
             case ("GET", "logs"):
                 return 200, self._log(job, query)

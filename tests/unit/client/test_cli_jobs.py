@@ -220,6 +220,25 @@ class TestOneJob:
         ]
         assert lines[-1] == "as of round 7, 2031-05-04T03:02:01Z"
 
+    def test_says_when_it_was_preempted_with_how_much_notice_and_why(
+        self, run: Run, portal: Portal
+    ) -> None:
+        row = {"moved": False, "at": "2031-05-04T03:00:00Z", "notice_s": 30, "round": 6,
+               "words": "north\x1b was below its quota (guarantee)"}  # fmt: skip
+        job = portal.job("pending", preempted=row)
+        assert (
+            "preempted 2031-05-04T03:00:00Z with 30 s notice, by round 6:"
+            " north\\x1b was below its quota (guarantee)"
+        ) in run("job", "why", job["id"]).out
+        row["moved"] = True
+        assert "moved 2031-05-04T03:00:00Z with 30 s" in run("job", "why", job["id"]).out
+
+    def test_shows_until_when_its_lease_is_protected(self, run: Run, portal: Portal) -> None:
+        lease = {"number": 2, "expires_at": "2031-05-04T03:02:01Z", "nodes": ["n1"], "own": 1,
+                 "borrowed": 0, "protected_until": "2031-05-04T03:01:00Z"}  # fmt: skip
+        out = run("job", "show", portal.job("running", lease=lease)["id"]).out
+        assert "1 own + 0 borrowed, protected until 2031-05-04T03:01:00Z" in out
+
 
 class TestLogs:
     def test_are_read_to_their_end_and_are_inert(self, run: Run, portal: Portal) -> None:
