@@ -29,9 +29,10 @@ class Traits(NamedTuple):
     `trades_types`: gives a tenant less of one GPU type for more of another. `needs_profiles`:
     looks at measured speeds. `needs_estimates`: looks at how long a job is said to take.
     `preempts`: may give a lease that ends to another job that waits. `preempts_running`: may end a
-    lease before its expiry, with notice, once it has run for `Options.min_runtime_us`. `keys_drift`: its order may
-    change with time alone, while nothing arrives or ends. `picks_by_rho`: serves whoever has
-    received least for what it deserved, and its picks carry these ratios.
+    lease before its expiry, with notice, once it has run for `Options.min_runtime_us`.
+    `keys_drift`: its order may change with time alone, while nothing arrives or ends.
+    `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
+    these ratios.
     """
 
     trades_types: bool = False

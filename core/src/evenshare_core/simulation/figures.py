@@ -36,6 +36,8 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import HOUR_US, SECOND_US
 
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
+# How a lease ended whose job had not done all of its work, at or before its expiry.
+PREEMPTED = ("not_renewed", "preempted", "moved")
 
 Steps = list[tuple[int, int]]  # (instant, change of GPUs)
 
@@ -163,7 +165,7 @@ def figures_of(
     figures.lenders = lenders_of(books)
     figures.revenue_fairness = revenue_fairness(figures.lenders)
     _pool(figures, cluster, by_id, books, between_us)
-    figures.preemptions = sum(row.reason == "not_renewed" for row in books.leases)
+    figures.preemptions = sum(row.reason in PREEMPTED for row in books.leases)
     return figures
 
 

@@ -31,8 +31,8 @@ from evenshare_core.domain.snapshot import (
     Snapshot,
     schema_of,
 )
-from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.registry import DEFAULT
+from evenshare_core.policies.registry import options as options_of
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.admission import Split
 from evenshare_core.policies.shared.terms import Terms
@@ -95,8 +95,7 @@ class SimulationState:
     ) -> None:
         self.cluster, self.rules = cluster, rules
         self.policy = policy_named(rules.policy)
-        options = parse_options(self.policy.options_type, dict(rules.options))
-        self._min_runtime_us = options.min_runtime_us
+        self._min_runtime_us = options_of(rules.policy, dict(rules.options)).min_runtime_us
         self.events, self.books = Events(), Books()
         self.at_us, self.number, self.next_lease = start_us, 1, 1
         self.nodes: dict[int, Node] = {node.id: node for node in cluster.nodes}
@@ -177,7 +176,7 @@ class SimulationState:
         self.due = [
             lease
             for key in self._expired
-            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
+            if (lease := leases.get(key)) is not None and lease.ends_by(at_us)
         ]
 
     def _arrive(self, sim: SimJob) -> None:
@@ -414,8 +413,8 @@ class SimulationState:
     def grant(self, grant: Grant, split: Split) -> None:
         """Begin a lease; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
-        until_us = self.at_us + self.rules.lease_us
-        protected_us = self.at_us + self._min_runtime_us if self._min_runtime_us else 0
+        until_us, least_us = self.at_us + self.rules.lease_us, self._min_runtime_us
+        protected_us = self.at_us + least_us if least_us else 0
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
             until_us, 1, *split, protected_us,
@@ -426,7 +425,7 @@ class SimulationState:
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, grant.tenant, grant.job, gpus))
         self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
-        self.events.push_due(until_us, lease_id)
+        self.events.push_due(max(until_us, protected_us), lease_id)
 
     def _start(self, run: Run, grant: Grant, lease_id: int) -> None:
         run.overhead_us = self.rules.cold_us if run.leases else 0
