@@ -39,6 +39,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"spread": True, "lease_bonus": 0.1, "new_job_bonus": 0.3, "deadline_bonus": 2.0},
         {"reserve_after_leases": 0},
     ],
+    "evenshare": [
+        {},
+        {"estimates": "given", "min_runtime_s": 60},
+        {"preset": "tight", "gangs_per_round": 1},
+        {"window_s": 600, "min_runtime_s": 0, "moves_per_round": 3},
+        {"preset": "tight", "estimates": "given", "min_runtime_s": 0},
+        {"min_runtime_s": 60},
+    ],
     "fifo": [
         {},
         {"scope": "tenant", "spread": True},
@@ -158,12 +166,14 @@ class TestEachRound:
     @pytest.mark.parametrize("policy", KEPT)
     def test_decides_what_a_snapshot_of_everything_decides(self, policy: str) -> None:
         seen: Counter[str] = Counter()
-        for seed in range(18 if policy == "ltgf" else 9):
+        for seed in range(18 if policy in {"evenshare", "ltgf"} else 9):
             both(policy, seed, seen)
         reasons = {EndReason.FINISHED, EndReason.NODE_LOST, EndReason.CANCELLED}
         assert {"waits", *(reason.value for reason in reasons)} <= set(seen), seen
         if policy != "yarn_cs":  # it borrows for oversized gangs only
             assert seen[EndReason.PRICE_ABOVE_MAX.value], seen
+        if policy == "evenshare":
+            assert min(seen[EndReason.PREEMPTED.value], seen[EndReason.MOVED.value]) > 10, seen
         if policy == "ltgf":
             assert seen["remembered"] > seen["held back"] > 0, seen
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision, End, Grant, Key, Renew, Skip
+from evenshare_core.domain.decision import Decision, End, Grant, Key, Preemption, Renew, Skip
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.invariants import RULES, InvariantViolation, violations
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
@@ -57,6 +57,12 @@ def ended(lease_id: int, job_id: int, tenant: int = 1) -> Decision:
     return replace(GOOD, ends=(End(lease_id, job_id, tenant, EndReason.NOT_RENEWED),))
 
 
+def preempted(lease_id: int, reason: EndReason) -> Decision:
+    rule = PreemptionRule.GUARANTEE
+    ends = (End(lease_id, lease_id, 1, reason),)
+    return replace(GOOD, ends=ends, preemptions=(Preemption(lease_id, lease_id, 1, rule, 3, 1),))
+
+
 PLANTED: list[tuple[str, str, Decision]] = [
     ("node_capacity", "node 1 has 8", granted(placement=((1, 4),))),
     ("placement", "unknown node 9", granted(placement=((9, 4),))),
@@ -74,6 +80,7 @@ PLANTED: list[tuple[str, str, Decision]] = [
     ("running_leases", "lease 1 is not expired", ended(1, 1)),
     ("running_leases", "lease 5 is protected", ended(5, 5, tenant=2)),
     ("running_leases", "lease 2 has expired", replace(GOOD, renewals=())),
+    ("preemptions", "lease 1 is preempted and ends as finished", preempted(1, EndReason.FINISHED)),
     ("jobs", "job 9 is not active", granted(job=9)),
     ("jobs", "belongs to tenant 1, not 2", granted(tenant=2)),
     ("own_and_borrowed", "are not 4", granted(own=4)),

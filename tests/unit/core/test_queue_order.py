@@ -24,6 +24,7 @@ from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 # Options that leave no job out, so that a round with room for everybody picks everybody.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [{}, {"new_jobs_first": True}, {"lease_bonus": 0.1, "new_job_bonus": 0.3}],
+    "evenshare": [{}, {"preset": "tight"}, {"estimates": "given"}],
     "fifo": [{}, {"scope": "tenant"}, {"backfill": True}],
     "sjf": [{}, {"backfill": True}],
     "srtf": [{}],
@@ -129,7 +130,8 @@ class TestTheOrder:
             order = list(queue_order(asked, decide_round(asked).service) or ())
             assert len(order) == 14
             started = starts(asked, 59)
-            if policy == "yarn_cs":  # each within its quota: the tenants' own orders
+            # Each within its quota, or served anew as it deserves more: the tenants' own orders.
+            if policy in {"evenshare", "yarn_cs"}:
                 by_id = {one.id: one.tenant for one in jobs}
                 order.sort(key=by_id.__getitem__)
                 started.sort(key=by_id.__getitem__)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.cluster import Placement, placement_gpus
+from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import worst_case_micro
@@ -162,6 +164,91 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
             yield f"lease {lease.id} has expired: it must be renewed or ended"
 
 
+BEFORE_EXPIRY = (EndReason.PREEMPTED, EndReason.MOVED)
+
+
+def _preemptions(facts: _Facts) -> Iterator[str]:
+    """A lease ends before its expiry for a job that starts on GPUs which it could not do without.
+
+    A moved job goes on elsewhere in the same round, a preempted one does not start again in it.
+    For one gang no more jobs are moved than it has GPUs. Where a limit withdrew a pick, whose GPUs
+    are free now, what was needed cannot be told any more: there they share a node at least.
+    """
+    ends = {end.lease: end for end in facts.decision.ends}
+    grants = {grant.job: grant for grant in facts.decision.grants}
+    needed = _NeededGpus(facts)
+    for row in facts.decision.preemptions:
+        lease, end = facts.leases.get(row.lease), ends.get(row.lease)
+        if lease is None or end is None:
+            yield f"preemption of lease {row.lease}, which does not end"
+            continue
+        if (row.job, row.tenant) != (lease.job, lease.tenant):
+            yield f"preemption of lease {lease.id} names another job or tenant"
+        yield from _how_it_ended(row, end, lease, grants.get(lease.job))
+        grant = grants.get(row.for_job)
+        if grant is None or grant.tenant != row.for_tenant:
+            yield f"lease {lease.id} is preempted for job {row.for_job}, which is not granted"
+        elif not needed.takes(lease, grant):
+            yield f"job {grant.job} did not need the GPUs of lease {lease.id}"
+    yield from _too_many_moves(facts, grants)
+    rows = Counter(row.lease for row in facts.decision.preemptions)
+    yield from _repeated("lease", "preemptions", rows)
+    for end in facts.decision.ends:
+        if end.reason in BEFORE_EXPIRY and end.lease not in facts.preempted:
+            yield f"lease {end.lease} ends as {end.reason.value}, and no rule says why"
+
+
+def _how_it_ended(row: Preemption, end: End, lease: Lease, again: Grant | None) -> Iterator[str]:
+    """`again`: what the job of the lease is granted in the round."""
+    if row.rule is not PreemptionRule.DEFRAGMENT:
+        if end.reason is not EndReason.PREEMPTED:
+            yield f"lease {lease.id} is preempted and ends as {end.reason.value}"
+        if again is not None:
+            yield f"job {lease.job} is preempted and granted in the same round"
+        return
+    if end.reason is not EndReason.MOVED:
+        yield f"lease {lease.id} moves and ends as {end.reason.value}"
+    nodes = {node for node, _ in lease.placement}
+    if again is None or any(node in nodes for node, _ in again.placement):
+        yield f"job {lease.job} is moved and not granted elsewhere"
+
+
+def _too_many_moves(facts: _Facts, grants: dict[int, Grant]) -> Iterator[str]:
+    moves = Counter(
+        row.for_job
+        for row in facts.decision.preemptions
+        if row.rule is PreemptionRule.DEFRAGMENT and row.for_job in grants
+    )
+    for job_id, count in sorted(moves.items()):
+        gpus = placement_gpus(grants[job_id].placement)
+        if count > gpus:
+            yield f"{count} jobs are moved for job {job_id}, which has {gpus} GPUs"
+
+
+class _NeededGpus:
+    """Whether a grant would fit beside a lease that ended for it, as nodes are after the round."""
+
+    def __init__(self, facts: _Facts) -> None:
+        self._is_whole = not any(skip.numbers.get("withdrawn") for skip in facts.decision.skips)
+        self._left = {node.id: node.gpus for node in facts.snapshot.nodes}
+        for lease in facts.snapshot.leases:
+            if lease.id not in facts.ended:
+                self._take(lease.placement)
+        for grant in facts.decision.grants:
+            self._take(grant.placement)
+
+    def _take(self, placement: Placement) -> None:
+        for node_id, gpus in placement:
+            self._left[node_id] = self._left.get(node_id, 0) - gpus
+
+    def takes(self, lease: Lease, grant: Grant) -> bool:
+        """Whether they share a node that has too few GPUs for both."""
+        nodes = {node for node, _ in grant.placement}
+        return any(
+            gpus > self._left.get(node, 0) for node, gpus in lease.placement if node in nodes
+        )
+
+
 def _jobs(facts: _Facts) -> Iterator[str]:
     """Only active jobs that may start, of their tenant, on a type they accept and, if new there,
     can run on."""
@@ -276,6 +363,7 @@ RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
     "once": _once,
     "known_leases": _known_leases,
     "running_leases": _running_leases,
+    "preemptions": _preemptions,
     "jobs": _jobs,
     "own_and_borrowed": _own_and_borrowed,
     "limits": _limits,

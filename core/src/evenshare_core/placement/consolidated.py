@@ -155,7 +155,8 @@ class FreeCapacity:
     `available`: GPUs that are free or held by a lease that ended and was not selected yet.
     `unheld`: the part of it that nobody holds; a new gang goes there first, so that it takes the
     GPUs of an ended lease only when it must. Such a lease can then not be renewed in place.
-    Within a round `available` never grows: what does not fit once, does not fit later.
+    Within a round `available` never grows, but for GPUs that are freed for a gang which takes them
+    at once (`clear`): what does not fit once, does not fit later.
     """
 
     __slots__ = (
@@ -228,6 +229,16 @@ class FreeCapacity:
         """An ended lease gives up its GPUs."""
         for node, gpus in placement:
             self._ended[node] = self._ended.get(node, 0) - gpus
+        self._settle(placement)
+
+    def clear(self, placement: Placement) -> None:
+        """A lease that goes on ends before its expiry: nobody holds its GPUs."""
+        self.available.give(placement)
+        self._settle(placement)
+
+    def put(self, placement: Placement) -> None:
+        """Take these GPUs; they are available."""
+        self.available.take(placement)
         self._settle(placement)
 
     def hold_back(self, placement: Placement) -> None:

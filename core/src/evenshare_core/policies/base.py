@@ -77,7 +77,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         memory=answer.memory,
         ideals=answer.ideals,
         solve=answer.solve,
-        preemptions=answer.preemptions,
+        preemptions=terms.preemptions,
     )
     decision = msgspec.structs.replace(
         decision, shares=_shares(ready, decision), prices=_prices(ready, decision)

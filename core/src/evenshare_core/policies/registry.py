@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evenshare_core.policies.baselines import queues, yarn_cs
+from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
@@ -14,6 +15,7 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
         ltgf.POLICY,
+        evenshare.POLICY,
         oef.POLICY,
         *queues.POLICIES,
         yarn_cs.POLICY,

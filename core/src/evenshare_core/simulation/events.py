@@ -39,11 +39,14 @@ class Events:
         heappush(self.coming, (at_us, self._sequence, kind, key))
 
     def push_due(self, at_us: int, lease: int) -> None:
-        """Let a lease expire, not before any that was told here.
+        """Let a lease expire.
 
-        All terms are of one length: most of what happens needs no heap.
+        All terms are of one length, but for those that protection prolongs: few need the heap.
         """
-        self._due.append((at_us, lease))
+        if self._due and at_us < self._due[-1][0]:
+            self.push(at_us, EventKind.DUE, lease)
+        else:
+            self._due.append((at_us, lease))
 
     def take_due(self, at_us: int, taken: list[int]) -> None:
         """Add the leases of `push_due` that expire up to and at `at_us` to those taken."""

@@ -21,7 +21,7 @@ tests/simulation/test_fast_forward.py compares it with `decide_round` round by r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,13 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import options as parse_options
 from evenshare_core.policies.shared.admission import Admission, Limits
 from evenshare_core.policies.shared.prices import post_prices
-from evenshare_core.policies.shared.session import Session
-from evenshare_core.policies.shared.terms import Terms, split_terms, withdrawn_ends
+from evenshare_core.policies.shared.session import Session, SessionDecision
+from evenshare_core.policies.shared.terms import (
+    Terms,
+    settle_exchanges,
+    split_terms,
+    withdrawn_ends,
+)
 from evenshare_core.simulation.lazy_accounting import LazyClaim, RoundInstants
 from evenshare_core.simulation.state import SimulationState
 
@@ -116,6 +121,7 @@ class _KeptRounds:
         self._is_quiet = False  # whether the last round changed nothing
         # What the session looks at; most is the state's own and moves with it.
         self.at_us, self.lease_us, self.memory = state.at_us, rules.lease_us, state.memory
+        self.round_us = rules.round_us
         self.due: list[Lease] = []
         self.is_limited = False
         self.waiting, self.joined = state.queue, state.joined
@@ -125,6 +131,7 @@ class _KeptRounds:
             state.nodes.values(),
         )
         self._has_several_types = has_several_types(node.gpu_type for node in self.nodes)
+        self.profiles = state.cluster.profiles
         self.free, self.gpus = state.occupancy.free, state.occupancy.gpus
 
     # One round.
@@ -143,20 +150,12 @@ class _KeptRounds:
         else:
             self._instants.add(self.at_us)
             self._move_claims()  # a node may have come or gone
-        due = self.due = state.due
+        self.due = state.due
         self.is_limited = not (
             self._limits.are_none and not state.priced and not occupancy.overfull
         )
         answer = self._session.decide(self)
-        unused = occupancy.unused(due) if self._limits.keepers else {}
-        self._settled.release(due)
-        self._settled.begin(self._prices, unused)
-        terms = split_terms(answer.renewed, answer.grants, self._settled, state.jobs)
-        ends = answer.ends
-        if terms.withdrawn:
-            ends = [*ends, *withdrawn_ends(terms)]
-            for grant in answer.grants:
-                occupancy.touch(grant.placement)
+        terms, ends = self._settle(answer)
         prices = state.prices
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted:
@@ -170,6 +169,40 @@ class _KeptRounds:
             or answer.memory != state.memory
         )
         return terms, ends, answer.memory, prices
+
+    def _settle(self, answer: SessionDecision) -> tuple[Terms, Sequence[End]]:
+        """The terms of the round and the leases that end, as `terms.settle` tells them."""
+        state, due = self._state, self.due
+        renewed, grants, preemptions = answer.renewed, answer.grants, answer.preemptions
+        self._settled.release(due)
+        if not preemptions or not self.is_limited:
+            self._settled.release([state.leases[row.lease] for row in preemptions])
+            self._settled.begin(self._prices, self._unused(due))
+            terms = split_terms(renewed, grants, self._settled, state.jobs)
+            ends = answer.ends
+        else:
+            before = self._settled
+
+            def admission(preempted: Collection[int]) -> Admission:
+                over = [state.leases[lease] for lease in sorted(preempted)]
+                self._settled = before.copy(self._limits)
+                self._settled.release(over)
+                self._settled.begin(self._prices, self._unused([*due, *over]))
+                return self._settled
+
+            terms, _, called_off = settle_exchanges(
+                renewed, grants, preemptions, admission, state.jobs
+            )
+            go_on = {row.lease for row in called_off}
+            ends = [end for end in answer.ends if end.lease not in go_on]
+        if terms.withdrawn:
+            ends = [*ends, *withdrawn_ends(terms)]
+            for grant in grants:
+                state.occupancy.touch(grant.placement)
+        return terms, ends
+
+    def _unused(self, over: Sequence[Lease]) -> dict[str, int]:
+        return self._state.occupancy.unused(over) if self._limits.keepers else {}
 
     def _advance(self) -> None:
         """Bring the sums to this round, as `gpu_time.advance` would, without freezing them."""

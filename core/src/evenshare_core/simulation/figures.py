@@ -43,6 +43,8 @@ from evenshare_core.units import SECOND_US
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
 LATE_S = 1  # later than the reference by no more than this is not late
 HOURS_OF_DAY = 24
+# How a lease ended whose job had not done all of its work, at or before its expiry.
+PREEMPTED = ("not_renewed", "preempted", "moved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def figures_of(
     figures.lenders = lenders_of(books)
     figures.revenue_fairness = revenue_fairness(figures.lenders)
     _pool(figures, pool_use(cluster, by_id, books, between_us))
-    figures.preemptions = sum(row.reason == "not_renewed" for row in books.leases)
+    figures.preemptions = sum(row.reason in PREEMPTED for row in books.leases)
     return figures
 
 

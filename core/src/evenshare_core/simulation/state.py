@@ -177,7 +177,7 @@ class SimulationState:
         self.due = [
             lease
             for key in self._expired
-            if (lease := leases.get(key)) is not None and lease.expires_us <= at_us
+            if (lease := leases.get(key)) is not None and lease.ends_by(at_us)
         ]
 
     def _arrive(self, sim: SimJob) -> None:
@@ -408,8 +408,8 @@ class SimulationState:
     def grant(self, grant: Grant, split: Split) -> None:
         """Begin a lease; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
-        until_us = self.at_us + self.rules.lease_us
-        protected_us = self.at_us + self._min_runtime_us if self._min_runtime_us else 0
+        until_us, least_us = self.at_us + self.rules.lease_us, self._min_runtime_us
+        protected_us = self.at_us + least_us if least_us else 0
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
             until_us, 1, *split, protected_us,
@@ -421,7 +421,7 @@ class SimulationState:
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, *who))
         self.books.granted(self.at_us, lease)
         self._start(self.runs[grant.job], grant, lease_id)
-        self.events.push_due(until_us, lease_id)
+        self.events.push_due(max(until_us, protected_us), lease_id)
 
     def _start(self, run: Run, grant: Grant, lease_id: int) -> None:
         run.overhead_us = run.job.cold_us_or(self.rules.cold_us) if run.leases else 0

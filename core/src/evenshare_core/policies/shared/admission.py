@@ -2,7 +2,8 @@
 
 The same helper serves the policy at selection, so that a job which may not run does not waste
 the pick, and `terms.settle` when it fixes own and borrowed GPUs. Within a round each test can
-only get stricter as terms are taken: who is refused once stays refused.
+only get stricter as terms are taken: who is refused once stays refused. Only a lease that ends
+before its expiry (`let_go`) loosens them.
 
 Source: architecture, "Own and borrowed", "Credit loop". The same charge under any policy, as in
 docs/money.md.
@@ -10,7 +11,7 @@ docs/money.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from evenshare_core.domain.cluster import Node
@@ -113,9 +114,13 @@ class Admission:
         self._kept: dict[str, int] = {}
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Admission:
-        """The admission of a round that nothing was given in yet."""
-        kept = [lease for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)]
+    def of(cls, snapshot: Snapshot, *, without: Collection[int] = ()) -> Admission:
+        """The admission of a round that nothing was given in yet.
+
+        `without`: leases that end in it before their expiry, by id.
+        """
+        at_us = snapshot.at_us
+        kept = [row for row in snapshot.leases if not row.ends_by(at_us) and row.id not in without]
         new = cls(Limits(snapshot.entitlements, snapshot.tenants), snapshot.lease_us)
         for lease in kept:
             new.hold(lease)
@@ -139,6 +144,25 @@ class Admission:
         for lease in leases:
             account = self._account(lease.tenant, lease.gpu_type)
             account.hold(-lease.own, -lease.borrowed)
+
+    def let_go(self, lease: Lease) -> None:
+        """Within a round: a lease that goes on ends before its expiry; its GPUs count as free.
+
+        Who was refused before may then be let in: whoever asks for its GPUs asks again.
+        """
+        self._change(lease, -1)
+
+    def hold_again(self, lease: Lease) -> None:
+        """Take `let_go` back."""
+        self._change(lease, 1)
+
+    def _change(self, lease: Lease, sign: int) -> None:
+        account = self._account(lease.tenant, lease.gpu_type)
+        account.hold(sign * lease.own, sign * lease.borrowed)
+        if self._limits.keepers:
+            self._unused[lease.gpu_type] = self._unused.get(lease.gpu_type, 0) - sign * lease.gpus
+        if not self._limits.are_none and not account.lends_all:
+            self._kept[lease.gpu_type] += account.keep()
 
     def held(self, tenant: int, gpu_type: str) -> int:
         """GPUs that are held now."""
@@ -171,9 +195,18 @@ class Admission:
             account = self._accounts[key] = _Account(entitlement)
         return account
 
+    def most(self, tenant: int, gpu_type: str) -> int | None:
+        """GPUs that a tenant may hold at most, whatever the price; None without a limit."""
+        entitlement = self._limits.by_key.get((tenant, gpu_type))
+        return entitlement.most if entitlement is not None else None
+
+    def may_refuse(self, job: Job) -> bool:
+        """Whether any limit could refuse the job, whatever is held."""
+        return not self._limits.are_none or job.max_price_micro is not None
+
     def check(self, job: Job, gpu_type: str) -> Refusal | None:
         """Return why the job may not take its gang of this type now; None if it may."""
-        if self._limits.are_none and job.max_price_micro is None:
+        if not self.may_refuse(job):
             return None
         account = self._account(job.tenant, gpu_type)
         borrowed = job.gpus - account.left

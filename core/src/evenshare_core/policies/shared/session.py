@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import End, Grant, Key
+from evenshare_core.domain.decision import End, Grant, Key, Preemption
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.fairness.gpu_time import Sums
 from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, find_place
 from evenshare_core.policies.shared.admission import Admission
@@ -34,6 +35,7 @@ class KeptRound(Protocol):
     """
 
     at_us: int
+    round_us: int
     lease_us: int
     memory: dict[str, Any]
     is_limited: bool
@@ -52,6 +54,8 @@ class KeptRound(Protocol):
     def leases(self) -> Collection[Lease]: ...
     @property
     def nodes(self) -> Collection[Node]: ...
+    @property
+    def profiles(self) -> Mapping[int, Profile]: ...
     @property
     def free(self) -> Mapping[str, FreeGpus]: ...
     @property
@@ -81,12 +85,16 @@ class KeptRound(Protocol):
 
 
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
-    """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait."""
+    """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait.
+
+    `ends`: those of preempted leases too.
+    """
 
     grants: Sequence[Grant]
     renewed: Sequence[Lease]
     ends: Sequence[End]
     memory: dict[str, Any]
+    preemptions: Sequence[Preemption] = ()
 
 
 class Session(Protocol):

@@ -5,21 +5,25 @@ id), new leases after that in pick order; the rest is borrowed at the posted pri
 differs from the pick order, so a pick that was within quota at selection may turn out to borrow
 above its limits: it is withdrawn here, and the next round goes on from there.
 
+Leases that end before their expiry end for one job (`Decision.preemptions`), and some of their jobs
+go on elsewhere. That is one exchange: where a limit withdraws a part of it, nothing of it takes
+place, and the leases go on.
+
 Source: architecture, "Own and borrowed", "Credit loop".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
-from evenshare_core.domain.decision import Decision, End, Grant, Renew, Skip
+from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.shared.admission import Admission, Refusal, Split
 
@@ -112,6 +116,55 @@ def withdrawn_ends(terms: Terms) -> list[End]:
     ]
 
 
+class Exchanges(NamedTuple):
+    """The terms of a round, and which of its preemptions take place; `called_off`: the others."""
+
+    terms: Terms
+    preemptions: tuple[Preemption, ...]
+    called_off: tuple[Preemption, ...]
+
+
+def settle_exchanges(
+    renewed: Sequence[Lease],
+    grants: Sequence[Grant],
+    preemptions: Sequence[Preemption],
+    admission: Callable[[Collection[int]], Admission],
+    jobs: Mapping[int, Job],
+) -> Exchanges:
+    """Split the terms of a round that ends leases before their expiry.
+
+    `admission`: of the round, nothing taken, without these leases (ids). Where a limit withdraws
+    the job that leases end for, or one that was to go on elsewhere, the exchange is called off
+    and the rest is split again: each time there is one exchange less.
+    """
+    live, left, off = list(preemptions), list(grants), list[Preemption]()
+    refusals: list[tuple[Lease | Grant, Refusal]] = []
+    while True:
+        terms = split_terms(renewed, left, admission({row.lease for row in live}), jobs)
+        broken = _called_off(terms, live)
+        if not broken:
+            terms = Terms(terms.renewed, terms.granted, [*terms.withdrawn, *refusals])
+            return Exchanges(terms, tuple(live), tuple(off))
+        refusals += [(row, broken[row.job]) for row in left if row.job in broken]
+        gone = [row for row in live if row.for_job in broken]
+        off += gone
+        live = [row for row in live if row.for_job not in broken]
+        leave_out = {*broken, *(row.job for row in gone)}
+        left = [row for row in left if row.job not in leave_out]
+
+
+def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Refusal]:
+    """The jobs for which no lease may end after all, with what to tell them."""
+    withdrawn = {row.job: refusal for row, refusal in terms.withdrawn if isinstance(row, Grant)}
+    gangs = {row.for_job for row in preemptions}
+    broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}
+    for row in preemptions:
+        if row.rule is PreemptionRule.DEFRAGMENT and row.job in withdrawn:
+            # What limits the other's job is no business of this one.
+            broken.setdefault(row.for_job, Refusal(Reason.LEASE_TURN))
+    return broken
+
+
 class SettledTerms(NamedTuple):
     """The terms of a round as a decision tells them, withdrawals among ends and skips."""
 
@@ -119,25 +172,51 @@ class SettledTerms(NamedTuple):
     renewals: tuple[Renew, ...]
     ends: tuple[End, ...]
     skips: tuple[Skip, ...]
+    preemptions: tuple[Preemption, ...] = ()
 
 
 def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
     """Tell what a policy answered with own and borrowed GPUs and the price of each term."""
     jobs = {job.id: job for job in snapshot.jobs}
     leases = {lease.id: lease for lease in snapshot.leases}
+
+    def admission(preempted: Collection[int]) -> Admission:
+        return Admission.of(snapshot, without=preempted)
+
     renewals: dict[int, list[Renew]] = {}  # more than one is wrong, and for the invariants to say
     for renewal in answer.renewals:
         renewals.setdefault(renewal.lease, []).append(renewal)
     renewed = [leases[renewal.lease] for renewal in answer.renewals]
-    terms = split_terms(renewed, answer.grants, Admission.of(snapshot), jobs)
+    terms, preemptions, called_off = settle_exchanges(
+        renewed, answer.grants, answer.preemptions, admission, jobs
+    )
+    go_on = {row.lease for row in called_off}
+    ends = [end for end in answer.ends if end.lease not in go_on]
+    kept_jobs = {row.job for row in called_off}
     priced = [_priced_renewal(renewals[lease.id].pop(0), split) for lease, split in terms.renewed]
     withdrawn = [(jobs[row.job], row.gpu_type, refusal) for row, refusal in terms.withdrawn]
     return SettledTerms(
         tuple(_priced_grant(grant, split) for grant, split in terms.granted),
         tuple(sorted(priced, key=_by_order)),
-        tuple(sorted([*answer.ends, *withdrawn_ends(terms)], key=_by_lease)),
-        (*answer.skips, *_skips(withdrawn)),
+        tuple(sorted([*ends, *withdrawn_ends(terms)], key=_by_lease)),
+        (*_without(answer.skips, kept_jobs, jobs), *_skips(withdrawn)),
+        preemptions,
     )
+
+
+def _without(skips: Iterable[Skip], kept: Collection[int], jobs: Mapping[int, Job]) -> list[Skip]:
+    """The rows without the jobs that hold their lease after all."""
+    if not kept:
+        return list(skips)
+    rows = []
+    for skip in skips:
+        left = tuple(job for job in skip.jobs if job not in kept)
+        if left == skip.jobs:
+            rows.append(skip)
+        elif left:
+            gpus = sum(jobs[job].gpus for job in left)
+            rows.append(Skip(skip.reason, skip.tenant, left, gpus, skip.numbers))
+    return rows
 
 
 _by_start = attrgetter("started_us", "id")

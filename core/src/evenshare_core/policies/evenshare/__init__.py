@@ -1,0 +1,1 @@
+"""The product's own policy: long-term deficit, short jobs first, preemption and defragmentation."""

@@ -1,0 +1,167 @@
+"""GPU-time received and deserved per claim, forgotten exponentially: A and F of rule 1.
+
+The pool's sums (`fairness.gpu_time`) never forget. Here they are cut by marks, 64 to a window: at
+a mark both sums are multiplied by exp(-1/64), in fixed point, and between marks they grow as the
+pool's do. So what is in the memory changes at marks and where a claim's steps change, and not with
+every round.
+
+A round may come later than a mark, because rounds in which nothing happens are skipped. What was
+received by the mark is then read from a line: where the claim stood when its steps last changed,
+and how fast it went on from there. Nothing changed in the rounds that were skipped, so that is
+exact, and a run with all rounds has the same memory.
+
+In plain JSON: {"mark": number of the last mark, "claims": [row, ...]}, a row for each claim of the
+pool by (tenant, GPU type), with the fields of `DecayedClaim`; times in us, GPU-time in GPU-us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from evenshare_core.domain.snapshot import ClaimService
+from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
+
+MARKS = 64
+# exp(-1 / 64), rounded down to 32 bits behind the point.
+DECAY, BITS = 4_228_379_999, 32
+# After so many marks nothing is left of any sum.
+FORGOTTEN = 64 * MARKS
+
+ClaimRow = ClaimService | ClaimSums
+Steps = tuple[int, int, int, int]  # since when it has them, held, demand, quota
+
+
+class DecayedClaim(NamedTuple):
+    """One claim: the decayed sums at the last mark, the pool's sums at it, and its line.
+
+    `received` and `deserved` are A and F at the mark. The line: at `line_us` the pool's sums were
+    `line_alloc` and `line_fair`, growing by `held` and `share` GPUs.
+    """
+
+    tenant: int
+    gpu_type: str
+    received: int
+    deserved: int
+    mark_alloc: int
+    mark_fair: int
+    line_us: int
+    line_alloc: int
+    line_fair: int
+    held: int
+    share: int
+
+
+class DecayedSums:
+    """The decayed sums of all claims of a pool; a caller that keeps state keeps it.
+
+    `memory` is what the next round begins with: read back, it goes on the same.
+    """
+
+    def __init__(self, window_us: int) -> None:
+        self._step_us = max(1, window_us // MARKS)
+        self._rows: dict[tuple[int, str], DecayedClaim] = {}
+        self._memory: dict[str, Any] = {}
+        self._mark = self._old_mark = -1  # none yet
+        self._at_us = self._round_us = 0
+        self._seen: dict[tuple[int, str], Steps] = {}  # by claim: its steps as of the last look
+
+    def begin(
+        self, memory: dict[str, Any], claims: Iterable[ClaimRow], at_us: int, round_us: int
+    ) -> None:
+        """Bring the sums to a round; `memory` is that of the round before, `claims` are all."""
+        if memory is not self._memory:
+            self._load(memory)
+        is_new = self._mark < 0
+        self._at_us, self._round_us = at_us, round_us
+        self._old_mark = at_us // self._step_us if is_new else self._mark
+        self._mark = max(self._old_mark, at_us // self._step_us)
+        is_changed = is_new or self._mark != self._old_mark
+        rows, seen, is_marked = self._rows, self._seen, is_changed
+        for claim in claims:
+            key = (claim.tenant, claim.gpu_type)
+            steps = (claim.since_us, claim.held, claim.demand, claim.quota)
+            if not is_marked and seen.get(key) == steps:
+                continue  # nothing happened to it: it goes on along its line
+            before = rows.get(key)
+            row = before if before is not None else self._first(claim, is_new=is_new)
+            row = self._line(claim, self._marked(claim, row))
+            seen[key] = steps
+            if row is not before:
+                rows[key] = row
+                is_changed = True
+        if is_changed:
+            self._memory = {"mark": self._mark, "claims": [list(rows[key]) for key in sorted(rows)]}
+
+    @property
+    def next_mark_us(self) -> int:
+        """The instant of the next mark."""
+        return (self._mark + 1) * self._step_us
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """Plain JSON; the same object where nothing changed."""
+        return self._memory
+
+    def sums(self, claim: ClaimRow) -> tuple[int, int]:
+        """A and F of a claim at the round, in GPU-us."""
+        row = self._rows[claim.tenant, claim.gpu_type]
+        return (
+            row.received + received(claim, self._at_us) - row.mark_alloc,
+            row.deserved + deserved(claim, self._at_us) - row.mark_fair,
+        )
+
+    def _load(self, memory: dict[str, Any]) -> None:
+        self._memory, self._seen = memory, {}
+        self._mark = memory["mark"] if memory else -1
+        claims = memory["claims"] if memory else ()
+        self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
+
+    def _first(self, claim: ClaimRow, *, is_new: bool) -> DecayedClaim:
+        """A claim that is new counts from its beginning; where the policy is, from now on."""
+        alloc = fair = 0
+        if is_new:
+            alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
+        return DecayedClaim(claim.tenant, claim.gpu_type, 0, 0, alloc, fair, 0, alloc, fair, 0, 0)
+
+    def _marked(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
+        """Go through the marks since the last round."""
+        if self._mark == self._old_mark:
+            return row
+        alloc_now, fair_now = received(claim, self._at_us), deserved(claim, self._at_us)
+        alloc, fair, last_alloc, last_fair = row[2:6]
+        first = max(self._old_mark, self._mark - FORGOTTEN) + 1
+        for mark in range(first, self._mark + 1):
+            instant_us = self._instant(mark)
+            if instant_us < self._at_us:
+                span_us = max(0, instant_us - row.line_us)
+                at_alloc = min(alloc_now, max(last_alloc, row.line_alloc + row.held * span_us))
+                at_fair = min(fair_now, max(last_fair, row.line_fair + row.share * span_us))
+            else:
+                at_alloc, at_fair = alloc_now, fair_now
+            alloc = (alloc + at_alloc - last_alloc) * DECAY >> BITS
+            fair = (fair + at_fair - last_fair) * DECAY >> BITS
+            last_alloc, last_fair = at_alloc, at_fair
+        return row._replace(
+            received=alloc, deserved=fair, mark_alloc=last_alloc, mark_fair=last_fair
+        )
+
+    def _instant(self, mark: int) -> int:
+        """The instant of the round that finds a mark, where none is skipped."""
+        instant_us, round_us = mark * self._step_us, self._round_us
+        return -(-instant_us // round_us) * round_us if round_us else instant_us
+
+    def _line(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
+        """The row with a new line where the claim left the old one."""
+        share = min(claim.demand, claim.quota)
+        alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
+        span_us = self._at_us - row.line_us
+        if (
+            (row.held, row.share) == (claim.held, share)
+            and alloc == row.line_alloc + row.held * span_us
+            and fair == row.line_fair + row.share * span_us
+        ):
+            return row
+        return row._replace(
+            line_us=self._at_us, line_alloc=alloc, line_fair=fair, held=claim.held, share=share
+        )

@@ -1,0 +1,257 @@
+"""Evenshare: long-term deficit between tenants, short jobs first, preemption, defragmentation.
+
+Source: none; the product's own. It was put together from parts that are published: the deficit of
+LTGF (Z. Ye et al., IEEE TPDS 2021), least attained service (J. Gu et al., Tiresias, NSDI 2019),
+the finish-time order of estimates (K. Mahajan et al., Themis, NSDI 2020), and preemption and
+defragmentation at the moment at which they pay.
+
+Rules, by number:
+
+1. *Tenants.* key = (A + granted this round) / (F + 300 s x min(D, Q)). A, F: GPU-time received
+   and deserved, forgotten exponentially over the window (`memory`); D demand, Q quota. While some
+   tenant has a key below 1, the lowest is served; then what is left goes to all by the order of
+   jobs.
+2. *Jobs.* Without estimates: least attained GPU-time first, a renewing job's halved. With them:
+   least (d E - FairTime) / min(d, FairShare), E = done + max(estimate - done, 5 % of it); renewals
+   have a bonus of 90 s.
+3. *Placement.* A renewal keeps its GPUs; others go to the best fit among GPUs that nobody holds,
+   then among those of leases that end. When a gang of d does not fit, larger ones are not placed
+   in the round, renewals excepted.
+4. *Preemption at once*, of jobs on one node that have run for the minimum runtime, on the node
+   with the fewest of them. (a) Guarantee: the job keeps its tenant within quota and A < 0.95 F;
+   victims are of tenants that keep min(D, Q). (b) It pays: the job never ran; victims are of its
+   own tenant, or of tenants that keep min(D, Q), hold at most twice its GPUs, and have attained
+   more than 2,700 GPU-s (without estimates) or need more than 2 x (the job's estimate + 60 s).
+5. *Defragmentation.* Where a gang fits by count and on no node, jobs of at most 2 GPUs move from
+   the node that needs the fewest moves to other nodes.
+
+With the preset "tight" the first tier of rule 1 is: GPUs held < min(D, Q), the least ratio first;
+of rule 4 there is (a) alone, whatever was received before; and jobs run for at most 60 s unharmed.
+
+| symbol | here | unit |
+|---|---|---|
+| A, F | `TenantStanding.received`, `.deserved` | GPU-us |
+| D, Q | `ClaimService.demand`, `.quota`; min(D, Q) is `TenantStanding.share` | GPUs |
+| granted | `TenantStanding.granted_us`: GPUs x lease length | GPU-us |
+| d | `Job.gpus` | GPUs |
+| FairTime, FairShare | (14), (13) of LTGF, `fairness.gpu_time` | GPU-us, GPUs |
+
+All sums and candidates are per GPU type. A job that accepts several types is tried on each, the
+one that it claims first, and holds GPUs of one.
+
+All orders end in (submitted_us, id).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from evenshare_core.domain.decision import Decision, Skip
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.policies.evenshare.memory import DecayedSums
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import (
+    DEFRAGMENTED,
+    GUARANTEE,
+    LEFT_OVER,
+    MOVED,
+    PAYS,
+    EvenPicks,
+    RoundPool,
+    stay,
+)
+from evenshare_core.policies.evenshare.queues import (
+    ClaimKey,
+    EvenCandidate,
+    Shares,
+    TenantStanding,
+    attained_key,
+    queue_up,
+)
+from evenshare_core.policies.evenshare.session import IncrementalEvenshare
+from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.session import Session
+from evenshare_core.policies.shared.terms import expired_ends
+
+NOTES = {
+    LEFT_OVER: "No tenant was owed more, so what was left went to the jobs that received least.",
+    GUARANTEE: "Its tenant was owed GPUs within its quota: leases of tenants above theirs ended.",
+    PAYS: "It had never run, and took the GPUs of jobs that have run for long.",
+    DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one.",
+    MOVED: "It moved to another node to make room for a larger job.",
+}
+
+
+class Evenshare(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "evenshare"
+    version = "1"
+    title = "Even sharing with preemption"
+    promise = (
+        "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"
+        " and short jobs seldom wait."
+    )
+    order_text = (
+        "The tenant that received least for what it deserves is served first, then its job with"
+        " the least GPU-time."
+    )
+    quota_text = (
+        "A quota is guaranteed within minutes (the minimum runtime of the jobs that make room, and"
+        " their notice) to a tenant that received less than it deserves over the window, for jobs"
+        " that fit on one node; with the tight preset, to every tenant."
+    )
+    note_texts = NOTES
+    traits = Traits(preempts=True, preempts_running=True, keys_drift=True)
+    options_type = EvenshareOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round; needs `snapshot.service` at the round's instant."""
+        options = parse_options(EvenshareOptions, snapshot.options)
+        sums = DecayedSums(options.window_us)
+        sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
+        candidates = _candidates(snapshot)
+        picks = EvenPicks(_pool(snapshot, options, sums, candidates), options)
+        picks.run()
+        grants, renewals = stay(picks, [one.lease for one in candidates if one.lease is not None])
+        renewed = {renewal.lease for renewal in renewals}
+        ends = expired_ends(snapshot, renewed, picks.refused)
+        return Decision(
+            at_us=snapshot.at_us,
+            grants=tuple(grants),
+            renewals=tuple(renewals),
+            ends=tuple(sorted([*ends, *picks.ends], key=lambda end: end.lease)),
+            skips=_skips(candidates, picks, snapshot),
+            memory=sums.memory,
+            preemptions=tuple(picks.preemptions),
+        )
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return the order of rules 1 and 2, charging each tenant as if every gang fitted."""
+        options = parse_options(EvenshareOptions, snapshot.options)
+        sums = DecayedSums(options.window_us)
+        sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
+        pool = _pool(snapshot, options, sums, _candidates(snapshot))
+        return EvenPicks(pool, options).order()
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return queues that go on from round to round."""
+        return IncrementalEvenshare(parse_options(EvenshareOptions, options))
+
+
+POLICY = Evenshare()
+
+
+def _candidates(snapshot: Snapshot) -> list[EvenCandidate]:
+    """Jobs that wait or whose lease ended.
+
+    Raises:
+        ValueError: a job was never active for the sums.
+    """
+    ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
+    running = {lease.job for lease in snapshot.leases if lease.job not in ended}
+    sums = {row.job: row for row in snapshot.service.jobs}
+    rows = []
+    for job in snapshot.jobs:
+        if job.id not in sums:
+            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
+        if job.id not in running:
+            rows.append(EvenCandidate(job, sums[job.id], ended.get(job.id)))
+    return rows
+
+
+def _pool(
+    snapshot: Snapshot,
+    options: EvenshareOptions,
+    sums: DecayedSums,
+    candidates: list[EvenCandidate],
+) -> RoundPool:
+    at_us = snapshot.at_us
+    claims = {(row.tenant, row.gpu_type): row for row in snapshot.service.claims}
+    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us)
+    for row in snapshot.service.claims:  # a type whose nodes are all gone
+        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+    running = [lease for lease in snapshot.leases if not lease.ends_by(at_us)]
+    kept: dict[ClaimKey, int] = {}
+    for lease in running:
+        kept[lease.tenant, lease.gpu_type] = (
+            kept.get((lease.tenant, lease.gpu_type), 0) + lease.gpus
+        )
+
+    def standing(key: ClaimKey) -> TenantStanding:
+        row = claims.get(key)
+        now = sums.sums(row) if row is not None else (0, 0)
+        return TenantStanding(row, key[0], now, kept.get(key, 0))
+
+    if options.estimates == "given":
+        classes = {
+            (row.tenant, row.gpu_type, row.demand, row.weight): row
+            for row in snapshot.service.classes
+        }
+        order = Shares(claims.__getitem__, classes, at_us).key
+    else:
+        order = partial(attained_key, at_us=at_us)
+    return RoundPool(
+        at_us=at_us,
+        lease_us=snapshot.lease_us,
+        jobs={job.id: job for job in snapshot.jobs},
+        sums={row.job: row for row in snapshot.service.jobs},
+        profiles={profile.id: profile for profile in snapshot.profiles},
+        gpus={node.id: node.gpus for node in snapshot.nodes},
+        queues=queue_up([one for one in candidates if one.lease is None], order),
+        ended=[(_entry(one, order), one) for one in candidates if one.lease is not None],
+        standing=standing,
+        running=lambda: running,
+        free_by_type=free_by_type,
+        admission=Admission.of(snapshot),
+    )
+
+
+def _entry(one: EvenCandidate, order: Any) -> tuple[float, int, int]:
+    return (order(one), one.job.submitted_us, one.job.id)
+
+
+# ---- why jobs wait ----
+
+
+def _skips(
+    candidates: list[EvenCandidate], picks: EvenPicks, snapshot: Snapshot
+) -> tuple[Skip, ...]:
+    """Every candidate that was not picked, and every job that was preempted, with its reason."""
+    served = {row.job for row in picks.grants} | {row.job for row in picks.renewals}
+    waits: dict[ClaimKey, list[Job]] = {}
+    for one in candidates:
+        if one.job.id not in served:
+            waits.setdefault((one.sums.tenant, one.sums.gpu_type), []).append(one.job)
+    queues = [
+        explain.Queue(*key, sorted(jobs, key=arrival_order), None, None, None)
+        for key, jobs in sorted(waits.items())
+    ]
+    rows = explain.skips(queues, picks.free_by_type, picks.admission)
+    return (*rows, *_preempted(picks, snapshot))
+
+
+def _preempted(picks: EvenPicks, snapshot: Snapshot) -> list[Skip]:
+    jobs = {job.id: job for job in snapshot.jobs}
+    types = {lease.id: lease.gpu_type for lease in snapshot.leases}
+    waits: dict[ClaimKey, list[Job]] = {}
+    for end in picks.ends:
+        if end.reason is EndReason.PREEMPTED:
+            waits.setdefault((end.tenant, types[end.lease]), []).append(jobs[end.job])
+    return [
+        Skip(
+            Reason.LEASE_TURN,
+            key[0],
+            tuple(job.id for job in sorted(rows, key=arrival_order)),
+            sum(job.gpus for job in rows),
+            {"gpu_type": key[1], "preempted": True},
+        )
+        for key, rows in sorted(waits.items())
+    ]

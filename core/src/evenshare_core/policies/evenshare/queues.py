@@ -1,0 +1,228 @@
+"""Who waits, in the order of rule 2, and what each tenant received and deserves (rule 1).
+
+Jobs that wait are alike when a round that fails one of them must fail those behind it: of one
+tenant, claimed GPU type, gang, accepted types, maximum price and profile, and both new or neither.
+Each kind is a list in the order of its keys, so that a round looks at heads and not at all jobs.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService
+from evenshare_core.fairness.gpu_time import ClaimSums, job_received
+from evenshare_core.units import SECOND_US
+
+# Rule 1: what a tenant deserves is told as if so long had passed already.
+HEAD_START_US = 300 * SECOND_US
+# Rule 2 with estimates: a job that outlived its estimate needs this part of it; what a renewal
+# saves; and what a job is taken to need that never ran and has no estimate.
+LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
+
+ClaimKey = tuple[int, str]  # (tenant, GPU type)
+# (gang, accepted types, maximum price, profile, whether it never ran)
+Kind = tuple[int, tuple[str, ...], int | None, int, bool]
+Entry = tuple[float, int, int]  # key of rule 2, submitted, id
+Kinds = dict[Kind, list[Entry]]
+ClaimRow = ClaimService | ClaimSums
+
+
+class EvenCandidate(NamedTuple):
+    """A job that waits or whose lease ended, with its GPU-time sums."""
+
+    job: Job
+    sums: JobService
+    lease: Lease | None
+
+
+class TenantStanding:
+    """A claim in this round: A and F of rule 1, what it holds, and what the round gave.
+
+    `kept`: GPUs in leases that go on through the round; `given`: those that it gave so far.
+    `share` is min(D, Q).
+    """
+
+    __slots__ = ("deserved", "given", "granted_us", "kept", "quota", "received", "share", "tenant")
+
+    def __init__(self, row: ClaimRow | None, tenant: int, sums: tuple[int, int], kept: int) -> None:
+        self.tenant, self.kept = tenant, kept
+        self.received, self.deserved = sums
+        self.quota = row.quota if row is not None else 0
+        self.share = min(row.demand, row.quota) if row is not None else 0
+        self.given = self.granted_us = 0
+
+    @property
+    def held(self) -> int:
+        """GPUs that it holds after what was decided so far."""
+        return self.kept + self.given
+
+    @property
+    def spare(self) -> int:
+        """GPUs that it may lose and still hold min(D, Q)."""
+        return self.held - self.share
+
+    def key(self) -> float:
+        """Rule 1: received and granted, over what is deserved; inf where nothing is."""
+        due = self.deserved + HEAD_START_US * self.share
+        return (self.received + self.granted_us) / due if due else inf
+
+    def tight_key(self) -> float:
+        """The tight preset: what it holds over min(D, Q)."""
+        return self.held / self.share if self.share else inf
+
+    def is_owed(self) -> bool:
+        """Rule 4 (a): it received less than 95 % of what it deserved."""
+        return 20 * self.received < 19 * self.deserved or not self.deserved
+
+
+def accepted_types(job: Job, first: str, types: Iterable[str]) -> tuple[str, ...]:
+    """The GPU types that a job may be tried on: the one that it claims first, then by name."""
+    others = [name for name in job.gpu_types or sorted(types) if name != first]
+    return (first, *sorted(others))
+
+
+# ---- rule 2 ----
+
+
+def kind_of(job: Job, sums: JobService) -> Kind:
+    """What it shares with those that fail where it fails."""
+    is_new = not sums.alloc_gpu_us and not sums.held
+    return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new)
+
+
+def attained_key(candidate: EvenCandidate, at_us: int) -> float:
+    """Rule 2 without estimates: attained GPU-time, that of a renewing job halved."""
+    attained = job_received(candidate.sums, at_us)
+    return attained / 2 if candidate.lease is not None else float(attained)
+
+
+def work_us(job: Job, sums: JobService, at_us: int) -> float:
+    """E of rule 2: all that a job needs, by its estimate; time at its gang, in us."""
+    done_us = job_received(sums, at_us) / job.gpus
+    return done_us + remaining_us(job, done_us)
+
+
+def remaining_us(job: Job, done_us: float) -> float:
+    """What a job still needs after `done_us`; without an estimate, as much again."""
+    if job.estimate_us is None:
+        return max(done_us, UNKNOWN_US)
+    return max(job.estimate_us - done_us, LEAST * job.estimate_us)
+
+
+class Shares:
+    """(13)(14) of the jobs of each claim, looked up as they are asked."""
+
+    def __init__(
+        self,
+        claims: Callable[[ClaimKey], ClaimRow],
+        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
+        at_us: int,
+    ) -> None:
+        """`classes`: of sums that stand at the round; None where `claims` still move."""
+        self._claims, self._classes, self._at_us = claims, classes, at_us
+
+    def key(self, candidate: EvenCandidate) -> float:
+        """Rule 2 with estimates: (d E - FairTime) / min(d, FairShare), in us; inf without share."""
+        job, sums = candidate.job, candidate.sums
+        row = self._claims((sums.tenant, sums.gpu_type))
+        share = min(row.demand, row.quota) * sums.weight
+        if not share:
+            return inf
+        fair_share = min(float(sums.demand), share / row.weights)
+        work = sums.demand * work_us(job, sums, self._at_us)
+        late_us = (work - self._deserved(row, sums)) / fair_share
+        return late_us - RENEWAL_US if candidate.lease is not None else late_us
+
+    def _deserved(self, row: ClaimRow, sums: JobService) -> int:
+        if self._classes is not None:
+            integral = self._classes[sums.tenant, sums.gpu_type, sums.demand, sums.weight]
+            return integral.fair_gpu_us - sums.baseline_gpu_us
+        if not isinstance(row, ClaimSums):
+            raise TypeError("sums that stand have classes")
+        row.advance(self._at_us)
+        return row.classes[sums.demand, sums.weight].fair_gpu_us - sums.baseline_gpu_us
+
+
+# ---- the lists ----
+
+
+def queue_up(
+    waiting: Iterable[EvenCandidate], key: Callable[[EvenCandidate], float]
+) -> dict[ClaimKey, Kinds]:
+    """Return the jobs that wait, by the claim that counts their demand, and by kind."""
+    queues: dict[ClaimKey, Kinds] = {}
+    for candidate in waiting:
+        job, sums = candidate.job, candidate.sums
+        kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
+        entry = (key(candidate), job.submitted_us, job.id)
+        kinds.setdefault(kind_of(job, sums), []).append(entry)
+    for kinds in queues.values():
+        for entries in kinds.values():
+            entries.sort()
+    return queues
+
+
+class JobLine:
+    """The jobs of some claims in one line, by rule 2: heads of kinds, and renewals one by one."""
+
+    __slots__ = ("_heap", "_is_waiting")
+
+    def __init__(
+        self,
+        lists: Iterable[list[Entry]],
+        ended: Iterable[Entry],
+        is_waiting: Callable[[int], bool] | None,
+    ) -> None:
+        """`is_waiting`: None where all jobs of the lists do; those that do not are taken out."""
+        self._is_waiting = is_waiting
+        self._heap: list[tuple[Entry, list[Entry], int]] = [(entry, [], 0) for entry in ended]
+        for entries in lists:
+            self._push(entries, 0)
+        heapify(self._heap)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    @property
+    def head(self) -> Entry:
+        """The first job."""
+        return self._heap[0][0]
+
+    def drop(self) -> None:
+        """Leave the head out, and all of its kind behind it."""
+        heappop(self._heap)
+
+    def step(self) -> None:
+        """Go on to the next job."""
+        _, entries, index = heappop(self._heap)
+        if entries:
+            self._push(entries, index + 1)
+
+    def join(self, other: JobLine) -> None:
+        """Take over all of another line."""
+        self._heap += other._heap
+        heapify(self._heap)
+
+    def _push(self, entries: list[Entry], index: int) -> None:
+        is_waiting = self._is_waiting
+        while index < len(entries):
+            entry = entries[index]
+            if is_waiting is None or is_waiting(entry[2]):
+                heappush(self._heap, (entry, entries, index))
+                return
+            del entries[index]
+
+
+def insert(queues: dict[ClaimKey, Kinds], candidate: EvenCandidate, entry: Entry) -> list[Entry]:
+    """Put a job that began to wait into its list, and return that."""
+    job, sums = candidate.job, candidate.sums
+    kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
+    entries = kinds.setdefault(kind_of(job, sums), [])
+    insort(entries, entry)
+    return entries

@@ -1,0 +1,273 @@
+"""Room for a job that does not fit: rule 5, small jobs move; rule 4, leases end for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
+from evenshare_core.policies.evenshare.queues import EvenCandidate, remaining_us
+from evenshare_core.policies.shared.preemption import (
+    ClearedNode,
+    LeaseIndex,
+    fewest_victims,
+    preemptible,
+)
+from evenshare_core.units import SECOND_US
+
+if TYPE_CHECKING:
+    from evenshare_core.policies.evenshare.picks import EvenPicks
+
+# Rule 4 (b): who received so much may end for a job that never ran, without estimates; and with
+# them who needs more than twice what that job needs, a restart added.
+LONG_GPU_US = 2700 * SECOND_US
+RESTART_US = 60 * SECOND_US
+
+
+class RoomMaker:
+    """Makes room in one round; what failed once is not tried again in it."""
+
+    def __init__(self, picks: EvenPicks) -> None:
+        self._picks, self._options = picks, picks.options
+        self._indices: dict[str, LeaseIndex] | None = None
+        self._gangs = self._moves = 0
+        # The least gang for which a rule failed, by type, and by tenant where it matters.
+        self._failed: dict[tuple[object, ...], int] = {}
+        self._failed_needs: dict[tuple[int, str, int], float] = {}
+
+    def may_differ(self, one: EvenCandidate) -> bool:
+        """Whether jobs of the same kind may still get room where this one does not."""
+        return self._options.estimates == "given" and self._may_pay(one)
+
+    def make(self, one: EvenCandidate, gpu_type: str) -> bool:
+        """Give the job its gang on one node that is cleared for it; whether that was done."""
+        free = self._picks.free_by_type[gpu_type]
+        if one.job.gpus > free.available.size:
+            return False
+        return (
+            self._defragment(one, gpu_type, free)
+            or self._guarantee(one, gpu_type, free)
+            or self._pays(one, gpu_type, free)
+        )
+
+    def _may_pay(self, one: EvenCandidate) -> bool:
+        sums = one.sums
+        is_new = one.lease is None and not sums.alloc_gpu_us and not sums.held
+        return is_new and self._options.pays and not self._options.is_tight
+
+    # Rule 4 (a).
+
+    def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        picks, job = self._picks, one.job
+        if not self._options.guarantee:
+            return False
+        mine = picks.standings[job.tenant, gpu_type]
+        if mine.held + job.gpus > mine.quota:
+            return False
+        if not (self._options.is_tight or mine.is_owed()):
+            return False
+        memo = ("guarantee", gpu_type)
+        if self._is_hopeless(memo, job.gpus):
+            return False
+        spare = self._spare(gpu_type)
+        spare.pop(job.tenant, None)
+        index = self._index(gpu_type)
+        cleared = fewest_victims(
+            job.gpus, free.available.free, index, spare, most_gpus=free.available.size,
+            rank=self._rank,
+        )  # fmt: skip
+        if cleared is None:
+            return self._fails(memo, job.gpus)
+        numbers = {
+            "held": mine.held,
+            "quota": mine.quota,
+            "received_gpu_us": mine.received,
+            "deserved_gpu_us": mine.deserved,
+        }
+        return self._take(one, gpu_type, cleared, PreemptionRule.GUARANTEE, numbers)
+
+    # Rule 4 (b).
+
+    def _pays(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        job = one.job
+        if not self._may_pay(one):
+            return False
+        memo = ("pays", gpu_type, job.tenant)
+        need_us = remaining_us(job, 0.0)
+        with_estimates = self._options.estimates == "given"
+        if with_estimates:
+            least = self._failed_needs.get((job.tenant, gpu_type, job.gpus))
+            if least is not None and need_us >= least:
+                return False
+        elif self._is_hopeless(memo, job.gpus):
+            return False
+        spare: dict[int, int | None] = {**self._spare(gpu_type), job.tenant: None}
+        longest_us = 2 * (need_us + RESTART_US) if with_estimates else float(LONG_GPU_US)
+
+        cleared = fewest_victims(
+            job.gpus, free.available.free, self._index(gpu_type), spare,
+            most_gpus=2 * job.gpus, rank=self._rank, above=longest_us,
+        )  # fmt: skip
+        if cleared is None:
+            if with_estimates:
+                self._failed_needs[job.tenant, gpu_type, job.gpus] = need_us
+                return False
+            return self._fails(memo, job.gpus)
+        numbers = {"threshold_us": int(longest_us)}
+        return self._take(one, gpu_type, cleared, PreemptionRule.PAYS, numbers)
+
+    # Rule 5.
+
+    def _defragment(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        job, options = one.job, self._options
+        most = min(job.gpus, options.moves_per_round - self._moves)
+        if job.gpus < 2 or self._gangs >= options.gangs_per_round or most <= 0:
+            return False
+        memo = ("defragment", gpu_type)
+        if free.unheld.total < job.gpus or self._is_hopeless(memo, job.gpus):
+            return False
+        movable = {
+            node: small
+            for node, rows in self._index(gpu_type).by_node.items()
+            if (small := [row for row in rows if self._may_move(row)])
+        }
+        room = make_room(job.gpus, free.available.free, free.unheld.free, movable, most)
+        if room is None:
+            return self._fails(memo, job.gpus)
+        rows = {row.id: row for row in movable[room.node]}
+        numbers = {"needed": job.gpus, "free": free.unheld.total}
+        moved = tuple(rows[move.lease] for move in room.moves)
+        self._clear(
+            one, gpu_type, ClearedNode(room.node, moved), PreemptionRule.DEFRAGMENT, numbers
+        )
+        for move, row in zip(room.moves, moved, strict=True):
+            free.put(((move.to_node, move.gpus),))
+            self._picks.move(row, move.to_node)
+        self._gangs += 1
+        self._moves += len(moved)
+        return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved))
+
+    def _may_move(self, lease: Lease) -> bool:
+        """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""
+        if lease.placement[0][1] > MOVABLE_GPUS:
+            return False
+        picks = self._picks
+        job, admission = picks.pool.jobs[lease.job], picks.admission
+        if not admission.may_refuse(job):
+            return True
+        admission.let_go(lease)
+        refusal = admission.check(job, lease.gpu_type)
+        admission.hold_again(lease)
+        return refusal is None
+
+    # What all have in common.
+
+    def _take(
+        self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
+        numbers: dict[str, int],
+    ) -> bool:  # fmt: skip
+        self._clear(one, gpu_type, cleared, rule, numbers)
+        taken = sum(row.gpus for row in cleared.victims)
+        return self._settle(one, gpu_type, cleared.node, taken)
+
+    def _clear(
+        self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
+        numbers: dict[str, int],
+    ) -> None:  # fmt: skip
+        """End the leases."""
+        picks = self._picks
+        self._index(gpu_type).remove(cleared.victims)
+        for lease in cleared.victims:
+            picks.free_by_type[gpu_type].clear(lease.placement)
+            picks.admission.let_go(lease)
+            more = {} if not picks.pool.explains else self._rank_number(lease, rule)
+            picks.end(lease, rule, one.job, {**numbers, **more})
+
+    def _rank_number(self, lease: Lease, rule: PreemptionRule) -> dict[str, int]:
+        if rule is PreemptionRule.PAYS:
+            name = "remaining_us" if self._options.estimates == "given" else "attained_gpu_us"
+            return {name: int(self._rank(lease))}
+        return {}
+
+    def _settle(self, one: EvenCandidate, gpu_type: str, node: int, taken: int) -> bool:
+        """Grant the gang on the node.
+
+        What the leases held beyond it is nobody's in this round, so that they can go on where a
+        limit withdraws the grant (`terms.settle_exchanges`).
+        """
+        picks, job = self._picks, one.job
+        free = picks.free_by_type[gpu_type]
+        free.put(((node, job.gpus),))
+        if taken > job.gpus:
+            free.put(((node, taken - job.gpus),))
+        self._index(gpu_type).leave_out(node)  # one exchange per node, each of which is needed
+        note = {
+            PreemptionRule.GUARANTEE: "guarantee",
+            PreemptionRule.PAYS: "pays",
+            PreemptionRule.DEFRAGMENT: "defragmented",
+        }[picks.preemptions[-1].rule]
+        picks.fixed.add(job.id)
+        picks.give(job, gpu_type, ((node, job.gpus),), note)
+        return True
+
+    def _spare(self, gpu_type: str) -> dict[int, int | None]:
+        """What each tenant may lose and still hold min(D, Q)."""
+        picks = self._picks
+        spare: dict[int, int | None] = {}
+        for tenant in self._index(gpu_type).nodes_of:
+            count = picks.standings[tenant, gpu_type].spare
+            if count > 0:
+                spare[tenant] = count
+        return spare
+
+    def _is_hopeless(self, memo: tuple[object, ...], gpus: int) -> bool:
+        failed = self._failed.get(memo)
+        return failed is not None and gpus >= failed
+
+    def _fails(self, memo: tuple[object, ...], gpus: int) -> bool:
+        self._failed[memo] = min(gpus, self._failed.get(memo, gpus))
+        return False
+
+    def _index(self, gpu_type: str) -> LeaseIndex:
+        if self._indices is None:
+            self._indices = self._make_indices()
+        index = self._indices.get(gpu_type)
+        if index is None:
+            index = self._indices[gpu_type] = LeaseIndex()
+        return index
+
+    def _make_indices(self) -> dict[str, LeaseIndex]:
+        pool = self._picks.pool
+        running = pool.running()
+        over = _overfull(running, pool.gpus) if pool.may_be_overfull else ()
+        indices: dict[str, LeaseIndex] = {}
+        for lease in preemptible(running, pool.at_us, self._options.min_runtime_us):
+            if lease.job not in pool.jobs or lease.placement[0][0] in over:
+                continue
+            index = indices.get(lease.gpu_type)
+            if index is None:
+                index = indices[lease.gpu_type] = LeaseIndex()
+            index.add(lease)
+        return indices
+
+    def _rank(self, lease: Lease) -> float:
+        """What of two victims the better one has more of: attained GPU-time, or work left."""
+        pool = self._picks.pool
+        attained = job_received(pool.sums[lease.job], pool.at_us)
+        if self._options.estimates == "none":
+            return attained
+        job = pool.jobs[lease.job]
+        return remaining_us(job, attained / job.gpus)
+
+
+def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
+    """Nodes with fewer GPUs than leases hold there: they have none when one of them ends."""
+    load: dict[int, int] = {}
+    for lease in leases:
+        for node, count in lease.placement:
+            load[node] = load.get(node, 0) + count
+    return {node for node, count in load.items() if count > gpus.get(node, 0)}

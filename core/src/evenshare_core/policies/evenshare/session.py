@@ -1,0 +1,130 @@
+"""The policy on sums, queues and free GPUs that are kept between rounds (0110)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from functools import partial
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.memory import DecayedSums
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import EvenPicks, RoundPool, stay
+from evenshare_core.policies.evenshare.queues import (
+    ClaimKey,
+    Entry,
+    EvenCandidate,
+    Kinds,
+    Shares,
+    TenantStanding,
+    attained_key,
+    insert,
+    queue_up,
+)
+from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
+from evenshare_core.policies.shared.terms import ends_of
+
+
+class IncrementalEvenshare:
+    """The queues of one pool; without estimates a waiting job's key stands still, so they stay."""
+
+    def __init__(self, options: EvenshareOptions) -> None:
+        self._options = options
+        self._sums = DecayedSums(options.window_us)
+        self._queues: dict[ClaimKey, Kinds] = {}
+        self._entries: dict[int, tuple[list[Entry], Entry]] = {}
+        self._given: list[int] = []
+
+    def decide(self, view: KeptRound) -> SessionDecision:
+        """Answer a round as `Evenshare.decide` answers its snapshot."""
+        self._sums.begin(view.memory, view.sums.claims.values(), view.at_us, view.round_us)
+        answer = uncontested(view, self._sums.memory)
+        if answer is not None:
+            return answer
+        picks = EvenPicks(self._pool(view), self._options)
+        picks.run()
+        grants, renewals = stay(picks, view.due)
+        self._given = [grant.job for grant in grants]
+        renewed = {renewal.lease for renewal in renewals}
+        ends = ends_of(view.due, view.gpus, renewed, picks.refused)
+        return SessionDecision(
+            grants,
+            [lease for lease in view.due if lease.id in renewed],
+            sorted([*ends, *picks.ends], key=lambda end: end.lease) if picks.ends else ends,
+            self._sums.memory,
+            picks.preemptions,
+        )
+
+    def quiet_until(self, at_us: int) -> int | None:
+        """Whom leases may end for changes with time."""
+        return at_us
+
+    def _pool(self, view: KeptRound) -> RoundPool:
+        at_us, options = view.at_us, self._options
+        free_by_type = view.free_capacity()
+        jobs, sums, claims = view.jobs, view.sums.jobs, view.sums.claims
+        for _, gpu_type in claims:  # a type whose nodes are all gone
+            if gpu_type not in free_by_type:
+                free_by_type[gpu_type] = FreeCapacity({}, {}, {})
+        due: dict[ClaimKey, int] = {}
+        for lease in view.due:
+            key = (lease.tenant, lease.gpu_type)
+            due[key] = due.get(key, 0) + lease.gpus
+
+        def standing(key: ClaimKey) -> TenantStanding:
+            row = claims.get(key)
+            now = self._sums.sums(row) if row is not None else (0, 0)
+            return TenantStanding(row, key[0], now, view.held(*key) - due.get(key, 0))
+
+        def running() -> Collection[Lease]:
+            over = {lease.id for lease in view.due}
+            if not over:
+                return view.leases
+            return [lease for lease in view.leases if lease.id not in over]
+
+        order: Callable[[EvenCandidate], float]
+        if options.estimates == "given":
+            order = Shares(claims.__getitem__, None, at_us).key
+            waiting = [EvenCandidate(jobs[job], sums[job], None) for job in view.waiting]
+            queues, is_waiting = queue_up(waiting, order), None
+            view.joined.clear()
+        else:
+            order = partial(attained_key, at_us=at_us)
+            self._listen(view, order)
+            queues, is_waiting = self._queues, view.waiting.__contains__
+        ended = [EvenCandidate(jobs[row.job], sums[row.job], row) for row in view.due]
+        return RoundPool(
+            at_us=at_us,
+            lease_us=view.lease_us,
+            jobs=jobs,
+            sums=sums,
+            profiles=view.profiles,
+            gpus=view.gpus,
+            queues=queues,
+            ended=[((order(one), one.job.submitted_us, one.job.id), one) for one in ended],
+            standing=standing,
+            running=running,
+            free_by_type=free_by_type,
+            admission=view.admission(),
+            is_waiting=is_waiting,
+            may_be_overfull=view.is_limited,
+            explains=False,
+        )
+
+    def _listen(self, view: KeptRound, order: Callable[[EvenCandidate], float]) -> None:
+        """Put jobs that began to wait into their list, and take out those that were given GPUs."""
+        for job_id in (*self._given, *view.joined):
+            kept = self._entries.pop(job_id, None)
+            if kept is not None:
+                entries, entry = kept
+                index = bisect_left(entries, entry)
+                if index < len(entries) and entries[index] == entry:
+                    del entries[index]
+            if job_id not in view.waiting:
+                continue
+            one = EvenCandidate(view.jobs[job_id], view.sums.jobs[job_id], None)
+            entry = (order(one), one.job.submitted_us, job_id)
+            self._entries[job_id] = (insert(self._queues, one, entry), entry)
+        view.joined.clear()
+        self._given = []

@@ -1,0 +1,243 @@
+"""The rules of evenshare on pools made by hand, one class per rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.reasons import EndReason, PreemptionRule
+from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
+from tests.papers.evenshare_pools import AT_US, pool, running
+from tests.unit.core.snapshots import job
+
+HALVES = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
+
+
+def starts(decision: Decision) -> list[int]:
+    """Jobs in the order in which they were given GPUs."""
+    return [row.job for row in sorted(decision.grants, key=lambda row: row.order)]
+
+
+def ended(decision: Decision) -> dict[int, tuple[EndReason, PreemptionRule | None]]:
+    """By job: how its lease ended."""
+    rules = {row.lease: row.rule for row in decision.preemptions}
+    return {end.job: (end.reason, rules.get(end.lease)) for end in decision.ends}
+
+
+class TestRule1:
+    """key = (A + granted this round) / (F + 300 s x min(D, Q))."""
+
+    def test_the_tenant_with_the_lowest_key_is_served_first(self) -> None:
+        jobs = [job(1, 1), job(2, 1, tenant=2)]
+        sums = {1: (9_000, 10_000), 2: (5_000, 10_000)}
+        asked = pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums)
+        decision = decide_round(asked)
+        assert starts(decision) == [2, 1]
+        assert decision.grants[0].key.tenant_rho == 5_000 / (10_000 + 300)
+
+    def test_a_grant_counts_a_whole_lease_for_the_rest_of_the_round(self) -> None:
+        """Tenant 1: 0 / 1,200, 900 / 1,200, then at 1,800 / 1,200 all that is left is shared."""
+        jobs = [job(number, 1) for number in (1, 2, 3, 4)] + [job(5, 1, tenant=2)]
+        sums = {2: (900, 1_000)}
+        decision = decide_round(pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums))
+        assert starts(decision) == [1, 5, 2, 3, 4]
+        notes = {row.job: row.key.note for row in decision.grants}
+        assert [notes[number] for number in (1, 5, 2, 3, 4)] == ["", "", "", *["left over"] * 2]
+
+    def test_what_is_left_goes_to_jobs_whatever_their_tenant_had(self) -> None:
+        jobs = [job(1, 1), job(2, 1), job(3, 1, tenant=2)]
+        sums = {1: (20_000, 10_000), 2: (11_000, 10_000)}
+        asked = pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums, attained={1: 50, 2: 5, 3: 20})
+        assert starts(decide_round(asked)) == [2, 3, 1]
+
+
+class TestRule2:
+    def test_least_attained_gpu_time_goes_first(self) -> None:
+        jobs = [job(1, 1), job(2, 2), job(3, 1)]
+        asked = pool(jobs, nodes={1: 8}, attained={1: 300, 2: 200, 3: 100})
+        assert starts(decide_round(asked)) == [3, 2, 1]
+
+    def test_of_a_renewing_job_half_counts(self) -> None:
+        """Job 2 has 800 GPU-s, so 400; job 1 waits with 500, and job 3 with 300."""
+        jobs = [job(1, 1), job(2, 1), job(3, 1)]
+        due = running(2, 1, 1, ran_s=800, expires_us=AT_US)
+        for gpus, given in ((1, [3]), (2, [3, 2])):
+            decision = decide_round(pool(jobs, [due], nodes={1: gpus}, attained={1: 500, 3: 300}))
+            orders = {row.order: row.job for row in decision.grants}
+            orders |= {row.order: row.job for row in decision.renewals}
+            assert [orders[one] for one in sorted(orders)] == given
+
+    def test_with_estimates_whoever_is_soonest_covered_by_its_fair_share(self) -> None:
+        """(d E - FairTime) / min(d, FairShare), all of them an hour old; a fair share is 4/3 GPUs.
+
+        (1,000 - 3,600) / 1 = -2,600; (1,800 - 4,800) / (4/3) = -2,250; (950 - 3,600) / 1 = -2,650.
+        """
+        jobs = [
+            job(1, 1, estimate_us=1_000 * SECOND_US),
+            job(2, 2, estimate_us=900 * SECOND_US),
+            job(3, 1, estimate_us=950 * SECOND_US),
+        ]
+        asked = pool(jobs, nodes={1: 8}, attained={3: 900}, options={"estimates": "given"})
+        assert starts(decide_round(asked)) == [3, 1, 2]
+
+    def test_a_job_that_outlived_its_estimate_needs_a_twentieth_of_it(self) -> None:
+        jobs = [job(1, 1, estimate_us=1_000 * SECOND_US), job(2, 1, estimate_us=60 * SECOND_US)]
+        asked = pool(jobs, nodes={1: 1}, attained={1: 5_000, 2: 0}, options={"estimates": "given"})
+        assert starts(decide_round(asked)) == [2]
+
+
+class TestRule3:
+    def test_a_renewal_keeps_its_gpus_and_a_new_job_takes_the_best_fit(self) -> None:
+        jobs = [job(1, 2), job(2, 3), job(3, 2)]
+        leases = [running(1, 1, 2, expires_us=AT_US), running(2, 2, 3)]
+        decision = decide_round(pool(jobs, leases, nodes={1: 8, 2: 5, 3: 8}))
+        assert [(row.job, row.placement) for row in decision.grants] == [(3, ((2, 2),))]
+        assert [row.lease for row in decision.renewals] == [1]
+
+    def test_when_a_size_fails_larger_ones_are_not_placed(self) -> None:
+        """A gang of 2 fits on no node, so one of 5 does not take single GPUs of many nodes."""
+        jobs = [job(1, 1), job(2, 1), job(3, 2), job(4, 5), job(5, 1)]
+        leases = [running(1, 1, 1, ran_s=100), running(2, 2, 1, ran_s=100)]
+        nodes = {1: 2, 2: 2, 3: 1, 4: 1, 5: 1}
+        assert starts(decide_round(pool(jobs, leases, nodes=nodes))) == [5]
+        without = [one for one in jobs if one.id != 3]
+        assert starts(decide_round(pool(without, leases, nodes=nodes))) == [4]
+
+    def test_a_job_of_any_type_goes_where_there_is_room(self) -> None:
+        quotas = [Entitlement(1, "v100", 2), Entitlement(1, "k80", 2)]
+        asked = pool([job(1, 2), job(2, 2, gpu_types=("v100", "k80"))], nodes={1: 2}, quotas=quotas)
+        mixed = replace(asked, nodes=(*asked.nodes, Node(2, "k80", 2)))
+        decision = decide_round(mixed)
+        assert [(row.job, row.gpu_type) for row in decision.grants] == [(1, "v100"), (2, "k80")]
+
+
+class TestRule4Guarantee:
+    def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
+        """Tenant 2 holds all 8 GPUs in two leases; tenant 1 asks for 4 of its 4."""
+        jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
+        leases = [running(2, 1, 4, 2, ran_s), running(3, 2, 4, 2, ran_s + 5)]
+        asked = pool(
+            jobs, leases, nodes={1: 4, 2: 4}, quotas=HALVES, sums={1: sums}, attained={1: 60},
+            options=options,
+        )  # fmt: skip
+        return decide_round(asked)
+
+    def test_a_tenant_that_is_owed_gets_its_quota_from_one_above_its_own(self) -> None:
+        decision = self.asked((900, 1_000))
+        assert starts(decision) == [1]
+        assert ended(decision) == {3: (EndReason.PREEMPTED, PreemptionRule.GUARANTEE)}
+        (row,) = decision.preemptions
+        assert (row.for_job, row.numbers["received_gpu_us"]) == (1, 900 * SECOND_US)
+        assert [skip.jobs for skip in decision.skips] == [(3,)]
+
+    def test_not_one_that_received_95_percent(self) -> None:
+        assert not self.asked((950, 1_000)).preemptions
+
+    def test_not_before_the_minimum_runtime(self) -> None:
+        assert not self.asked((900, 1_000), ran_s=290).preemptions
+        assert not self.asked((900, 1_000), guarantee=False).preemptions
+
+    def test_not_from_a_tenant_that_would_fall_below_its_own(self) -> None:
+        """Of 6 GPUs in leases of 3 tenant 2 may lose 2."""
+        jobs = [job(1, 3), job(2, 3, tenant=2), job(3, 3, tenant=2)]
+        leases = [running(2, 1, 3, 2), running(3, 2, 3, 2)]
+        asked = pool(jobs, leases, nodes={1: 3, 2: 3}, quotas=HALVES, sums={1: (0, 1_000)})
+        assert not decide_round(asked).preemptions
+
+    def test_not_above_the_own_quota(self) -> None:
+        jobs = [job(1, 5), job(2, 8, tenant=2)]
+        asked = pool(
+            jobs, [running(2, 1, 8, 2)], nodes={1: 8}, quotas=HALVES, attained={1: 1},
+            sums={1: (0, 1_000)},
+        )  # fmt: skip
+        assert not decide_round(asked).preemptions
+
+
+class TestRule4Pays:
+    def asked(self, attained: dict[int, int], **options: Any) -> Decision:
+        """One tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
+        estimates = {1: 100, 2: 1_000, 3: 800}
+        jobs = [job(one, 1, estimate_us=s * SECOND_US) for one, s in estimates.items()]
+        leases = [running(2, 1, 1), running(3, 1, 1)]
+        asked = pool(jobs, leases, nodes={1: 2}, attained=attained, options=options)
+        return decide_round(asked)
+
+    def test_a_job_that_never_ran_takes_from_one_that_ran_for_long(self) -> None:
+        decision = self.asked({2: 2_800, 3: 9_000})
+        assert ended(decision) == {3: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
+        assert decision.preemptions[0].numbers == {
+            "threshold_us": 2_700 * SECOND_US, "attained_gpu_us": 9_000 * SECOND_US,
+        }  # fmt: skip
+
+    def test_not_from_those_that_ran_for_less_nor_for_one_that_ran(self) -> None:
+        assert not self.asked({2: 2_700, 3: 2_000}).preemptions
+        assert not self.asked({1: 1, 2: 9_000, 3: 9_000}).preemptions
+        assert not self.asked({2: 9_000, 3: 9_000}, pays=False).preemptions
+
+    def test_with_estimates_from_one_that_needs_over_twice_as_much(self) -> None:
+        """2 x (100 + 60) = 320: jobs 2 and 3 need 330 and 320 more."""
+        decision = self.asked({2: 670, 3: 480}, estimates="given")
+        assert ended(decision) == {2: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
+        assert not self.asked({2: 680, 3: 480}, estimates="given").preemptions
+
+
+class TestRule5:
+    JOBS = (job(1, 2), job(2, 1), job(3, 2), job(4, 4))
+    LEASES = (running(1, 1, 2), running(2, 1, 1), running(3, 2, 2))
+
+    def test_small_jobs_move_to_make_room_for_a_gang(self) -> None:
+        """5 GPUs are free, at most 2 on a node: one job leaves node 2, or two leave node 1."""
+        decision = decide_round(pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}))
+        assert ended(decision) == {3: (EndReason.MOVED, PreemptionRule.DEFRAGMENT)}
+        places = {row.job: row.placement for row in decision.grants}
+        assert places == {3: ((3, 2),), 4: ((2, 4),)}
+        assert {row.key.note for row in decision.grants} == {"moved", "defragmented"}
+
+    def test_not_when_it_is_off_nor_where_too_few_gpus_are_free(self) -> None:
+        for options in ({"gangs_per_round": 0}, {"moves_per_round": 0}):
+            asked = pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}, options=options)
+            assert not decide_round(asked).preemptions
+        assert not decide_round(pool(self.JOBS, self.LEASES, nodes={1: 3, 2: 4, 3: 1})).preemptions
+
+    def test_larger_jobs_do_not_move(self) -> None:
+        jobs = [job(1, 3), job(2, 3), job(3, 4)]
+        leases = [running(1, 1, 3), running(2, 2, 3)]
+        assert not decide_round(pool(jobs, leases, nodes={1: 5, 2: 5, 3: 3})).preemptions
+
+
+class TestTight:
+    TIGHT = {"preset": "tight"}
+
+    def test_whoever_holds_less_than_its_quota_is_served_whatever_it_had(self) -> None:
+        """Tenant 1 had twice its due and holds nothing; tenant 2 had nothing and holds its 4."""
+        jobs = [job(1, 1), job(2, 4, tenant=2), job(3, 1, tenant=2)]
+        asked = pool(
+            jobs, [running(2, 1, 4, 2)], nodes={1: 5}, quotas=HALVES,
+            sums={1: (2_000, 1_000), 2: (0, 1_000)}, attained={1: 9, 3: 0}, options=self.TIGHT,
+        )  # fmt: skip
+        assert starts(decide_round(asked)) == [1]
+        assert starts(decide_round(replace(asked, options={}))) == [3]
+
+    def test_the_guarantee_does_not_ask_either_and_waits_for_a_minute(self) -> None:
+        jobs = [job(1, 4), job(2, 8, tenant=2)]
+        for ran_s, count in ((59, 0), (60, 1)):
+            lease = replace(
+                running(2, 1, 8, 2, ran_s), protected_until_us=AT_US + (60 - ran_s) * SECOND_US
+            )
+            quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 0)]
+            asked = pool(
+                jobs, [lease], nodes={1: 8}, quotas=quotas, sums={1: (2_000, 1_000)},
+                options=self.TIGHT,
+            )  # fmt: skip
+            assert len(decide_round(asked).preemptions) == count
+
+    def test_nothing_else_preempts(self) -> None:
+        jobs = [job(1, 1), job(2, 1)]
+        asked = pool(jobs, [running(2, 1, 1)], nodes={1: 1}, attained={2: 9_000})
+        assert decide_round(asked).preemptions
+        assert not decide_round(replace(asked, options=self.TIGHT)).preemptions

@@ -1,0 +1,254 @@
+"""Evenshare over whole runs of random pools: what no round may do, and what a quota gives."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import ServiceView, job_received
+from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.queues import remaining_us
+from evenshare_core.policies.evenshare.room import LONG_GPU_US, RESTART_US
+from evenshare_core.policies.registry import options as options_of
+from evenshare_core.policies.shared.preemption import LeaseIndex, fewest_victims
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import (
+    Cluster,
+    SimJob,
+    make_nodes,
+    quotas_by_demand,
+    synthetic,
+)
+from evenshare_core.units import SECOND_US
+from tests.unit.core.snapshots import lease
+
+SEEDS = st.integers(0, 10**6)
+ROUND_US = 20 * SECOND_US
+ROUNDS = 150
+
+
+def drawn(seed: int, sizes: tuple[int, ...]) -> tuple[Cluster, tuple[SimJob, ...]]:
+    """Three nodes of 8, four tenants with uneven quotas, and more jobs than fit."""
+    rng = random.Random(seed)  # noqa: S311 - a test's seed
+    work = synthetic(seed=seed, jobs=90, tenants=4, hours=1)
+    jobs = tuple(
+        replace(
+            job,
+            gpus=rng.choice(sizes),
+            duration_us=rng.choice((60, 300, 900, 3_600, 7_200)) * SECOND_US,
+            estimate_us=rng.choice((60, 600, 3_600)) * SECOND_US,
+        )
+        for job in work.jobs
+    )
+    nodes = make_nodes({"v100": 3}, 8)
+    quotas = quotas_by_demand(jobs, nodes)
+    rng.shuffle(tenants := [row.tenant for row in quotas])
+    swapped = (with_fields(row, tenant=tenant) for row, tenant in zip(quotas, tenants, strict=True))
+    return Cluster(nodes, tuple(sorted(swapped, key=lambda row: row.tenant))), jobs
+
+
+def played(
+    seed: int, sizes: tuple[int, ...], **options: Any
+) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:
+    """Every round of a run, as it was asked and decided (and held to the invariants)."""
+    cluster, jobs = drawn(seed, sizes)
+    rules = Rules("evenshare", options, ROUND_US, 600 * SECOND_US, cold_us=10 * SECOND_US)
+    state = SimulationState(cluster, jobs, rules)
+    for number in range(ROUNDS):
+        state.advance(number * ROUND_US)
+        asked = state.snapshot()
+        decision = decide_round(asked)
+        state.joined.clear()
+        state.apply(decision)
+        yield asked, decision, state
+
+
+class TestEveryPreemption:
+    @settings(max_examples=4, deadline=None)
+    @given(SEEDS, st.sampled_from(["none", "given"]), st.sampled_from([60, 300]))
+    def test_comes_after_the_minimum_runtime_and_pays_if_it_says_so(
+        self, seed: int, estimates: str, least_s: int
+    ) -> None:
+        for asked, decision, _ in played(
+            seed, (1, 1, 1, 2, 4, 8), estimates=estimates, min_runtime_s=least_s
+        ):
+            leases = {row.id: row for row in asked.leases}
+            jobs = {row.id: row for row in asked.jobs}
+            sums = ServiceView(decision.service).jobs
+            for row in decision.preemptions:
+                ran_us = asked.at_us - leases[row.lease].started_us
+                assert ran_us >= least_s * SECOND_US
+            paid = [row for row in decision.preemptions if row.rule is PreemptionRule.PAYS]
+            for job_id in {row.for_job for row in paid}:
+                victims = [jobs[row.job] for row in paid if row.for_job == job_id]
+                attained = [job_received(sums[job.id], asked.at_us) for job in victims]
+                assert sum(job.gpus for job in victims) <= 2 * jobs[job_id].gpus
+                if estimates == "none":
+                    assert min(attained) > LONG_GPU_US
+                else:
+                    assert_it_pays(jobs[job_id], victims, attained)
+
+    @settings(max_examples=4, deadline=None)
+    @given(SEEDS, st.integers(0, 3), st.integers(0, 6))
+    def test_moves_are_bounded_and_each_has_a_new_place(
+        self, seed: int, gangs: int, most: int
+    ) -> None:
+        for _, decision, _ in played(
+            seed, (1, 1, 2, 4, 8), gangs_per_round=gangs, moves_per_round=most
+        ):
+            moved = [row for row in decision.preemptions if row.rule is PreemptionRule.DEFRAGMENT]
+            assert len(moved) <= most
+            assert len({row.for_job for row in moved}) <= gangs
+            assert {row.job for row in moved} <= {row.job for row in decision.grants}
+
+    @settings(max_examples=2, deadline=None)
+    @given(SEEDS)
+    def test_leaves_no_job_without_its_runtime(self, seed: int) -> None:
+        """No livelock: a job that was interrupted n times has run for n minimum runtimes."""
+        interrupted: Counter[int] = Counter()
+        ended: dict[int, int] = {}
+        for asked, decision, state in played(seed, (1, 1, 2, 4, 8), min_runtime_s=100):
+            interrupted.update(row.job for row in decision.preemptions)
+            sums = ServiceView(decision.service).jobs
+            ended = {job: job_received(sums[job], asked.at_us) for job in sums}
+            for job in asked.jobs:
+                ran_us = ended[job.id] / job.gpus
+                assert interrupted[job.id] * 100 * SECOND_US <= ran_us
+            assert state.number <= ROUNDS + 1
+        assert sum(interrupted.values())
+
+
+def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
+    """The GPU-time that it does not wait for is more than what its victims wait for."""
+    left_us = [
+        remaining_us(victim, gpu_us / victim.gpus)
+        for victim, gpu_us in zip(victims, attained, strict=True)
+    ]
+    needs_us = remaining_us(job, 0) + RESTART_US
+    assert job.gpus * min(left_us) > sum(victim.gpus for victim in victims) * needs_us
+
+
+class TestAQuota:
+    @settings(max_examples=4, deadline=None)
+    @given(SEEDS)
+    def test_is_given_within_the_minimum_runtime_under_the_tight_preset(self, seed: int) -> None:
+        """Jobs of one GPU: whoever waits below its quota has waited for no longer than that."""
+        options = options_of("evenshare", {"preset": "tight"})
+        below_since: dict[int, int] = {}
+        for asked, decision, state in played(seed, (1,), preset="tight"):
+            held = Counter(row.tenant for row in state.leases.values())
+            quotas = {row.tenant: row.gpus for row in asked.entitlements}
+            waits = {state.jobs[job].tenant for job in state.queue}
+            below = {tenant for tenant in waits if held[tenant] < quotas.get(tenant, 0)}
+            below_since = {one: below_since.get(one, decision.at_us) for one in below}
+            for since_us in below_since.values():
+                assert decision.at_us - since_us < options.min_runtime_us + ROUND_US
+
+    @settings(max_examples=4, deadline=None)
+    @given(SEEDS)
+    def test_is_given_to_whoever_is_owed_under_the_standard_one(self, seed: int) -> None:
+        options = options_of("evenshare", {})
+        below_since: dict[int, int] = {}
+        for asked, decision, state in played(seed, (1,), window_s=1_800):
+            held = Counter(row.tenant for row in state.leases.values())
+            quotas = {row.tenant: row.gpus for row in asked.entitlements}
+            waits = {state.jobs[job].tenant for job in state.queue}
+            owed = set()
+            rows = {row[0]: row for row in decision.memory["claims"]}
+            for claim in decision.service.claims:
+                row = rows[claim.tenant]
+                received = row[2] + claim.alloc_gpu_us - row[4]
+                deserved = row[3] + claim.fair_gpu_us - row[5]
+                if 20 * received < 19 * deserved:
+                    owed.add(claim.tenant)
+            below = {one for one in waits & owed if held[one] < quotas.get(one, 0)}
+            below_since = {one: below_since.get(one, decision.at_us) for one in below}
+            for since_us in below_since.values():
+                assert decision.at_us - since_us < options.min_runtime_us + ROUND_US
+
+
+@st.composite
+def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
+    """Free GPUs by node of 8, and leases of one node each."""
+    free: dict[int, int] = {}
+    leases: list[Any] = []
+    for node in range(1, draw(st.integers(1, 6)) + 1):
+        left = 8
+        for gpus in draw(st.lists(st.sampled_from([1, 1, 2, 3, 4]), max_size=8)):
+            if gpus <= left:
+                number = len(leases) + 1
+                tenant = draw(st.integers(1, 3))
+                leases.append(lease(number, number, (node, gpus), tenant=tenant))
+                left -= gpus
+        free[node] = left
+    return free, leases
+
+
+class TestTheSearches:
+    @settings(max_examples=150, deadline=None)
+    @given(nodes_with_leases(), st.integers(2, 8), st.integers(0, 8))
+    def test_moves_make_room_and_overfill_nothing(
+        self, pool: tuple[dict[int, int], list[Any]], gpus: int, most: int
+    ) -> None:
+        free, leases = pool
+        movable: dict[int, list[Any]] = {}
+        for row in leases:
+            if row.gpus <= MOVABLE_GPUS:
+                movable.setdefault(row.placement[0][0], []).append(row)
+        room = make_room(gpus, free, free, movable, most)
+        if room is None:
+            return
+        assert len(room.moves) <= most
+        homes = {row.id: row.placement[0] for row in leases}
+        after = dict(free)
+        for move in room.moves:
+            assert homes[move.lease] == (room.node, move.gpus)
+            assert move.to_node != room.node
+            after[move.to_node] -= move.gpus
+            after[room.node] += move.gpus
+        assert min(after.values()) >= 0
+        assert after[room.node] >= gpus
+        for move in room.moves:  # each of them is needed
+            assert after[room.node] - move.gpus < gpus
+
+    @settings(max_examples=150, deadline=None)
+    @given(nodes_with_leases(), st.integers(1, 8), st.integers(0, 12))
+    def test_victims_make_room_and_no_fewer_would(
+        self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int
+    ) -> None:
+        free, leases = pool
+        if any(count >= gpus for count in free.values()):
+            return
+        index = LeaseIndex()
+        for row in leases:
+            index.add(row)
+        limits: dict[int, int | None] = {1: spare, 2: None}
+        cleared = fewest_victims(
+            gpus, free, index, limits, most_gpus=8, rank=lambda row: float(row.id)
+        )
+        if cleared is None:
+            return
+        taken = [row.gpus for row in cleared.victims]
+        assert {row.placement[0][0] for row in cleared.victims} == {cleared.node}
+        assert {row.tenant for row in cleared.victims} <= {1, 2}
+        assert sum(row.gpus for row in cleared.victims if row.tenant == 1) <= spare
+        assert free[cleared.node] + sum(taken) >= gpus
+        assert all(free[cleared.node] + sum(taken) - one < gpus for one in taken)
+
+
+def test_quotas_of_the_runs_are_uneven() -> None:
+    """So that tenants are below and above theirs."""
+    cluster, _ = drawn(7, (1,))
+    assert len({row.gpus for row in cluster.quotas}) > 1
