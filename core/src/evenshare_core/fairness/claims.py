@@ -45,11 +45,12 @@ def has_several_types(gpu_types: Iterable[str]) -> bool:
     return False
 
 
-def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> None:
+def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> list[int]:
     """Move claims of waiting jobs at a round, until no move lets a tenant deserve more.
 
-    Each move lets the deserved GPUs of a tenant grow, so this ends. Which jobs move does not
-    depend on the order in which they are given: of equal ones the first by arrival.
+    Return the jobs that moved. Each move lets the deserved GPUs of a tenant grow, so this ends.
+    Which jobs move does not depend on the order in which they are given: of equal ones the first
+    by arrival.
     """
     kinds: dict[_Kind, list[Job]] = {}
     for job in waiting:
@@ -60,9 +61,10 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> None:
                 kinds.setdefault((job.tenant, row.gpu_type, job.gpus, types), []).append(job)
     for jobs in kinds.values():
         jobs.sort(key=arrival_order, reverse=True)  # the first is popped first
-    moved = bool(kinds)
-    while moved:
-        moved = False
+    moved: list[int] = []
+    is_over = not kinds
+    while not is_over:
+        is_over = True
         for kind in sorted(kinds):
             while kinds[kind] and (gpu_type := _better(sums, kind, at_us)) is not None:
                 job = kinds[kind].pop()
@@ -71,7 +73,9 @@ def move_claims(sums: Sums, waiting: Iterable[Job], at_us: int) -> None:
                 target = kinds.setdefault((tenant, gpu_type, gpus, types), [])
                 target.append(job)
                 target.sort(key=arrival_order, reverse=True)
-                moved = True
+                moved.append(job.id)
+                is_over = False
+    return moved
 
 
 def _better(sums: Sums, kind: _Kind, at_us: int) -> str | None:

@@ -51,7 +51,7 @@ def advance(
     *,
     capacity: Mapping[str, int] | None = None,
     window_us: int = 0,
-    at_round: Callable[[Sums], None] | None = None,
+    at_round: Callable[[Sums], object] | None = None,
 ) -> Service:
     """Bring all sums from `service.at_us` to `at_us` through the timed changes in between.
 

@@ -230,7 +230,7 @@ class _KeptRounds:
             for job in state.jobs.values()
             if len(job.gpu_types) != 1 and not state.runs[job.id].lease
         ]
-        move_claims(self._sums, waiting, self.at_us)
+        self.joined += move_claims(self._sums, waiting, self.at_us)
 
     def _read_limits(self) -> None:
         """Follow the state's quotas and prices."""

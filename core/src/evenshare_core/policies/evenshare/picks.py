@@ -195,6 +195,8 @@ class EvenPicks:
         if not allowed:
             self.refused[job.id] = next(refusal for refusal in refusals.values() if refusal)
             return False
+        if len(allowed) > 1:  # within quota before it borrows
+            allowed.sort(key=lambda name: not self.admission.is_own(job, name))
         for gpu_type in allowed:
             if job.gpus >= self._failed.get(gpu_type, job.gpus + 1) and lease is None:
                 continue

@@ -47,10 +47,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
@@ -226,13 +228,17 @@ def _skips(
 ) -> tuple[Skip, ...]:
     """Every candidate that was not picked, and every job that was preempted, with its reason."""
     served = {row.job for row in picks.grants} | {row.job for row in picks.renewals}
-    waits: dict[ClaimKey, list[Job]] = {}
+    capacity = capacity_by_type(snapshot.nodes)
+    waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
     for one in candidates:
         if one.job.id not in served:
-            waits.setdefault((one.sums.tenant, one.sums.gpu_type), []).append(one.job)
+            types = reported_type_first(capacity, one.job, one.sums.gpu_type)
+            waits.setdefault((one.job.tenant, types), []).append(one.job)
     queues = [
-        explain.Queue(*key, sorted(jobs, key=arrival_order), None, None, None)
-        for key, jobs in sorted(waits.items())
+        explain.Queue(
+            tenant, types[0], sorted(jobs, key=arrival_order), None, None, None, types[1:]
+        )
+        for (tenant, types), jobs in sorted(waits.items())
     ]
     rows = explain.skips(queues, picks.free_by_type, picks.admission)
     return (*rows, *_preempted(picks, snapshot))

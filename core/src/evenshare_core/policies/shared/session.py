@@ -29,8 +29,9 @@ class KeptRound(Protocol):
     """One round of a pool whose state is kept.
 
     `due`: leases that this round may take. `waiting`: jobs that hold none; `joined`: those that
-    began to wait since it was last cleared, some of them are over. `jobs`: those that are active,
-    whose `terms` may lag until `count_terms`. `free`: GPUs by type that nobody holds.
+    began to wait, or to claim another GPU type, since it was last cleared; some of them are over.
+    `jobs`: those that are active, whose `terms` may lag until `count_terms`. `free`: GPUs by type
+    that nobody holds.
     `is_limited`: a quota, a price, credit or a node that is off could refuse somebody.
     """
 
