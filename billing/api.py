@@ -81,6 +81,12 @@ class UsageRow(s.Serializer[object]):
     starts_at = s.DateTimeField()
     ends_at = s.DateTimeField()
     amount = Credits()
+    carried = s.IntegerField(
+        allow_null=True,
+        help_text="The remainder that the amount took over from the lease's terms before, in"
+        " 1/3,600,000,000 of a micro-credit; null: own GPUs, or from before remainders were"
+        " carried. amount = gpus x price x time + carried, to the nearest micro-credit.",
+    )
 
 
 class UsagePage(s.Serializer[object]):
@@ -207,4 +213,5 @@ def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:
         "starts_at": time_text(line.starts_at),
         "ends_at": time_text(line.ends_at),
         "amount": credits_text(line.amount),
+        "carried": line.carried,
     }

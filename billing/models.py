@@ -14,6 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, Lease, Pool
 from tenants.models import Tenant
 
@@ -224,7 +225,10 @@ class UsageLine(models.Model):
 
     `hour` is the start of the settlement hour it belongs to: the hour of `ends_at`, or the
     first open one where that was settled already (late usage is never posted backwards).
-    `event_number` is the lease event that closed the term.
+    `event_number` is the lease event that closed the term. `carried`: the remainder of the lease's
+    terms before that its charge takes over, in 1/3,600,000,000 of a micro-credit
+    (`evenshare_core.money.fixed_point.term_charge`). None: own GPUs, or a term of before remainders
+    were carried; its charge was rounded by itself, and its lenders' weights are integrals.
     """
 
     class Meter(models.TextChoices):
@@ -248,6 +252,7 @@ class UsageLine(models.Model):
     amount = CreditField()
     event_number = models.BigIntegerField()
     hour = models.DateTimeField()
+    carried = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [
@@ -263,6 +268,11 @@ class UsageLine(models.Model):
             models.CheckConstraint(
                 condition=~Q(meter="own") | Q(amount=0, price=0), name="usage_own_is_free"
             ),
+            models.CheckConstraint(
+                condition=Q(carried__isnull=True)
+                | Q(~Q(meter="own"), carried__gte=-HOUR_US // 2, carried__lt=HOUR_US // 2),
+                name="usage_carries_half_a_unit_at_most",
+            ),
         ]
         indexes = [
             models.Index(fields=["pool", "hour"], name="usage_by_hour"),
@@ -276,14 +286,16 @@ class UsageLine(models.Model):
 class UsageShare(models.Model):
     """What one lender earns of a borrowed line. Append-only; a line's shares sum to its amount.
 
-    `weight` is the lender's idle quota integrated over the term, `lent_gpu_us` its part of the
-    line's GPU-time by the same weights (both GPU-microseconds). `hour` repeats the line's, so
-    that a lender's income of a period is one index scan.
+    `weight` out of all weights of the line is the lender's part of it: of each instant of the term
+    its idle quota out of all idle quota (`evenshare_core.money.revenue.idle.plain_weights`); where
+    the line has no `carried`, the integral of its idle quota in GPU-microseconds. `lent_gpu_us` is
+    its part of the line's GPU-time. `hour` repeats the line's, so that a lender's income of a
+    period is one index scan.
     """
 
     line = models.ForeignKey(UsageLine, on_delete=models.PROTECT, related_name="shares")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="shares")
-    weight = models.BigIntegerField()
+    weight = models.DecimalField(max_digits=37, decimal_places=0)
     amount = CreditField()
     lent_gpu_us = models.BigIntegerField()
     hour = models.DateTimeField()
@@ -310,7 +322,8 @@ class MeterCursor(models.Model):
 
     `state` holds the sweep between two batches (`evenshare_core.money.revenue.Sweep.to_state`) and
     `rests`: [[after event, until_us], ...], the times at which a pool without rounds was brought
-    up to date. Hours before `settled_until` are closed.
+    up to date. `rule_since`: [event, rests], how many of both had been taken when terms began to be
+    split by instants; not there where all were. Hours before `settled_until` are closed.
     """
 
     pool = models.OneToOneField(

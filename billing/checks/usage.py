@@ -10,13 +10,19 @@ from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import MeterCursor, UsageLine, UsageShare
 from billing.selectors.events import EventGapError, read_events
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
-from evenshare_core.money.revenue import ClosedTerm, Sweep, split_charge
+from evenshare_core.money.fixed_point import (
+    charge_micro,
+    term_charge,
+    to_credits,
+    to_micro,
+    worst_case_micro,
+)
+from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# (gpus, price, starts, ends, amount, event) of a line; lender -> (weight, amount, lent).
-Line = tuple[int, int, int, int, int, int]
+# (gpus, price, starts, ends, amount, event, carried) of a line; lender -> (weight, amount, lent).
+Line = tuple[int, int, int, int, int, int, int | None]
 Shares = dict[int, tuple[int, int, int]]
 
 
@@ -62,8 +68,11 @@ def lenders_within_idle_share() -> CheckReport:
         ) line ON line.id = share.line_id
         WHERE CASE WHEN line.weights = 0 THEN account.tenant_id IS NOT NULL
               ELSE abs(share.amount * line.weights - line.amount * share.weight)
-                   >= 0.000001 * line.weights END
-        """
+                   >= 0.000001 * line.weights
+                      + CASE WHEN line.weights = %s THEN line.amount ELSE 0 END END
+        """,
+        # Weights that are too long are noted to the nearest of so many parts.
+        [WEIGHT_LIMIT],
     )
     return report_of(
         count("billing_usageshare"),
@@ -95,22 +104,36 @@ def lines_match_events() -> CheckReport:
 
 def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm]]:
     """Yield closed terms, batch by batch, as the meter must have seen them."""
-    sweep = Sweep()
-    rests: dict[int, list[int]] = defaultdict(list)
-    for number, until_us in cursor.state.get("rests", []):
-        rests[number].append(until_us)
+    since = cursor.state.get("rule_since")
+    is_former = cursor.state.get("sweep", {}).get("version") == 1
+    sweep = Sweep(by_integrals=is_former or since is not None)
     after = 0
+    steps = _steps(cursor.state.get("rests", []), since)
     while after < cursor.event_number:
         size = min(BATCH, cursor.event_number - after)
         closed: list[ClosedTerm] = []
         for event in read_events(cursor.pool_id, after=after, limit=size):
             closed += sweep.feed(event)
             after = event.number
-            for until_us in rests.get(after, ()):
-                closed += sweep.rest(until_us)
+            for until_us in steps.get(after, ()):
+                if until_us is None:
+                    sweep.change_rule()
+                else:
+                    closed += sweep.rest(until_us)
         yield closed
     for number, what in sweep.anomalies:
         report.wrong(f"pool {cursor.pool_id}, event {number}: {what}")
+
+
+def _steps(rests: Sequence[list[int]], since: list[int] | None) -> dict[int, list[int | None]]:
+    """What followed an event beside the next one: rests until an instant; None: the new rule."""
+    rows: list[tuple[int, int | None]] = [(number, until_us) for number, until_us in rests]
+    if since is not None:
+        rows.insert(since[1], (since[0], None))
+    steps: dict[int, list[int | None]] = defaultdict(list)
+    for number, until_us in rows:
+        steps[number].append(until_us)
+    return steps
 
 
 def _compare(terms: Iterable[ClosedTerm], report: CheckReport) -> int:
@@ -132,14 +155,13 @@ def _compare(terms: Iterable[ClosedTerm], report: CheckReport) -> int:
 def _expected(term: ClosedTerm) -> Iterator[tuple[str, Line, Shares]]:
     times = (term.starts_us or 0, term.ends_us)
     if term.own:
-        yield "own", (term.own, 0, *times, 0, term.event), {}
+        yield "own", (term.own, 0, *times, 0, term.event, None), {}
     if term.borrowed:
-        amount = charge_micro(term.borrowed, term.price_micro, term.held_us)
-        shares = split_charge(amount, term.borrowed * term.held_us, term.weights)
+        figures = (term.borrowed, term.price_micro, *times, term.amount_micro, term.event)
         yield (
             "borrowed",
-            (term.borrowed, term.price_micro, *times, amount, term.event),
-            {s.lender: (s.weight_gpu_us, s.amount_micro, s.lent_gpu_us) for s in shares},
+            (*figures, term.carried),
+            {s.lender: (s.weight, s.amount_micro, s.lent_gpu_us) for s in term.shares},
         )
 
 
@@ -148,18 +170,18 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
     shares_of: dict[int, Shares] = {}
     lines = UsageLine.objects.filter(lease_id__in=leases).values_list(
         *("pk", "lease_id", "term", "meter", "gpus", "price", "starts_at", "ends_at"),
-        *("amount", "event_number"),
+        *("amount", "event_number", "carried"),
     )
-    for key, lease, term, meter, gpus, price, starts_at, ends_at, amount, event in lines:
+    for key, lease, term, meter, gpus, price, starts_at, ends_at, amount, *rest in lines:
         times = (to_us(starts_at), to_us(ends_at))
         shares_of[key] = {}
-        line = (gpus, to_micro(price), *times, to_micro(amount), event)
+        line = (gpus, to_micro(price), *times, to_micro(amount), *rest)
         stored[lease, term, meter] = (line, shares_of[key])
     shares = UsageShare.objects.filter(line__lease_id__in=leases).values_list(
         "line_id", "account__tenant_id", "weight", "amount", "lent_gpu_us"
     )
     for key, tenant, weight, amount, lent in shares:
-        shares_of[key][tenant or 0] = (weight, to_micro(amount), lent)
+        shares_of[key][tenant or 0] = (int(weight), to_micro(amount), lent)
     return stored
 
 
@@ -169,7 +191,7 @@ def lines_match_terms() -> CheckReport:
     for row in rows(
         """
         SELECT line.id, line.meter, line.gpus, line.price, line.starts_at, line.ends_at,
-               line.amount, term.own, term.borrowed, term.price, lease.gpus
+               line.amount, line.carried, term.own, term.borrowed, term.price, lease.gpus
         FROM billing_usageline line
         JOIN scheduling_lease lease ON lease.id = line.lease_id
         LEFT JOIN scheduling_leaseterm term
@@ -185,15 +207,17 @@ def lines_match_terms() -> CheckReport:
 
 
 def _line_wrong(row: Sequence[Any]) -> str:
-    meter, gpus, price, starts_at, ends_at, amount, own, borrowed, term_price, lease_gpus = row
+    meter, gpus, price, starts_at, ends_at, amount, carried, *of_term = row
+    own, borrowed, term_price, lease_gpus = of_term
     if own is None:
         return "its term does not exist"
     if own + borrowed != lease_gpus:
         return f"own {own} + borrowed {borrowed} are not the lease's {lease_gpus} GPUs"
     if meter == "own":
         return "" if gpus == own and not amount else f"{gpus} own GPUs of {own}, amount {amount}"
+    figures = (borrowed, to_micro(term_price), to_us(ends_at) - to_us(starts_at))
     due = to_credits(
-        charge_micro(borrowed, to_micro(term_price), to_us(ends_at) - to_us(starts_at))
+        charge_micro(*figures) if carried is None else term_charge(*figures, carried)[0]
     )
     if (gpus, price, amount) == (borrowed, term_price, due):
         return ""

@@ -15,11 +15,11 @@ from evenshare_core.money.revenue import ClosedTerm
 from scheduling.models import LeaseTerm
 
 
-def replace_reserved(book: Book, charged: Sequence[tuple[ClosedTerm, int]]) -> None:
+def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
     """Replace the worst case that a round reserved for each term by what it cost."""
     priced = {
-        (term.lease, term.term): (term.tenant, amount)
-        for term, amount in charged
+        (term.lease, term.term): (term.tenant, term.amount_micro)
+        for term in closed
         if term.borrowed and term.price_micro
     }
     rows = LeaseTerm.objects.filter(lease_id__in={lease for lease, _ in priced}).values_list(

@@ -13,8 +13,8 @@ from billing.metering.budgets import replace_reserved
 from billing.models import Book, MeterCursor, UsageLine
 from billing.selectors.events import hour_of
 from evenshare_core.domain.instants import from_us
-from evenshare_core.money.fixed_point import charge_micro, to_text
-from evenshare_core.money.revenue import ClosedTerm, Event, price_to_micro, split_charge
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.money.revenue import ClosedTerm, Event, price_to_micro
 from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.models import GpuType, LeaseEvent, Pool
 
@@ -25,6 +25,7 @@ PRICE_COLUMNS = (
 LINE_COLUMNS = (
     *("id", "pool_id", "book_id", "tenant_id", "job_id", "lease_id", "term", "meter"),
     *("gpu_type_id", "gpus", "price", "starts_at", "ends_at", "amount", "event_number", "hour"),
+    "carried",
 )
 SHARE_COLUMNS = ("line_id", "account_id", "weight", "amount", "lent_gpu_us", "hour")
 
@@ -36,11 +37,8 @@ def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[C
     book = open_book(Pool.objects.values_list("book", flat=True).get(pk=cursor.pool_id))
     types = dict(GpuType.objects.values_list("name", "id"))
     insert_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
-    charged = [
-        (term, charge_micro(term.borrowed, term.price_micro, term.held_us)) for term in closed
-    ]
-    written = _write_lines(cursor, book, types, charged)
-    replace_reserved(book, charged)
+    written = _write_lines(cursor, book, types, closed)
+    replace_reserved(book, closed)
     return written
 
 
@@ -69,15 +67,15 @@ def _write_lines(
     cursor: MeterCursor,
     book: Book,
     types: dict[str, int],
-    charged: Sequence[tuple[ClosedTerm, int]],
+    closed: Sequence[ClosedTerm],
 ) -> int:
     """One line for own GPUs (free) and one for borrowed ones, where there are any."""
     used = [
-        (term, meter, gpus, price, amount)
-        for term, charge in charged
-        for meter, gpus, price, amount in (
-            (OWN, term.own, 0, 0),
-            (BORROWED, term.borrowed, term.price_micro, charge),
+        (term, meter, gpus, price, amount, carried)
+        for term in closed
+        for meter, gpus, price, amount, carried in (
+            (OWN, term.own, 0, 0, None),
+            (BORROWED, term.borrowed, term.price_micro, term.amount_micro, term.carried),
         )
         if gpus and term.starts_us is not None
     ]
@@ -91,16 +89,18 @@ def _write_lines(
                 *(line, cursor.pool_id, book.pk, term.tenant, term.job, term.lease, term.term),
                 *(meter, types[term.gpu_type], gpus, to_text(price)),
                 *(from_us(term.starts_us or 0), from_us(term.ends_us), to_text(amount)),
-                *(term.event, hour),
+                *(term.event, hour, carried),
             )
-            for line, hour, (term, meter, gpus, price, amount) in zip(ids, hours, used, strict=True)
+            for line, hour, (term, meter, gpus, price, amount, carried) in zip(
+                ids, hours, used, strict=True
+            )
         ),
     )
     _write_shares(
         book,
         [
-            (line, hour, term, amount)
-            for line, hour, (term, meter, _, _, amount) in zip(ids, hours, used, strict=True)
+            (line, hour, term)
+            for line, hour, (term, meter, *_) in zip(ids, hours, used, strict=True)
             if meter == BORROWED
         ],
     )
@@ -113,10 +113,10 @@ def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:
     return hour if cursor.settled_until is None else max(hour, cursor.settled_until)
 
 
-def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm, int]]) -> None:
-    """Split every borrowed line over the tenants whose quota was idle meanwhile."""
-    parties = {lender for _, _, term, _ in borrowed for lender in term.weights}
-    accounts = open_accounts(book, parties | {term.tenant for _, _, term, _ in borrowed})
+def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm]]) -> None:
+    """What the tenants whose quota was idle meanwhile earn of every borrowed line."""
+    parties = {share.lender for _, _, term in borrowed for share in term.shares}
+    accounts = open_accounts(book, parties | {term.tenant for _, _, term in borrowed})
     insert_rows(
         "billing_usageshare",
         SHARE_COLUMNS,
@@ -124,12 +124,13 @@ def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm
             (
                 line,
                 accounts[share.lender],
-                share.weight_gpu_us,
+                # As text: JSON's numbers do not reach so far.
+                str(share.weight),
                 to_text(share.amount_micro),
                 share.lent_gpu_us,
                 hour,
             )
-            for line, hour, term, amount in borrowed
-            for share in split_charge(amount, term.borrowed * term.held_us, term.weights)
+            for line, hour, term in borrowed
+            for share in term.shares
         ),
     )

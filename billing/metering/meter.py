@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,6 +10,7 @@ import structlog
 
 from billing.metering.cursor import lock_cursor
 from billing.metering.lines import write_terms
+from billing.models import MeterCursor
 from billing.selectors.events import hour_of, read_events
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.revenue import Sweep
@@ -45,6 +47,7 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
         closed = [term for event in events for term in sweep.feed(event)]
         last = events[-1].number if events else cursor.event_number
         rests: list[list[int]] = cursor.state.get("rests", [])
+        since = _rule_since(cursor, rests)
         rested = _rest(sweep, fence, last)
         if rested is not None:
             rests.append([last, to_us(rested)])
@@ -58,10 +61,20 @@ def meter_pool(pool_id: int, *, limit: int = 5000) -> Metered:
             cursor.settled_until = hour_of(from_us(events[0].at_us))
         lines = write_terms(cursor, events, closed)
         cursor.event_number = last
-        cursor.state = {"sweep": sweep.to_state(), "rests": rests}
+        cursor.state = {"sweep": sweep.to_state(), "rests": rests, **since}
         cursor.save(update_fields=["event_number", "settled_until", "state", "updated_at"])
         fault_point("meter.before_commit")
     return Metered(events=len(events), lines=lines)
+
+
+def _rule_since(cursor: MeterCursor, rests: Sequence[object]) -> dict[str, list[int]]:
+    """Return the note of where terms began to be split by instants, where some were not.
+
+    What an earlier version has stored, its sweep goes on with by the present rule.
+    """
+    if cursor.state.get("sweep", {}).get("version") == 1:
+        return {"rule_since": [cursor.event_number, len(rests)]}
+    return {key: cursor.state[key] for key in ("rule_since",) if key in cursor.state}
 
 
 def _rest(sweep: Sweep, fence: PoolFence | None, last: int) -> datetime | None:

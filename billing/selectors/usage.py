@@ -8,32 +8,56 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 from django.db.models import OuterRef, Subquery
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from evenshare_core.domain.instants import to_us
+from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.units import HOUR_US
 from scheduling.models import LeaseTerm
 from tenants.scopes import site_reading
+
+PART = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class LenderShare:
-    """What a lender earned of a term; `weight` is its idle quota over the term, GPU-hours."""
+    """What a lender earned of a term: charge x `weight` / `weights`, to the micro-credit.
+
+    `weights` sums all lenders' weights; 0 where nobody had idle quota, and the operator earns all.
+    """
 
     tenant_id: int | None
     tenant: str
     amount: Decimal
     lent_gpu_h: Decimal
-    weight_gpu_h: Decimal
+    weight: int
+    weights: int
+
+    @property
+    def part(self) -> Decimal:
+        """Its part of the term, at each instant own idle quota / all idle quota: 12 places."""
+        if not self.weights:
+            return Decimal(1)
+        return Decimal(round(Fraction(self.weight * PART, self.weights))) / PART
+
+    @property
+    def fraction(self) -> str:
+        """The same exactly, where that is short; else empty."""
+        if not 1 < self.weights < PART:
+            return ""
+        return f"{self.weight}/{self.weights}"
 
 
 @dataclass(frozen=True, slots=True)
 class TermCharge:
     """A closed term of a lease: what was own, what was borrowed, from whom, for how much.
 
-    charge = borrowed GPUs x price x held time; `settled`: a transfer has moved it.
+    charge = borrowed GPUs x price x held time, with what the lease's terms before left over;
+    `settled`: a transfer has moved it.
     """
 
     lease_id: int
@@ -61,9 +85,9 @@ class TermCharge:
 class UsageLineItem:
     """One lender's part of one line: the lender's income of an hour is the sum of these.
 
-    charge = gpus x price x held; the share = charge x the lender's idle quota / `idle_gpu_h`,
-    which is all lenders' idle quota over the term. `round` granted or renewed the term; None
-    where it is not known.
+    charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
+    (None: from before remainders were carried). `round` granted or renewed the term; None where it
+    is not known.
     """
 
     job_id: int
@@ -78,7 +102,7 @@ class UsageLineItem:
     gpus: int
     price: Decimal
     charge: Decimal
-    idle_gpu_h: Decimal
+    carried: Decimal | None
     share: LenderShare
 
     @property
@@ -142,7 +166,6 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     by_lender: dict[tuple[int | None, str], list[UsageLineItem]] = defaultdict(list)
     for key, shares in _shares(lines).items():
         line = lines[key]
-        idle = sum((share.weight_gpu_h for share in shares), ZERO)
         for share in shares:
             by_lender[share.tenant_id, share.tenant].append(
                 UsageLineItem(
@@ -158,7 +181,7 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     gpus=line.gpus,
                     price=line.price,
                     charge=line.amount,
-                    idle_gpu_h=idle,
+                    carried=_carried_micro(line),
                     share=share,
                 )
             )
@@ -187,7 +210,11 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
         .select_related("account__tenant")
         .order_by("line_id", "account__tenant_id")
     )
-    for share in shares:
+    stored = list(shares)
+    weights: dict[int, int] = defaultdict(int)
+    for share in stored:
+        weights[share.line_id] += int(share.weight)
+    for share in stored:
         tenant = share.account.tenant
         by_line[share.line_id].append(
             LenderShare(
@@ -195,10 +222,18 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
                 tenant=tenant.slug if tenant else "operator",
                 amount=share.amount,
                 lent_gpu_h=gpu_hours(share.lent_gpu_us),
-                weight_gpu_h=gpu_hours(share.weight),
+                weight=int(share.weight),
+                weights=weights[share.line_id],
             )
         )
     return by_line
+
+
+def _carried_micro(line: UsageLine) -> Decimal | None:
+    """The remainder that a line's charge took over, in micro-credits."""
+    if line.carried is None:
+        return None
+    return (Decimal(line.carried) / HOUR_US).quantize(PLACES)
 
 
 def _term_charge(

@@ -18,6 +18,7 @@ from evenshare_core.domain.snapshot import (
     PoolPrice,
     Service,
     Snapshot,
+    quotas_since,
     schema_of,
 )
 from evenshare_core.domain.values import decode
@@ -137,65 +138,37 @@ def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
 def _entitlements(
     pool_id: int, nodes: tuple[Node, ...], service: Service, at_us: int
 ) -> tuple[tuple[Entitlement, ...], list[Change]]:
-    """Return the effective quotas at `at_us` and the quota changes since the last round.
-
-    Period edges count from their own instants; a change of capacity or an edit counts from
-    this round on; the very first quotas from the start of accounting.
-    """
-    quotas = list(
-        Quota.objects.filter(pool_id=pool_id, valid_from__lte=from_us(at_us))
-        .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=from_us(service.at_us)))
-        .select_related("gpu_type")
-        .order_by("tenant_id", "gpu_type__name")
-    )
-    capacity = capacity_by_type(nodes)
+    """Return the effective quotas at `at_us`, and what they change (`quotas_since` says when)."""
+    entitlements = _effective(pool_id, capacity_by_type(nodes), from_us(at_us))
     known = {(claim.tenant, claim.gpu_type): claim.quota for claim in service.claims}
-    edges = {to_us(quota.valid_from) for quota in quotas}
-    edges |= {to_us(quota.valid_until) for quota in quotas if quota.valid_until is not None}
-    instants = [*sorted(edge for edge in edges if service.at_us < edge < at_us), at_us]
-    if not service.claims:
-        instants.insert(0, service.at_us)
-    changes: list[Change] = []
-    entitlements: list[Entitlement] = []
-    for instant_us in instants:
-        entitlements = _effective(quotas, capacity, instant_us)
-        now = {(e.tenant, e.gpu_type): e.gpus for e in entitlements}
-        changes += [
-            Change(
-                instant_us,
-                ChangeKind.QUOTA,
-                tenant,
-                gpus=now.get((tenant, gpu_type), 0),
-                gpu_types=(gpu_type,),
-            )
-            for tenant, gpu_type in sorted(set(known) | set(now))
-            if known.get((tenant, gpu_type), 0) != now.get((tenant, gpu_type), 0)
-        ]
-        known = now
+    now = {(e.tenant, e.gpu_type): e.gpus for e in entitlements}
+    since_us = quotas_since(service, at_us)
+    changes = [
+        Change(since_us, ChangeKind.QUOTA, tenant, gpus=gpus, gpu_types=(gpu_type,))
+        for tenant, gpu_type in sorted(set(known) | set(now))
+        if known.get((tenant, gpu_type), 0) != (gpus := now.get((tenant, gpu_type), 0))
+    ]
     return tuple(entitlements), changes
 
 
-def _effective(
-    quotas: Sequence[Quota], capacity: dict[str, int], instant_us: int
-) -> list[Entitlement]:
-    instant = from_us(instant_us)
-    valid = [
-        quota
-        for quota in quotas
-        if quota.valid_from <= instant
-        and (quota.valid_until is None or quota.valid_until > instant)
-    ]
+def _effective(pool_id: int, capacity: dict[str, int], at: datetime) -> list[Entitlement]:
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+        .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=at))
+        .select_related("gpu_type")
+        .order_by("tenant_id", "gpu_type__name")
+    )
     by_type: dict[str, list[Quota]] = {}
-    for quota in valid:
+    for quota in rows:
         by_type.setdefault(quota.gpu_type.name, []).append(quota)
     entitlements: list[Entitlement] = []
-    for gpu_type, rows in by_type.items():
-        gpus = effective_quotas([row.gpus for row in rows], capacity.get(gpu_type, 0))
+    for gpu_type, quotas in by_type.items():
+        gpus = effective_quotas([row.gpus for row in quotas], capacity.get(gpu_type, 0))
         entitlements += [
             Entitlement(
                 row.tenant_id, gpu_type, count, Mode(row.mode), row.borrow_limit, row.lend_limit
             )
-            for row, count in zip(rows, gpus, strict=True)
+            for row, count in zip(quotas, gpus, strict=True)
         ]
     return sorted(entitlements, key=lambda e: (e.tenant, e.gpu_type))
 

@@ -11,8 +11,7 @@ import structlog
 
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
-from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, quotas_since
 from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
@@ -68,7 +67,7 @@ def quota_impact(
     wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
     try:
         before = decide_round(snapshot)
-        after = decide_round(with_quotas(snapshot, wanted, types, since_us=to_us(since)))
+        after = decide_round(with_quotas(snapshot, wanted, types))
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
@@ -79,13 +78,10 @@ def with_quotas(
     snapshot: Snapshot,
     nominal: Mapping[Key, QuotaTerms | None],
     types: Mapping[int, str],
-    *,
-    since_us: int,
 ) -> Snapshot:
     """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
 
-    They hold from `since_us` on, at the latest from the round: then what is deserved counts them
-    exactly as the round itself will.
+    They count from the round, as it will count them itself (`quotas_since`).
     """
     capacity = capacity_by_type(snapshot.nodes)
     by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}
@@ -107,29 +103,25 @@ def with_quotas(
         snapshot,
         entitlements=tuple(entitlements),
         tenants=tuple(tenants[key] for key in sorted(tenants)),
-        changes=_changes(snapshot, entitlements, since_us),
+        changes=_changes(snapshot, entitlements),
     )
 
 
-def _changes(
-    snapshot: Snapshot, entitlements: Iterable[Entitlement], since_us: int
-) -> tuple[Change, ...]:
+def _changes(snapshot: Snapshot, entitlements: Iterable[Entitlement]) -> tuple[Change, ...]:
     """The timed changes with the step of each effective quota that differs."""
     old = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
     new = {(row.tenant, row.gpu_type): row.gpus for row in entitlements}
     keys = {key for key in (*old, *new) if old.get(key, 0) != new.get(key, 0)}
-    at_us = max(snapshot.service.at_us, min(since_us, snapshot.at_us))
+    at_us = quotas_since(snapshot.service, snapshot.at_us)
     steps = [
         Change(at_us, ChangeKind.QUOTA, key[0], gpus=new.get(key, 0), gpu_types=(key[1],))
         for key in sorted(keys)
     ]
-    # A step that the present quotas would have made later is not made.
+    # The steps that the present quotas would have made instead are not made.
     kept = [
         change
         for change in snapshot.changes
-        if change.kind is not ChangeKind.QUOTA
-        or change.at_us < at_us
-        or (change.tenant, change.gpu_types[0]) not in keys
+        if change.kind is not ChangeKind.QUOTA or (change.tenant, change.gpu_types[0]) not in keys
     ]
     return tuple(sorted([*steps, *kept], key=lambda change: change.at_us))
 

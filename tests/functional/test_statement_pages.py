@@ -11,7 +11,6 @@ import pytest
 
 from billing.models import Entry, Transfer, UsageShare
 from billing.selectors import find_transfer, transfer_incomes
-from evenshare_core.units import HOUR_US
 from scheduling.models import Pool
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, headline
@@ -134,17 +133,17 @@ class TestALendersLine:
         ]
         assert cells
         for cell in cells:
-            gpus, price, held, charge, own, every, share = (
+            gpus, price, held, charge, part, share = (
                 Decimal(cell[name].replace(",", ""))
                 for name in (
                     *("GPUs borrowed", "Price", "Held, hours", "Charge"),
-                    *("Own idle quota, GPU-h", "All idle quota, GPU-h", "Share, credits"),
+                    *("Own part", "Share, credits"),
                 )
             )
             assert abs(gpus * price * held - charge) <= Decimal("0.000002") * gpus
-            assert abs(charge * own / every - share) <= Decimal("0.000002")
+            assert abs(charge * part - share) < Decimal("0.000001")
 
-    def test_counts_the_idle_quota_of_all(self, there: Stage) -> None:
+    def test_has_its_part_of_all_idle_quota(self, there: Stage) -> None:
         transfer = Transfer.objects.filter(tenant__slug="alpha").order_by("hour").first()
         assert transfer is not None
         with site_scope():
@@ -157,5 +156,6 @@ class TestALendersLine:
             shares = UsageShare.objects.filter(
                 line__lease_id=item.lease_id, line__term=item.term, line__amount__gt=0
             )
-            weights = sum(share.weight for share in shares)
-            assert abs(item.idle_gpu_h - Decimal(weights) / HOUR_US) < Decimal("0.00001")
+            assert item.share.weights == sum(share.weight for share in shares)
+            exact = Decimal(item.share.weight) / item.share.weights
+            assert abs(item.share.part - exact) < Decimal(10) ** -12

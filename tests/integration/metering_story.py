@@ -11,8 +11,8 @@ from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
 from billing.selectors.events import read_events
 from evenshare_core.domain.instants import from_us
-from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
-from evenshare_core.money.revenue import Sweep, split_charge
+from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
+from evenshare_core.money.revenue import Sweep
 from scheduling.models import (
     GpuType,
     Job,
@@ -270,12 +270,8 @@ def swept_at_once(pool_id: int) -> list[tuple[Any, ...]]:
         head = (term.lease, term.term)
         ends_at = from_us(term.ends_us)
         if term.borrowed:
-            amount = charge_micro(term.borrowed, term.price_micro, term.held_us)
-            shares = split_charge(amount, term.borrowed * term.held_us, term.weights)
-            paid = sorted(
-                (s.lender, s.weight_gpu_us, s.amount_micro, s.lent_gpu_us) for s in shares
-            )
-            rows.append((*head, "borrowed", term.borrowed, amount, ends_at, paid))
+            paid = sorted((s.lender, s.weight, s.amount_micro, s.lent_gpu_us) for s in term.shares)
+            rows.append((*head, "borrowed", term.borrowed, term.amount_micro, ends_at, paid))
         if term.own:
             rows.append((*head, "own", term.own, 0, ends_at, []))
     return sorted(rows, key=lambda row: row[:3])

@@ -172,7 +172,10 @@ class TestJobCharges:
             ("b", "2.000000"),
             ("c", "1.000000"),
         ]
-        assert str(terms[0].lenders[0].weight_gpu_h) == "2.000000"
+        assert [(s.fraction, str(s.part)) for s in terms[0].lenders] == [
+            ("2/3", "0.666666666667"),
+            ("1/3", "0.333333333333"),
+        ]
 
 
 class TestTransferIncomes:

@@ -93,7 +93,7 @@ class TestLenders:
             ("b", "2.000000"),
             ("c", "4.000000"),
         ]
-        assert [share.weight for share in shares] == [HOUR_US, 2 * HOUR_US]
+        assert [share.weight for share in shares] == [1, 2]
         assert sum(share.lent_gpu_us for share in shares) == 3 * HOUR_US // 2
 
     def test_earn_by_the_time_their_quota_was_idle(self) -> None:
@@ -105,9 +105,10 @@ class TestLenders:
         story.post_round(30)
         story.meter()
         story.settle()
+        # 1/2 and 1/2 of 20 minutes; all of 10 is c's.
         assert [str(share.amount) for share in UsageShare.objects.order_by("account__tenant")] == [
-            "2.400000",
-            "3.600000",
+            "2.000000",
+            "4.000000",
         ]
 
     def test_lend_no_more_than_they_allow(self) -> None:
@@ -151,10 +152,8 @@ class TestEvents:
         story.post_round(30)
         story.meter()
         weights = {s.account.tenant_id: s.weight for s in UsageShare.objects.all()}
-        assert weights == {
-            story.tenants["b"].pk: 4 * HOUR_US // 6,
-            story.tenants["c"].pk: 4 * 25 * HOUR_US // 60,
-        }
+        # b is idle, as c is, for 10 of the 25 minutes.
+        assert weights == {story.tenants["b"].pk: 1, story.tenants["c"].pk: 4}
 
     def test_reported_after_a_later_round_are_charged_exactly(self) -> None:
         story = Story()

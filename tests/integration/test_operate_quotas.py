@@ -334,7 +334,7 @@ class TestThePreview:
             key: periods[0].terms for key, periods in quota_periods(lab.pool.pk, lab.at).items()
         }
         types = dict(GpuType.objects.values_list("id", "name"))
-        same = with_quotas(snapshot, nominal, types, since_us=snapshot.at_us)
+        same = with_quotas(snapshot, nominal, types)
         assert same == snapshot
         assert decide_round(same) == decide_round(snapshot)
 

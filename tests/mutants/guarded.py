@@ -75,6 +75,7 @@ GUARDED = (
             "tests/unit/core/test_money.py",
             "tests/unit/core/test_revenue.py",
             "tests/papers/test_posted_price_payments.py",
+            "tests/papers/test_income_by_instant.py",
         ),
         database=False,
     ),

@@ -208,9 +208,30 @@ MUTANTS = (
     pure(
         "integrals_start_anew_after_json",
         "core/src/evenshare_core/money/revenue/idle.py",
-        "(total - rate * since_us, rate, since_us)",
-        "(total - rate * sums.now_us, rate, since_us)",
+        "(offset, rate, integrals.get(lender, 0) - rate * sums.now_us)",
+        "(offset, rate, integrals.get(lender, 0))",
         "tests/unit/core/test_revenue.py::TestIdleSums",
+    ),
+    pure(
+        "time_with_more_idle_quota_weighs_more",
+        "core/src/evenshare_core/money/revenue/idle.py",
+        "self._clock += span_us * (self._scale // total)",
+        "self._clock += span_us * self._scale",
+        "tests/papers/test_income_by_instant.py::TestTheGoldenCase",
+    ),
+    pure(
+        "a_term_begins_without_what_was_left_over",
+        "core/src/evenshare_core/money/revenue/terms.py",
+        "following.carried = closed.rest",
+        "following.carried = 0",
+        "tests/papers/test_income_by_instant.py::TestManyShortTerms",
+    ),
+    stored(
+        "a_planned_quota_counts_before_its_round",
+        "core/src/evenshare_core/domain/snapshot.py",
+        "return at_us if service.claims else service.at_us",
+        "return service.at_us",
+        "tests/integration/test_quota_edges.py",
     ),
     # One writer
     stored(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evenshare_core.domain.leases import Lease
-from evenshare_core.money.fixed_point import charge_micro, to_text
-from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, split_charge
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.money.revenue import ClosedTerm, Event, Sweep
 from evenshare_core.simulation.books import Books, TermRecord
 from evenshare_core.units import SECOND_US
 
@@ -51,7 +51,7 @@ class Both:
 
     def close(self, closed: list[ClosedTerm]) -> None:
         for term in closed:
-            charge = charge_micro(term.borrowed, term.price_micro, term.held_us)
+            charge = term.amount_micro
             assert term.starts_us is not None
             self.terms.append(
                 TermRecord(
@@ -61,7 +61,7 @@ class Both:
             )  # fmt: skip
             if charge:
                 self.charged[term.tenant] = self.charged.get(term.tenant, 0) + charge
-                for share in split_charge(charge, term.borrowed * term.held_us, term.weights):
+                for share in term.shares:
                     before = self.earned.get(share.lender, 0)
                     self.earned[share.lender] = before + share.amount_micro
 

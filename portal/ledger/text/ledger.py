@@ -190,7 +190,8 @@ def _entries_note(sides: Sequence[Side]) -> Note:
 class Line:
     """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it.
 
-    charge = gpus x price x held_h; share = charge x idle_gpu_h / all_idle_gpu_h.
+    charge = gpus x price x held_h + carried micro-credits; share = charge x part, which is
+    `fraction` exactly where that is short.
 
     `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
     """
@@ -206,8 +207,9 @@ class Line:
     job: str = ""
     uid: uuid.UUID | None = None
     share: Decimal | None = None
-    idle_gpu_h: Decimal | None = None
-    all_idle_gpu_h: Decimal | None = None
+    carried: Decimal | None = None
+    part: Decimal | None = None
+    fraction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +231,16 @@ def lines_behind(
     if transfer.tenant_id == tenant:
         every = [item for income in incomes for item in income.line_items]
         for item in sorted(every, key=lambda item: (item.ends_at, item.lease_id)):
-            paid[item.lease_id, item.term] = _line(item, times, job=item.job, uid=item.job_uid)
+            paid[item.lease_id, item.term] = _line(
+                item, times, job=item.job, uid=item.job_uid, carried=item.carried
+            )
     earned = [
         _line(
             item,
             times,
             share=item.share.amount,
-            idle_gpu_h=item.share.weight_gpu_h,
-            all_idle_gpu_h=item.idle_gpu_h,
+            part=item.share.part,
+            fraction=item.share.fraction,
         )
         for income in incomes
         if income.tenant_id == tenant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
+from math import floor
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from evenshare_core.money.fixed_point import (
     charge_micro,
     largest_remainder,
     round_half_even,
+    term_charge,
     to_credits,
     to_micro,
     worst_case_micro,
 )
-from evenshare_core.units import HOUR_US
+from evenshare_core.units import HOUR_US, SECOND_US
 
 AMOUNTS = st.integers(min_value=-LIMIT_MICRO + 1, max_value=LIMIT_MICRO - 1)
 
@@ -92,6 +94,45 @@ class TestCharge:
     @given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))
     def test_rounds_as_decimals_do(self, numerator: int, denominator: int) -> None:
         assert round_half_even(numerator, denominator) == round(Fraction(numerator, denominator))
+
+
+FACTORS = st.tuples(st.integers(0, 10**4), st.integers(0, 10**9), st.integers(0, 10**12))
+# Such that half a micro-credit comes up often.
+FEW = st.integers(0, 3)
+HALVES = st.tuples(FEW, FEW, st.sampled_from([0, HOUR_US // 2, HOUR_US]))
+
+
+class TestTheChargeOfATerm:
+    @given(st.lists(FACTORS | HALVES, max_size=8))
+    def test_brings_a_lease_to_its_exact_cost_rounded_once(
+        self, terms: list[tuple[int, int, int]]
+    ) -> None:
+        cost, charged, carried = Fraction(0), 0, 0
+        for gpus, price_micro, held_us in terms:
+            amount, carried = term_charge(gpus, price_micro, held_us, carried)
+            assert 0 <= amount <= worst_case_micro(gpus, price_micro, held_us)
+            cost += Fraction(gpus * price_micro * held_us, HOUR_US)
+            charged += amount
+            assert charged == floor(cost + Fraction(1, 2))
+            assert Fraction(carried, HOUR_US) == cost - charged
+
+    def test_of_a_million_seconds_adds_up(self) -> None:
+        """Each owes a tenth of a micro-credit, which by itself is nothing."""
+        charged, carried = 0, 0
+        for _ in range(10**6):
+            amount, carried = term_charge(1, 360, SECOND_US, carried)
+            charged += amount
+        assert (charged, carried) == (100_000, 0)
+        assert charge_micro(1, 360, SECOND_US) == 0
+
+    @pytest.mark.parametrize("carried", [-HOUR_US // 2 - 1, HOUR_US // 2])
+    def test_takes_over_no_more_than_half_a_unit(self, carried: int) -> None:
+        with pytest.raises(ValueError):
+            term_charge(1, 1, 1, carried)
+
+    def test_by_a_float_is_an_error(self) -> None:
+        with pytest.raises(TypeError):
+            term_charge(1, 1, 1.5, 0)  # type: ignore[arg-type]  # the error under test
 
 
 class TestTheWorstCaseOfATerm:

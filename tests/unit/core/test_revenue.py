@@ -1,8 +1,9 @@
-"""Integrals of idle quota against a slot-by-slot model, and exact splits."""
+"""Parts and integrals of idle quota against a slot-by-slot model, and exact splits."""
 
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from random import Random
 
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from evenshare_core.money.revenue import (
     OPERATOR,
     ChargeShare,
     IdleSums,
+    Mark,
     split_amount,
     split_charge,
     weights_between,
@@ -41,22 +43,35 @@ class Slots:
         self.quotas: dict[int, tuple[int, int | None]] = {}
         self.own: dict[int, int] = {}
         self.sums: dict[int, int] = {}
+        self.parts: dict[int, Fraction] = {}
 
     def pass_(self, microseconds: int) -> None:
         for _ in range(microseconds):
-            for tenant, (gpus, lendable) in self.quotas.items():
-                idle = max(gpus - self.own.get(tenant, 0), 0)
-                idle = idle if lendable is None else min(idle, lendable)
-                self.sums[tenant] = self.sums.get(tenant, 0) + idle
-            free = max(self.capacity - sum(gpus for gpus, _ in self.quotas.values()), 0)
-            self.sums[OPERATOR] = self.sums.get(OPERATOR, 0) + free
+            idle = self.idle()
+            for lender, gpus in idle.items():
+                self.sums[lender] = self.sums.get(lender, 0) + gpus
+            total = sum(idle.values())
+            for lender, gpus in idle.items() if total else [(OPERATOR, 1)]:
+                part = Fraction(gpus, total or 1)
+                self.parts[lender] = self.parts.get(lender, Fraction(0)) + part
+
+    def idle(self) -> dict[int, int]:
+        rows = {OPERATOR: max(self.capacity - sum(gpus for gpus, _ in self.quotas.values()), 0)}
+        for tenant, (gpus, lendable) in self.quotas.items():
+            idle = max(gpus - self.own.get(tenant, 0), 0)
+            rows[tenant] = idle if lendable is None else min(idle, lendable)
+        return rows
+
+
+def lowest(mark: Mark) -> dict[int, Fraction]:
+    return {lender: Fraction(total, mark.scale) for lender, total in mark.sums.items()}
 
 
 class TestIdleSums:
     @settings(max_examples=300, deadline=None)
     @given(st.lists(USES | QUOTAS, max_size=12))
     def test_equal_the_sums_over_slots(self, changes: list[tuple[int, object, int]]) -> None:
-        fast, slow, now = IdleSums(), Slots(), 0
+        fast, slow, now, marks = IdleSums(has_history=True), Slots(), 0, {0: Mark(1, {})}
         for gap, what, number in changes:
             slow.pass_(gap)
             now += gap
@@ -67,10 +82,20 @@ class TestIdleSums:
                 fast.use(now, what, number)
                 slow.own[what] = slow.own.get(what, 0) + number
             # The state survives JSON at any point.
-            fast = IdleSums.from_state(json.loads(json.dumps(fast.to_state())))
+            state = fast.to_state(0, has_integrals=True)
+            fast = IdleSums.from_state(json.loads(json.dumps(state)))
+            marks[now] = fast.mark(now)
         slow.pass_(5)
         expected = {lender: total for lender, total in slow.sums.items() if total}
-        assert fast.mark(now + 5) == expected
+        assert fast.integrals(now + 5) == Mark(1, expected)
+        scale, sums = fast.mark(now + 5)
+        parts = {lender: Fraction(total, scale) for lender, total in sums.items()}
+        assert parts == {lender: part for lender, part in slow.parts.items() if part}
+        assert sum(parts.values()) == now + 5
+        for instant, mark in marks.items():
+            again = fast.mark_at(instant)
+            assert lowest(again) == lowest(mark)
+        assert fast.rates() == {lender: gpus for lender, gpus in slow.idle().items() if gpus}
 
     def test_weights_are_the_difference_of_two_marks(self) -> None:
         sums = IdleSums()
@@ -78,13 +103,21 @@ class TestIdleSums:
         before = sums.mark(10)
         sums.use(15, 1, 4)
         after = sums.mark(20)
-        assert weights_between(before, after) == {1: 20, 2: 10, OPERATOR: 20}
+        # In the first half 4, 1 and 2 of 7, then none, 1 and 2 of 3.
+        parts = {key: Fraction(sum_, after.scale)
+                 for key, sum_ in weights_between(before, after).items()}  # fmt: skip
+        assert parts == {
+            1: 5 * Fraction(4, 7),
+            2: 5 * Fraction(1, 7) + 5 * Fraction(1, 3),
+            OPERATOR: 5 * Fraction(2, 7) + 5 * Fraction(2, 3),
+        }
 
     def test_time_does_not_run_backwards(self) -> None:
         sums = IdleSums()
         sums.entitle(10, 4, {1: (4, None)})
         sums.use(5, 1, 4)
-        assert sums.mark(20) == {}
+        # Until 10 and from 10 on nobody has idle quota: the operator's.
+        assert sums.mark(20) == Mark(1, {OPERATOR: 20})
 
 
 class TestSplit:
@@ -108,9 +141,9 @@ class TestSplit:
         assert split_amount(amount, weights) == [(row.lender, row.amount_micro) for row in shares]
         total = sum(weights.values())
         for share in shares:
-            assert share.weight_gpu_us == weights.get(share.lender, 0)
+            assert share.weight == weights.get(share.lender, 0)
             # Less than one unit from the exact part.
-            distance = share.amount_micro * total - amount * share.weight_gpu_us
+            distance = share.amount_micro * total - amount * share.weight
             assert not total or abs(distance) < total
 
     @given(st.integers(0, 10**9), WEIGHTS, st.randoms())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import gcd
 from typing import Any
 
 import pytest
@@ -93,10 +94,17 @@ class TestSweep:
     @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_weighs_no_lender_by_more_than_its_quota(self, events: list[Event]) -> None:
-        for term in run(events)[0]:
+        sweep = Sweep(by_integrals=True)
+        for term in [term for one in events for term in sweep.feed(one)]:
             limits = {1: 4, 2: 2, 0: 10}
             for lender, weight in term.weights.items():
                 assert 0 < weight <= limits[lender] * max(term.held_us, 1)
+
+    @settings(max_examples=200, deadline=None)
+    @given(histories())
+    def test_weighs_in_lowest_terms(self, events: list[Event]) -> None:
+        for term in run(events)[0]:
+            assert gcd(*term.weights.values()) == bool(term.weights)
 
     def test_forgets_what_is_over(self) -> None:
         events = [
@@ -150,6 +158,95 @@ class TestSweep:
     def test_names_what_contradicts_its_contract(self, events: list[Event], what: str) -> None:
         _, sweep = run(events)
         assert [text for _, text in sweep.anomalies] == [what]
+
+
+S = 1_000_000
+# What version 1 of the sweep stored after `BEFORE`.
+STATE_1: dict[str, Any] = {
+    "version": 1,
+    "watermark_us": 30 * S,
+    "types": {
+        "v100": {
+            "now_us": 20 * S,
+            "capacity": 8,
+            "quotas": {"1": [2, None], "2": [4, None], "3": [2, 2]},
+            "own": {"1": 2},
+            "sums": {
+                "1": [20 * S, 20 * S, 0],
+                "2": [20 * S, 20 * S, 4],
+                "3": [40 * S, 20 * S, 2],
+                "0": [40 * S, 20 * S, 0],
+            },
+        }
+    },
+    "open": {
+        "1": [10, 1, "v100", 1, 0, 1, 360, 0, 0],
+        "2": [20, 1, "v100", 1, 1, 2, 1000000, None, 0],
+        "3": [30, 1, "v100", 1, 2, 0, 1000000, 20 * S, 0],
+    },
+    "marks": [["v100", 0, 1, {}]],
+    "pending": [[40 * S, 10, "started", 40 * S, 2, 20, 1, 1, FIGURES]],
+    "last_us": {"1": 0, "2": 40 * S, "3": 20 * S},
+}
+
+
+def quotas_of_8(number: int, at_us: int, rows: dict[str, list[int | None]]) -> Event:
+    return event(number, "entitled", at_us, gpu_type="v100", capacity=8, quotas=rows)
+
+
+BEFORE = [
+    quotas_of_8(1, 0, {"1": [1, None], "2": [1, None], "3": [4, 2]}),
+    event(2, "granted", 0, lease=1, own=0, price="0.000360"),
+    event(3, "started", 0, lease=1),
+    event(4, "granted", 0, lease=2, own=1, borrowed=2),
+    event(5, "priced", 10 * S, prices=[]),
+    quotas_of_8(6, 20 * S, {"1": [2, None], "2": [4, None], "3": [2, 2]}),
+    event(7, "granted", 20 * S, lease=3, own=2, borrowed=0),
+    event(8, "started", 20 * S, lease=3),
+    event(9, "priced", 30 * S, prices=[]),
+    event(10, "started", 40 * S, lease=2),
+]
+AFTER = [
+    event(11, "renewed", 60 * S, lease=1, own=0, term=2, price="0.000360"),
+    event(12, "priced", 60 * S, prices=[]),
+    event(13, "ended", 62 * S, lease=3),
+    event(14, "ended", 65 * S, lease=1, term=2),
+    event(15, "ended", 70 * S, lease=2),
+    event(16, "priced", 80 * S, prices=[]),
+]
+
+
+class TestAStateOfTheRuleBefore:
+    def sweeps(self) -> list[Sweep]:
+        stored = Sweep.from_state(json.loads(json.dumps(STATE_1)))
+        anew = Sweep(by_integrals=True)
+        assert [term for one in BEFORE for term in anew.feed(one)] == []
+        anew.change_rule()
+        return [stored, anew, Sweep.from_state(json.loads(json.dumps(anew.to_state())))]
+
+    def test_goes_on_as_a_sweep_whose_rule_changed(self) -> None:
+        stored, anew, again = self.sweeps()
+        assert stored.to_state() == anew.to_state() == again.to_state()
+        closed = [[term for one in AFTER for term in s.feed(one)] for s in (stored, anew, again)]
+        assert closed[0] == closed[1] == closed[2]
+        assert stored.to_state() == anew.to_state() == again.to_state()
+
+    def test_closes_what_had_begun_by_that_rule_and_what_begins_by_the_present_one(self) -> None:
+        sweep = self.sweeps()[0]
+        terms = {(term.lease, term.term): term for one in AFTER for term in sweep.feed(one)}
+        first = terms[1, 1]
+        # Integrals in GPU-seconds: 1 x 20; 1 x 20 + 4 x 40; 2 x 60; the operator 2 x 20.
+        assert first.weights == {1: 20 * S, 2: 180 * S, 3: 120 * S, 0: 40 * S}
+        assert (first.carried, first.rest, first.amount_micro) == (None, 0, 6)
+        # Its next term, and one that was granted before, but not begun: nothing is carried yet.
+        assert (terms[1, 2].carried, terms[1, 2].amount_micro) == (0, 1)
+        assert terms[1, 2].rest == 5 * S * 360 - 3600 * S
+        # Until 62 s tenant 2 has 4 of 6 idle GPUs and 3 has 2, then tenant 1 has 1 of 7 as well:
+        # 3/7, 2 x 4/6 + 3 x 4/7 and 2 x 2/6 + 3 x 2/7 of 5 seconds.
+        assert terms[1, 2].weights == {1: 9, 2: 64, 3: 32}
+        assert terms[2, 1].carried == 0
+        # 8/7, 22 x 4/6 + 8 x 4/7 and 22 x 2/6 + 8 x 2/7 of 30 seconds.
+        assert terms[2, 1].weights == {1: 12, 2: 202, 3: 101}
 
 
 class TestPrice:

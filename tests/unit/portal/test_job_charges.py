@@ -19,7 +19,7 @@ def term(lease: int, charge: str) -> TermCharge:
     amount, half = Decimal(charge), (Decimal(charge) / 2).quantize(Decimal("0.000001"))
     hours = {"own_gpu_h": Decimal(0), "borrowed_gpu_h": Decimal(2)}
     lenders = tuple(
-        LenderShare(tenant, str(tenant), part, Decimal(1), Decimal(1))
+        LenderShare(tenant, str(tenant), part, Decimal(1), 1, 2)
         for tenant, part in ((1, half), (2, amount - half))
     )
     return TermCharge(

@@ -121,6 +121,16 @@ class Service(Value, frozen=True, array_like=True):
     jobs: tuple[JobService, ...] = ()
 
 
+def quotas_since(service: Service, at_us: int) -> int:
+    """Return from when the quotas that a round at `at_us` reads count, for fairness and for money.
+
+    From the round that applies them, whether they were planned or edited. The very first ones
+    count from the start of the sums: nothing was asked for or held until then, so that there is
+    nothing to pay either.
+    """
+    return at_us if service.claims else service.at_us
+
+
 class PoolPrice(Value, frozen=True, array_like=True):
     """Posted price of a GPU type (micro-credits per GPU-hour) with the use it came from.
 

@@ -59,28 +59,54 @@ def to_text(micro: int) -> str:
     return f"{'-' if micro < 0 else ''}{whole}.{part:06d}"
 
 
-def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
-    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour.
+def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
+    """Return what a term is charged, and the remainder that the lease's next term carries.
 
-    gpus x price x held / 3600 s, rounded once, half to even.
+    gpus x price x held / 3600 s, with the remainder that the lease's terms before left over, to
+    the nearest micro-credit, halves up. So at the end of each of its terms a lease has been charged
+    for exactly what it held until then, rounded once. Halves go up so that no term is charged more
+    than `worst_case_micro` of its time. Remainders are whole 1/3,600,000,000 of a micro-credit
+    (price x microseconds), at least -1/2 and below 1/2 of one; the first term carries 0.
+
+    Raises:
+        ValueError: a factor is negative, or the remainder is not one.
+        TypeError: a factor is not an int.
+    """
+    _check_factors(gpus, price_micro, held_us)
+    if not -HOUR_US <= 2 * carried < HOUR_US:
+        raise ValueError("a remainder is at least -1/2 and below 1/2 of a micro-credit")
+    due = gpus * price_micro * held_us + carried
+    amount = (2 * due + HOUR_US) // (2 * HOUR_US)
+    return amount, due - amount * HOUR_US
+
+
+def charge_micro(gpus: int, price_micro: int, held_us: int) -> int:
+    """Return the charge for `gpus` GPUs held for `held_us` at a price per GPU-hour, by itself.
+
+    gpus x price x held / 3600 s, rounded once, half to even: what a term was charged before
+    remainders were carried from term to term (`term_charge`).
 
     Raises:
         ValueError: a factor is negative.
         TypeError: a factor is not an int.
     """
-    for factor in (gpus, price_micro, held_us):
+    _check_factors(gpus, price_micro, held_us)
+    return round_half_even(gpus * price_micro * held_us, HOUR_US)
+
+
+def _check_factors(*factors: int) -> None:
+    for factor in factors:
         if not isinstance(factor, int):
             raise TypeError(f"a charge needs ints, not {type(factor).__name__}")
         if factor < 0:
             raise ValueError("a charge needs factors of at least 0")
-    return round_half_even(gpus * price_micro * held_us, HOUR_US)
 
 
 def worst_case_micro(gpus: int, price_micro: int, lease_us: int) -> int:
     """Return the most that a term may cost: `gpus` for the whole lease, rounded up.
 
     What admission asks for, what a round reserves and what a page promises: never less than
-    `charge_micro` of any part of the lease.
+    `term_charge` of a term of this length, whatever remainder it carries.
     """
     return -(-gpus * price_micro * lease_us // HOUR_US)
 
@@ -108,10 +134,11 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     weight_sum = sum(weights)
     if weight_sum == 0:
         return [0] * len(weights)
-    parts = [total * weight // weight_sum for weight in weights]
+    exact = [divmod(total * weight, weight_sum) for weight in weights]
+    parts = [part for part, _ in exact]
     left = total - sum(parts)
     if left:
-        rests = [total * weight % weight_sum for weight in weights]
+        rests = [rest for _, rest in exact]
         # Reversed too, a sort keeps the order of equals.
         ranked = sorted(range(len(rests)), key=rests.__getitem__, reverse=True)
         for index in ranked[:left]:

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.leases import Lease
-from evenshare_core.money.fixed_point import charge_micro
-from evenshare_core.money.revenue import IdleSums, split_amount, weights_between
-
-Mark = dict[int, int]  # lender -> idle GPU-microseconds so far
+from evenshare_core.money.fixed_point import term_charge
+from evenshare_core.money.revenue import IdleSums, Mark, split_amount, weights_between
 
 
 class LeaseRecord(NamedTuple):
@@ -77,8 +75,9 @@ class Books:
     charged: dict[int, int] = field(default_factory=dict)
     incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
-    # Present terms by lease: their start, and idle quota then where a charge is to come.
-    _begun: dict[int, tuple[int, Mark | None]] = field(default_factory=dict)
+    # Present terms by lease: their start, idle quota then where a charge is to come, and the
+    # remainder that they carry.
+    _begun: dict[int, tuple[int, Mark | None, int]] = field(default_factory=dict)
     _marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)  # the latest of each type
     _borrowed: dict[str, int] = field(default_factory=dict)  # GPUs now, by type
     _lent_since: dict[str, Mark] = field(default_factory=dict)  # while any are
@@ -102,15 +101,15 @@ class Books:
     def granted(self, at_us: int, lease: Lease) -> None:
         """A lease began, and with it its first term."""
         costs = lease.borrowed and lease.price_micro
-        self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None)
+        self._begun[lease.id] = (at_us, self._mark(at_us, lease.gpu_type) if costs else None, 0)
         self._idle[lease.gpu_type].use(at_us, lease.tenant, lease.own)
         self._borrow(at_us, lease.gpu_type, lease.borrowed)
 
     def renewed(self, at_us: int, old: Lease, new: Lease) -> None:
         """One term closed and the next began."""
-        self._close(at_us, old)
+        rest = self._close(at_us, old)
         costs = new.borrowed and new.price_micro
-        self._begun[new.id] = (at_us, self._mark(at_us, new.gpu_type) if costs else None)
+        self._begun[new.id] = (at_us, self._mark(at_us, new.gpu_type) if costs else None, rest)
         if new.own != old.own:
             self._idle[old.gpu_type].use(at_us, old.tenant, new.own - old.own)
             self._borrow(at_us, old.gpu_type, new.borrowed - old.borrowed)
@@ -127,7 +126,7 @@ class Books:
         contributed = dict(self._lent)
         for gpu_type, before in self._lent_since.items():
             idle = self._idle[gpu_type]
-            _add(contributed, gpu_type, weights_between(before, idle.mark(idle.now_us)))
+            _add(contributed, gpu_type, weights_between(before, idle.integrals(idle.now_us)))
         return contributed
 
     def _borrow(self, at_us: int, gpu_type: str, more: int) -> None:
@@ -137,26 +136,30 @@ class Books:
         before = self._borrowed.get(gpu_type, 0)
         self._borrowed[gpu_type] = before + more
         if not before:
-            self._lent_since[gpu_type] = self._mark(at_us, gpu_type)
+            self._lent_since[gpu_type] = self._idle[gpu_type].integrals(at_us)
         elif before + more == 0:
             since = self._lent_since.pop(gpu_type)
-            _add(self._lent, gpu_type, weights_between(since, self._mark(at_us, gpu_type)))
+            until = self._idle[gpu_type].integrals(at_us)
+            _add(self._lent, gpu_type, weights_between(since, until))
 
-    def _close(self, at_us: int, lease: Lease) -> None:
-        starts_us, before = self._begun[lease.id]
+    def _close(self, at_us: int, lease: Lease) -> int:
+        """Note the lease's present term; return the remainder that it leaves to the next."""
+        starts_us, before, rest = self._begun[lease.id]
         charge = 0
         if before is not None:
-            charge = self._charge(at_us, lease, at_us - starts_us, before)
+            held_us = at_us - starts_us
+            charge, rest = term_charge(lease.borrowed, lease.price_micro, held_us, rest)
+            self._pay(at_us, lease, charge, before)
         self.terms.append(
             TermRecord(
                 lease.id, lease.term, lease.own, lease.borrowed, lease.price_micro, starts_us,
                 at_us, charge,
             )
         )  # fmt: skip
+        return rest
 
-    def _charge(self, at_us: int, lease: Lease, held_us: int, before: Mark) -> int:
-        """Charge a term's tenant and pay those whose quota was idle; return how much."""
-        charge = charge_micro(lease.borrowed, lease.price_micro, held_us)
+    def _pay(self, at_us: int, lease: Lease, charge: int, before: Mark) -> None:
+        """Charge a term's tenant, and pay those whose quota was idle."""
         if charge:
             tenant, gpu_type = lease.tenant, lease.gpu_type
             self.charged[tenant] = self.charged.get(tenant, 0) + charge
@@ -164,7 +167,6 @@ class Books:
             weights = weights_between(before, self._mark(at_us, gpu_type))
             for lender, amount in split_amount(charge, weights):
                 incomes[lender] = incomes.get(lender, 0) + amount
-        return charge
 
     def _mark(self, at_us: int, gpu_type: str) -> Mark:
         """Idle quota by lender up to now; changes of this very instant do not move it."""
@@ -185,6 +187,6 @@ class Books:
         return digest.hexdigest()
 
 
-def _add(sums: dict[tuple[str, int], int], gpu_type: str, parts: Mark) -> None:
+def _add(sums: dict[tuple[str, int], int], gpu_type: str, parts: Mapping[int, int]) -> None:
     for lender, part in parts.items():
         sums[gpu_type, lender] = sums.get((gpu_type, lender), 0) + part

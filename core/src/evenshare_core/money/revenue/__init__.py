@@ -1,14 +1,16 @@
 """Gain-as-you-contribute, pure: from lease events to charged terms and their lenders.
 
-`idle` integrates lendable idle quota and splits a charge by it; `terms` sweeps over lease
-events and closes terms with their lenders' weights.
+`idle` sums parts of lendable idle quota and splits a charge by them; `terms` sweeps over lease
+events and closes terms with their charges and their lenders' weights.
 """
 
 from evenshare_core.money.revenue.idle import (
     OPERATOR,
+    WEIGHT_LIMIT,
     ChargeShare,
     IdleSums,
     LendableQuota,
+    Mark,
     split_amount,
     split_charge,
     weights_between,
@@ -17,11 +19,13 @@ from evenshare_core.money.revenue.terms import ClosedTerm, Event, Sweep, price_t
 
 __all__ = [
     "OPERATOR",
+    "WEIGHT_LIMIT",
     "ChargeShare",
     "ClosedTerm",
     "Event",
     "IdleSums",
     "LendableQuota",
+    "Mark",
     "Sweep",
     "price_to_micro",
     "split_amount",

@@ -1,31 +1,41 @@
-"""Gain-as-you-contribute: who is paid for a borrowed term, by integrals of idle quota.
+"""Gain-as-you-contribute: who is paid for a borrowed term, by parts of idle quota at each instant.
 
 Source: Astraea-online (TC 2022), eq. (2) and (11): in each slot, owner u earns the share
-(q_u - own use_u) / sum over owners of what a borrower pays. Over a term whose price and
-borrowed GPUs are fixed, the charge is split by the integrals of idle quota, and money is rounded
-once per term instead of once per slot. While all idle quota together stays the same, that is the
-sum over the slots; where it changes within a term, slots with more idle quota weigh more.
+(q_u - own use_u) / sum over owners of what a borrower pays. Between two changes of idle quota that
+share is constant, so that over a term, whose price and borrowed GPUs are fixed, an owner's part of
+the charge is the sum over the intervals of (own idle / total idle) x length, over the length of
+the term. The sum is exact; money is rounded once per term instead of once per slot.
 
 | paper        | here                                             | unit             |
 |--------------|--------------------------------------------------|------------------|
 | q_u          | `quotas[u][0]`: effective quota of the type      | GPUs             |
 | own use_u    | `own[u]`: own GPUs of u's running terms          | GPUs             |
-| q_u - use_u  | `_rate`: idle, at most what u lends              | GPUs             |
+| q_u - use_u  | `rates()[u]`: idle, at most what u lends         | GPUs             |
 | a(t) - sum   | capacity - sum of quotas: the operator's         | GPUs             |
-| integral     | `IdleSums.mark`: cumulative; a term's weights are the difference of two marks |
-|              |                                                  | GPU-microseconds |
+| sum over t of (q_u - use_u) / a | `IdleSums.mark`: cumulative; a term's parts are the difference |
+|              | of two marks and sum to its length               | us / scale       |
+
+How: with C(t) the integral of 1 / total idle, a lender's sum grows by its idle GPUs x the growth
+of C. All numerators are whole, over one denominator, `scale`: the least common multiple of the
+totals that lasted. That is a long number in a large pool; what is stored between two batches are
+the steps of idle quota since the oldest open term, from which all sums are made again.
 
 Departures: a term instead of slots (above); `lend_limit` and RESERVE bound what counts as idle
 (what is not lent earns nothing); capacity without an owner earns for the operator, and so does
-everything where nobody had lendable idle quota. A tenant may be among its own lenders and pay
-itself, as in the paper.
+every instant at which nobody had lendable idle quota. A tenant may be among its own lenders and
+pay itself, as in the paper.
+
+Terms that began before this rule were split by the integrals of idle quota themselves
+(`IdleSums.integrals`), by which time with more idle quota weighs more (docs/adr/0141).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from math import gcd, lcm
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from evenshare_core.money.fixed_point import largest_remainder
 
@@ -35,23 +45,31 @@ OPERATOR = 0
 LendableQuota = tuple[int, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ChargeShare:
+# Weights whose sum in lowest terms is above this are noted as whole parts of this.
+WEIGHT_LIMIT = 10**36
+
+
+class ChargeShare(NamedTuple):
     """What one lender earns of a term: its weight, its money, and the GPU-time it lent."""
 
     lender: int
-    weight_gpu_us: int
+    weight: int
     amount_micro: int
     lent_gpu_us: int
 
 
 def split_charge(
-    amount_micro: int, borrowed_gpu_us: int, weights: Mapping[int, int]
+    amount_micro: int,
+    borrowed_gpu_us: int,
+    weights: Mapping[int, int],
+    *,
+    noted: Mapping[int, int] | None = None,
 ) -> tuple[ChargeShare, ...]:
     """Split a term's charge and its borrowed GPU-time over lenders by weight, exactly.
 
     Both sum to what was given, each part within one unit of its exact share; lenders of weight
-    0 are left out. All weights 0: the operator takes it all.
+    0 are left out. All weights 0: the operator takes it all. `noted`: the weights that shares
+    name, where those are not the exact ones.
 
     Raises:
         ValueError: an amount or a weight is negative.
@@ -62,6 +80,8 @@ def split_charge(
     present = [weights[lender] for lender in lenders]
     amounts = largest_remainder(amount_micro, present)
     lent = largest_remainder(borrowed_gpu_us, present)
+    if noted is not None:
+        present = [noted[lender] for lender in lenders]
     return tuple(map(ChargeShare, lenders, present, amounts, lent))
 
 
@@ -86,21 +106,53 @@ def _lenders(weights: Mapping[int, int]) -> list[int]:
     return lenders
 
 
-class IdleSums:
-    """Integrals of lendable idle quota of one GPU type, advanced by timed changes.
+class Mark(NamedTuple):
+    """Each lender's sum up to an instant, in 1/scale of a unit; zeros are left out."""
 
-    Between changes every tenant's idle quota is constant, so that a sum is its value at its
-    last change plus rate x time since: a change costs O(1), a mark O(tenants). Times may not
-    run backwards: an earlier instant counts as the present one (see `terms`, "Late events").
+    scale: int
+    sums: dict[int, int]
+
+
+class _Clock(NamedTuple):
+    """C from an instant on, while the total stays: in 1/scale; and how long nobody had any."""
+
+    from_us: int
+    scale: int
+    clock: int
+    alone_us: int
+    total: int
+
+
+# (from, scale, offset, rate) of a lender: from then on its sum is offset + rate x C.
+_Past = tuple[int, int, int, int]
+# (offset, rate, since) of a lender: its sum is offset + rate x C, its integral since + rate x t.
+_Line = tuple[int, int, int]
+_FROM = itemgetter(0)
+
+
+class IdleSums:
+    """Sums of lendable idle quota of one GPU type, advanced by timed changes.
+
+    Between changes every tenant's idle quota and their total are constant, so that a change
+    costs O(1), but O(tenants) where the total has a divisor that none had before, and a mark
+    O(tenants). Times may not run backwards: an earlier instant counts as the present one (see
+    `terms`, "Late events"). With `has_history` every step is kept, for `mark_at` and `to_state`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_history: bool = False) -> None:
         self.now_us = 0
         self.capacity = 0
         self.quotas: dict[int, LendableQuota] = {}
         self.own: dict[int, int] = {}
-        # By lender: (offset, rate, since when); its integral at t is offset + rate x t.
-        self._lines: dict[int, tuple[int, int, int]] = {}
+        self.steps = 0  # that are kept
+        self._total = 0  # lendable idle GPUs of all lenders
+        self._scale = 1
+        self._clock = 0  # C x scale
+        self._alone_us = 0  # how long nobody had any: the operator's
+        self._lines: dict[int, _Line] = {}
+        self._has_history = has_history
+        self._past: dict[int, list[_Past]] = {}
+        self._clocks: list[_Clock] = []
 
     def entitle(self, at_us: int, capacity: int, quotas: Mapping[int, LendableQuota]) -> None:
         """Replace capacity and all quotas of the type from `at_us` on."""
@@ -122,22 +174,86 @@ class IdleSums:
                 del self.own[tenant]
             self._set_rate(tenant, self._idle(tenant))
 
-    def mark(self, at_us: int) -> dict[int, int]:
-        """Return each lender's integral up to `at_us` (zeros left out), in GPU-microseconds."""
+    def mark(self, at_us: int) -> Mark:
+        """Return each lender's sum of own idle / total idle up to `at_us`, in microseconds.
+
+        All sums together grow by the time that passes.
+        """
         self._advance(at_us)
-        now_us = self.now_us
-        return {
+        clock = self._clock
+        sums = {
             lender: total
             for lender, (offset, rate, _) in self._lines.items()
-            if (total := offset + rate * now_us)
+            if (total := offset + rate * clock)
         }
+        return self._marked(sums, self._alone_us)
+
+    def mark_at(self, at_us: int) -> Mark:
+        """Return what `mark` gave, or would have given, at an instant that the history covers."""
+        if at_us >= self.now_us:
+            return self.mark(at_us)
+        scale = self._scale
+        past = self._clocks[bisect_right(self._clocks, at_us, key=_FROM) - 1]
+        clock, alone_us = past.clock * (scale // past.scale), past.alone_us
+        if past.total:
+            clock += (at_us - past.from_us) * (scale // past.total)
+        else:
+            alone_us += at_us - past.from_us
+        sums = {}
+        for lender, lines in self._past.items():
+            index = bisect_right(lines, at_us, key=_FROM)
+            if index:
+                _, of_scale, offset, rate = lines[index - 1]
+                if of_scale != scale:
+                    offset *= scale // of_scale
+                if total := offset + rate * clock:
+                    sums[lender] = total
+        return self._marked(sums, alone_us)
+
+    def integrals(self, at_us: int) -> Mark:
+        """Return each lender's integral of idle quota up to `at_us`, in GPU-microseconds."""
+        self._advance(at_us)
+        now_us = self.now_us
+        sums = {
+            lender: total
+            for lender, (_, rate, since) in self._lines.items()
+            if (total := since + rate * now_us)
+        }
+        return Mark(1, sums)
 
     def rates(self) -> dict[int, int]:
         """Return each lender's lendable idle GPUs now."""
         return {lender: rate for lender, (_, rate, _) in self._lines.items() if rate}
 
+    def _marked(self, sums: dict[int, int], alone_us: int) -> Mark:
+        if alone_us:
+            sums[OPERATOR] = sums.get(OPERATOR, 0) + alone_us * self._scale
+        return Mark(self._scale, sums)
+
     def _advance(self, at_us: int) -> None:
-        self.now_us = max(self.now_us, at_us)
+        span_us = at_us - self.now_us
+        if span_us <= 0:
+            return
+        total = self._total
+        if self._has_history and not (self._clocks and self._clocks[-1].total == total):
+            self._clocks.append(
+                _Clock(self.now_us, self._scale, self._clock, self._alone_us, total)
+            )
+        self.now_us = at_us
+        if not total:
+            self._alone_us += span_us
+            return
+        if self._scale % total:
+            self._refine(total)
+        self._clock += span_us * (self._scale // total)
+
+    def _refine(self, total: int) -> None:
+        """Make the scale a multiple of `total`."""
+        factor = total // gcd(self._scale, total)
+        self._scale *= factor
+        self._clock *= factor
+        for lender, (offset, rate, since) in self._lines.items():
+            self._lines[lender] = (offset * factor, rate, since)
 
     def _idle(self, tenant: int) -> int:
         gpus, lendable = self.quotas.get(tenant, (0, 0))
@@ -145,40 +261,116 @@ class IdleSums:
         return idle if lendable is None else min(idle, lendable)
 
     def _set_rate(self, lender: int, rate: int) -> None:
-        now_us = self.now_us
-        offset, before, _ = self._lines.get(lender, (0, 0, 0))
-        self._lines[lender] = (offset + (before - rate) * now_us, rate, now_us)
+        offset, before, since = self._lines.get(lender, (0, 0, 0))
+        fall = before - rate
+        offset += fall * self._clock
+        self._lines[lender] = (offset, rate, since + fall * self.now_us)
+        self._total -= fall
+        if self._has_history:
+            self.steps += 1
+            past = self._past.setdefault(lender, [])
+            past.append((self.now_us, self._scale, offset, rate))
 
-    def to_state(self) -> dict[str, Any]:
-        """Return the whole state as JSON values; `from_state` continues from it."""
-        return {
+    def to_state(self, since_us: int, *, has_integrals: bool = False) -> dict[str, Any]:
+        """Return what is needed for marks from `since_us` on, as JSON values.
+
+        `steps`: [instant, {lender: idle GPUs}] after `since_us`, at which they were `rates`.
+        """
+        since_us = min(since_us, self.now_us)
+        rates: dict[str, int] = {}
+        steps: dict[int, dict[str, int]] = {}
+        for lender, lines in sorted(self._past.items()):
+            for from_us, _, _, rate in lines:
+                if from_us <= since_us:
+                    rates[str(lender)] = rate
+                else:
+                    steps.setdefault(from_us, {})[str(lender)] = rate
+        state: dict[str, Any] = {
             "now_us": self.now_us,
             "capacity": self.capacity,
             "quotas": {str(key): list(row) for key, row in self.quotas.items()},
             "own": {str(key): gpus for key, gpus in self.own.items()},
-            "sums": {
-                str(key): [offset + rate * since_us, since_us, rate]
-                for key, (offset, rate, since_us) in self._lines.items()
-            },
+            "since_us": since_us,
+            "rates": {lender: rate for lender, rate in rates.items() if rate},
+            "steps": [[at_us, steps[at_us]] for at_us in sorted(steps)],
         }
+        if has_integrals:
+            sums = self.integrals(self.now_us).sums
+            state["integrals"] = {str(key): total for key, total in sums.items()}
+        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> IdleSums:
-        """Restore what `to_state` gave."""
-        sums = cls()
-        sums.now_us = state["now_us"]
+        """Restore what `to_state` gave, with sums that begin at its `since_us`."""
+        sums = cls(has_history=True)
+        sums.now_us = state["since_us"]
         sums.capacity = state["capacity"]
         sums.quotas = {int(key): (gpus, lend) for key, (gpus, lend) in state["quotas"].items()}
         sums.own = {int(key): gpus for key, gpus in state["own"].items()}
-        for key, (total, since_us, rate) in state["sums"].items():
-            sums._lines[int(key)] = (total - rate * since_us, rate, since_us)
+        # At once, so that no step refines the sums of those before it.
+        sums._scale = lcm(*_totals(state["rates"], (rates for _, rates in state["steps"])))
+        for at_us, rates in [[sums.now_us, state["rates"]], *state["steps"]]:
+            sums._advance(at_us)
+            for lender, rate in rates.items():
+                sums._set_rate(int(lender), rate)
+        sums._advance(state["now_us"])
+        integrals = {int(key): total for key, total in state.get("integrals", {}).items()}
+        for lender in sums._lines.keys() | integrals.keys():
+            offset, rate, _ = sums._lines.get(lender, (0, 0, 0))
+            sums._lines[lender] = (offset, rate, integrals.get(lender, 0) - rate * sums.now_us)
         return sums
 
+    @classmethod
+    def from_integrals(cls, state: Mapping[str, Any]) -> IdleSums:
+        """Restore a state of before `mark` summed parts: integrals alone."""
+        now_us = state["now_us"]
+        integrals = {
+            key: total + rate * (now_us - since_us)
+            for key, (total, since_us, rate) in state["sums"].items()
+        }
+        rates = {key: rate for key, (_, _, rate) in state["sums"].items()}
+        present = {"since_us": now_us, "rates": rates, "steps": [], "integrals": integrals}
+        return cls.from_state({**state, **present})
 
-def weights_between(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
-    """Return the weights of a term from its two marks (zeros left out)."""
+
+def _totals(rates: Mapping[str, int], steps: Iterable[Mapping[str, int]]) -> set[int]:
+    """All lenders' idle GPUs together, from each step to the next; zero left out."""
+    now = dict(rates)
+    total = sum(now.values())
+    totals = {total}
+    for step in steps:
+        for lender, rate in step.items():
+            total += rate - now.get(lender, 0)
+            now[lender] = rate
+        totals.add(total)
+    return totals - {0}
+
+
+def weights_between(before: Mark, after: Mark) -> dict[int, int]:
+    """Return the weights of a term from its two marks (zeros left out), in 1/`after.scale`."""
+    factor = after.scale // before.scale
+    sums = before.sums
+    if factor > 1:
+        sums = {lender: total * factor for lender, total in sums.items()}
     return {
         lender: weight
-        for lender, total in after.items()
-        if (weight := total - before.get(lender, 0))
+        for lender, total in after.sums.items()
+        if (weight := total - sums.get(lender, 0))
     }
+
+
+def plain_weights(weights: Mapping[int, int]) -> dict[int, int]:
+    """Return weights of the same ratio as they are noted: in lowest terms, where these are short.
+
+    Else as whole parts of `WEIGHT_LIMIT`, by largest remainder: 36 places, by which every share is
+    what it is by the exact ones.
+    """
+    weight_sum = sum(weights.values())
+    divisor = gcd(weight_sum, *weights.values())
+    if divisor <= 1 and weight_sum <= WEIGHT_LIMIT:
+        return dict(weights)
+    if weight_sum <= WEIGHT_LIMIT * divisor:
+        return {lender: weight // divisor for lender, weight in weights.items()}
+    lenders = _lenders(weights)
+    parts = largest_remainder(WEIGHT_LIMIT, [weights[lender] for lender in lenders])
+    return dict(zip(lenders, parts, strict=True))

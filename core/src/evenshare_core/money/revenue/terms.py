@@ -11,6 +11,13 @@ after later ones were taken is charged for its exact times all the same; only fo
 weights it counts from the last of those on, because earlier terms were split with what was
 known then.
 The result depends on the events alone, never on how they were cut into batches.
+
+A lease's terms carry the remainder of their charges from one to the next, so that rounding never
+costs or saves a lease half a micro-credit in all, however short its terms are.
+
+Terms that began under the rule before (docs/adr/0141) are split by the integrals of idle quota,
+and charged by themselves: `Sweep(by_integrals=True)` until `change_rule`, and whatever a state of
+that time holds open.
 """
 
 from __future__ import annotations
@@ -21,8 +28,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from evenshare_core.money.fixed_point import to_micro
-from evenshare_core.money.revenue.idle import IdleSums, weights_between
+from evenshare_core.money.fixed_point import charge_micro, term_charge, to_micro
+from evenshare_core.money.revenue.idle import (
+    ChargeShare,
+    IdleSums,
+    Mark,
+    plain_weights,
+    split_charge,
+    weights_between,
+)
 
 # A round writes these at its own instant: nothing before it is still to be expected.
 ROUND_KINDS = frozenset({"granted", "renewed", "priced"})
@@ -46,8 +60,10 @@ class Event:
 class ClosedTerm:
     """A term that is over. `starts_us` is None where the executor never started it.
 
-    `weights`: lender -> idle GPU-microseconds over the term (only where GPUs were borrowed).
-    `event`: the number of the event that closed it.
+    `shares`: who earns what of `amount_micro` (only where GPUs were borrowed), by each lender's
+    part of the term, eq. (2), with weights as in `plain_weights`. `event`: the number of the event
+    that closed it. `carried` and `rest`: the remainder that it took over and the one that it left
+    (`term_charge`). `carried` is None under the rule before, where weights are GPU-microseconds.
     """
 
     lease: int
@@ -61,12 +77,20 @@ class ClosedTerm:
     starts_us: int | None
     ends_us: int
     event: int
-    weights: Mapping[int, int]
+    amount_micro: int
+    carried: int | None
+    rest: int
+    shares: tuple[ChargeShare, ...]
 
     @property
     def held_us(self) -> int:
         """How long the GPUs were held, at least 0."""
         return 0 if self.starts_us is None else self.ends_us - self.starts_us
+
+    @property
+    def weights(self) -> dict[int, int]:
+        """Lender -> its weight (zeros left out)."""
+        return {share.lender: share.weight for share in self.shares if share.weight}
 
 
 @dataclass(slots=True)
@@ -82,6 +106,18 @@ class _Open:
     price_micro: int
     starts_us: int | None = None
     mark_us: int = 0
+    carried: int | None = 0  # None: it began under the rule before
+
+    @property
+    def by_integrals(self) -> bool:
+        return self.carried is None
+
+
+# (GPU type, instant, whether it is of integrals) -> (open terms that need it, the mark). None: it
+# is made again from the history of idle quota when it is needed.
+_Marks = dict[tuple[str, int, bool], tuple[int, Mark | None]]
+# So many steps of idle quota are kept at least before those are forgotten that no term needs.
+KEPT_STEPS = 1000
 
 
 class Sweep:
@@ -89,14 +125,18 @@ class Sweep:
 
     `anomalies` collects (event number, what) that contradict the contract: they are skipped,
     and a check reports them.
+
+    `by_integrals`: terms begin under the rule before, until `change_rule`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_integrals: bool = False) -> None:
+        self.by_integrals = by_integrals
         self.watermark_us = 0
         self.anomalies: list[tuple[int, str]] = []
         self._types: dict[str, IdleSums] = {}
+        self._kept: dict[str, int] = {}
         self._open: dict[int, _Open] = {}
-        self._marks: dict[tuple[str, int], tuple[int, dict[int, int]]] = {}
+        self._marks: _Marks = {}
         self._pending: list[tuple[int, int, Event]] = []
         self._last_us: dict[int, int] = {}
 
@@ -121,6 +161,10 @@ class Sweep:
             if term is not None:
                 closed.append(term)
         return closed
+
+    def change_rule(self) -> None:
+        """Let terms that begin from now on be split and charged by the present rule."""
+        self.by_integrals = False
 
     @property
     def pending_us(self) -> int | None:
@@ -171,6 +215,7 @@ class Sweep:
     def _renew(self, event: Event, present: _Open, at_us: int) -> ClosedTerm:
         closed = self._close(event, present, at_us)
         following = _opened(event)
+        following.carried = closed.rest
         self._open[event.lease] = following
         if present.starts_us is not None:
             self._begin(following, at_us)
@@ -186,19 +231,25 @@ class Sweep:
 
     def _begin(self, term: _Open, at_us: int) -> None:
         term.starts_us = at_us
+        if self.by_integrals:
+            term.carried = None
         sums = self._sums(term.gpu_type)
         if term.borrowed:
-            mark = self._mark(term.gpu_type, at_us)
+            mark = self._mark(term, at_us)
             term.mark_us = sums.now_us
-            key = (term.gpu_type, term.mark_us)
+            key = (term.gpu_type, term.mark_us, term.by_integrals)
             self._marks[key] = (self._marks.get(key, (0, mark))[0] + 1, mark)
         sums.use(at_us, term.tenant, term.own)
 
     def _close(self, event: Event, term: _Open, at_us: int) -> ClosedTerm:
-        weights: Mapping[int, int] = {}
+        held_us = 0 if term.starts_us is None else at_us - term.starts_us
+        amount, rest = _charged(term, held_us)
+        shares: tuple[ChargeShare, ...] = ()
         if term.starts_us is not None:
             if term.borrowed:
                 weights = self._weights(term, at_us)
+                noted = weights if term.by_integrals else plain_weights(weights)
+                shares = split_charge(amount, term.borrowed * held_us, weights, noted=noted)
             self._sums(term.gpu_type).use(at_us, term.tenant, -term.own)
         return ClosedTerm(
             lease=event.lease,
@@ -212,41 +263,73 @@ class Sweep:
             starts_us=term.starts_us,
             ends_us=at_us,
             event=event.number,
-            weights=weights,
+            amount_micro=amount,
+            carried=term.carried,
+            rest=rest,
+            shares=shares,
         )
 
     def _weights(self, term: _Open, at_us: int) -> dict[int, int]:
-        after = self._mark(term.gpu_type, at_us)
         sums = self._sums(term.gpu_type)
-        key = (term.gpu_type, term.mark_us)
+        after = self._mark(term, at_us)
+        key = (term.gpu_type, term.mark_us, term.by_integrals)
         users, before = self._marks[key]
+        if before is None:
+            before = sums.mark_at(term.mark_us)
         if users == 1:
             del self._marks[key]
         else:
             self._marks[key] = (users - 1, before)
-        if sums.now_us == term.mark_us:
-            # Start and end were both reported late: the idle GPUs of this instant decide.
-            return sums.rates()
-        return weights_between(before, after)
+        # Start and end were both reported late: the idle GPUs of this instant decide.
+        is_instant = sums.now_us == term.mark_us
+        return sums.rates() if is_instant else weights_between(before, after)
 
-    def _mark(self, gpu_type: str, at_us: int) -> dict[int, int]:
-        sums = self._sums(gpu_type)
-        known = self._marks.get((gpu_type, max(at_us, sums.now_us)))
-        return known[1] if known else sums.mark(at_us)
+    def _mark(self, term: _Open, at_us: int) -> Mark:
+        sums = self._sums(term.gpu_type)
+        _, known = self._marks.get(
+            (term.gpu_type, max(at_us, sums.now_us), term.by_integrals), (0, None)
+        )
+        if known is not None:
+            return known
+        return sums.integrals(at_us) if term.by_integrals else sums.mark(at_us)
 
     def _sums(self, gpu_type: str) -> IdleSums:
-        return self._types.setdefault(gpu_type, IdleSums())
+        sums = self._types.get(gpu_type)
+        if sums is None:
+            sums = self._types[gpu_type] = IdleSums(has_history=True)
+        elif sums.steps > self._kept.get(gpu_type, KEPT_STEPS):
+            sums = self._forget(gpu_type)
+        return sums
+
+    def _forget(self, gpu_type: str) -> IdleSums:
+        """Forget the steps of idle quota that no open term needs."""
+        sums = IdleSums.from_state(self._type_state(gpu_type))
+        self._types[gpu_type] = sums
+        self._kept[gpu_type] = max(KEPT_STEPS, 2 * sums.steps)
+        for key, (users, _) in self._marks.items():
+            if key[0] == gpu_type and not key[2]:
+                self._marks[key] = (users, None)
+        return sums
+
+    def _type_state(self, gpu_type: str) -> dict[str, Any]:
+        of_type = [key for key in self._marks if key[0] == gpu_type]
+        sums = self._types[gpu_type]
+        since_us = min((at_us for _, at_us, former in of_type if not former), default=sums.now_us)
+        return sums.to_state(since_us, has_integrals=any(former for _, _, former in of_type))
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything that the next batch needs, as JSON values."""
+        """Return everything that the next batch needs, as JSON values.
+
+        `marks`: [GPU type, instant, open terms, integrals or null].
+        """
         return {
-            "version": 1,
+            "version": 2,
             "watermark_us": self.watermark_us,
-            "types": {name: sums.to_state() for name, sums in self._types.items()},
+            "types": {name: self._type_state(name) for name in self._types},
             "open": {str(lease): _open_row(term) for lease, term in self._open.items()},
             "marks": [
-                [name, at_us, users, {str(key): total for key, total in mark.items()}]
-                for (name, at_us), (users, mark) in self._marks.items()
+                [name, at_us, users, _integrals(mark) if by_integrals else None]
+                for (name, at_us, by_integrals), (users, mark) in self._marks.items()
             ],
             "pending": [_pending_row(at_us, event) for at_us, _, event in sorted(self._pending)],
             "last_us": {str(lease): at_us for lease, at_us in self._last_us.items()},
@@ -254,17 +337,26 @@ class Sweep:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Sweep:
-        """Restore what `to_state` gave; an empty state is a new sweep."""
+        """Restore what `to_state` gave; an empty state is a new sweep.
+
+        In a state of version 1 all terms that have begun are of the rule before.
+        """
         sweep = cls()
         if not state:
             return sweep
+        is_former = state["version"] == 1
         sweep.watermark_us = state["watermark_us"]
-        sweep._types = {name: IdleSums.from_state(row) for name, row in state["types"].items()}
+        restore = IdleSums.from_integrals if is_former else IdleSums.from_state
+        sweep._types = {name: restore(row) for name, row in state["types"].items()}
         sweep._open = {int(lease): _Open(*row) for lease, row in state["open"].items()}
-        sweep._marks = {
-            (name, at_us): (users, {int(key): total for key, total in mark.items()})
-            for name, at_us, users, mark in state["marks"]
-        }
+        if is_former:
+            for term in sweep._open.values():
+                term.carried = None if term.starts_us is not None else 0
+        for name, at_us, users, integrals in state["marks"]:
+            mark = None
+            if integrals is not None:
+                mark = Mark(1, {int(key): total for key, total in integrals.items()})
+            sweep._marks[name, at_us, mark is not None] = (users, mark)
         # Stored in order, and a sorted list is a heap.
         sweep._pending = [(row[0], row[1], Event(*row[1:])) for row in state["pending"]]
         sweep._last_us = {int(lease): at_us for lease, at_us in state["last_us"].items()}
@@ -280,6 +372,17 @@ def price_to_micro(price: Any) -> int:
     if isinstance(price, bool) or not isinstance(price, str | int):
         raise TypeError(f"a price must be decimal text, not {type(price).__name__}")
     return to_micro(Decimal(price))
+
+
+def _integrals(mark: Mark | None) -> dict[str, int]:
+    return {} if mark is None else {str(key): total for key, total in mark.sums.items()}
+
+
+def _charged(term: _Open, held_us: int) -> tuple[int, int]:
+    """What a term is charged, and the remainder that it leaves to the next."""
+    if term.carried is None:
+        return charge_micro(term.borrowed, term.price_micro, held_us), 0
+    return term_charge(term.borrowed, term.price_micro, held_us, term.carried)
 
 
 def _opened(event: Event) -> _Open:

@@ -1,0 +1,91 @@
+"""A quota counts from the round that applies it: for what is deserved and for who is paid."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from billing.checks import run_checks
+from billing.metering import meter_pool
+from billing.models import UsageLine
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.snapshot import Service
+from evenshare_core.domain.values import decode
+from evenshare_core.units import SECOND_US
+from scheduling.models import LeaseEvent, PoolState
+from tenants.models import Quota
+from tests.factories import BEGIN, Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
+    """End a tenant's quota after so many seconds, and begin another one there."""
+    edge = BEGIN + timedelta(seconds=after_s)
+    former = Quota.objects.get(tenant=lab.tenants[tenant], valid_until=None)
+    former.valid_until = edge
+    former.save()
+    Quota.objects.create(
+        tenant=lab.tenants[tenant], pool=lab.pool, gpu_type=lab.gpu_type, gpus=gpus, valid_from=edge
+    )
+
+
+def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
+    """Until when, and the integral of each tenant's quota in the sums of fairness, in GPU-us."""
+    service = decode(bytes(PoolState.objects.get(pool=lab.pool).service), Service)
+    at_us = service.at_us
+    return at_us, {
+        claim.tenant: claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)
+        for claim in service.claims
+    }
+
+
+def entitled_by_events(until_us: int) -> dict[int, int]:
+    """The same from the quotas that income goes by."""
+    sums: dict[int, int] = {}
+    for event in LeaseEvent.objects.filter(kind="entitled").order_by("-number"):
+        for tenant, (gpus, _) in event.data["quotas"].items():
+            added = gpus * (until_us - to_us(event.at))
+            sums[int(tenant)] = sums.get(int(tenant), 0) + added
+        until_us = to_us(event.at)
+    return sums
+
+
+def story() -> Cluster:
+    """a borrows a GPU from 10 s to 110 s; b's quota ends at 33 s as planned, c's at 47 s."""
+    lab = cluster({"a": 4, "b": 2, "c": 2})
+    change(lab, "b", 1, 33)
+    lab.submit("a", 4, 1000)
+    lab.round()
+    lab.submit("a", 1, 100)
+    for second in range(10, 140, 10):
+        if second == 50:
+            change(lab, "c", 1, 47)
+        lab.round(after_s=10)
+    return lab
+
+
+class TestAnEdgeBetweenTwoRounds:
+    def test_counts_from_the_next_round_for_fairness_and_for_money(self) -> None:
+        lab = story()
+        events = LeaseEvent.objects.filter(kind="entitled").order_by("number")
+        told = [(event.at - BEGIN).total_seconds() for event in events]
+        assert told == [0, 40, 50]
+        last_us, sums = entitled(lab)
+        assert sums == entitled_by_events(last_us)
+        begin_us = to_us(BEGIN)
+        assert last_us == begin_us + 110 * SECOND_US
+        assert sums[lab.tenants["b"].pk] == (2 * 40 + 1 * 70) * SECOND_US
+        assert sums[lab.tenants["c"].pk] == (2 * 50 + 1 * 60) * SECOND_US
+
+    def test_splits_a_charge_there_and_nowhere_else(self) -> None:
+        lab = story()
+        meter_pool(lab.pool.pk)
+        line = UsageLine.objects.get(meter="borrowed")
+        held = (line.starts_at - BEGIN, line.ends_at - BEGIN)
+        assert held == (timedelta(seconds=10), timedelta(seconds=110))
+        weights = dict(line.shares.values_list("account__tenant__slug", "weight"))
+        # Of 4 idle GPUs: b has 2, 1, 1; c 2, 2, 1; the operator 0, 1, 2; for 30, 10 and 60 s.
+        assert weights == {"b": 13, "c": 14, None: 13}
+        assert [what for result in run_checks() for what in result.violations] == []
