@@ -24,6 +24,7 @@ from evenshare_core.domain.snapshot import (
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
+from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
@@ -77,7 +78,9 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     state = PoolState.objects.get(pool_id=pool_id)
     service = decode(bytes(state.service), Service)
     policy = policy_named(pool.policy)
-    until_us = at_us + pool.lease_s * SECOND_US + pool.round_s * scale * SECOND_US
+    options = policy_options(pool.policy, pool.options)
+    held_us = max(pool.lease_s * SECOND_US, options.min_runtime_us)
+    until_us = at_us + held_us + pool.round_s * scale * SECOND_US
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
@@ -123,8 +126,9 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
 def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
     """The nodes, without GPUs where they are not up or a maintenance window is near.
 
-    A term that begins at `at` holds its GPUs for a lease length and, as only a round ends it, up
-    to one round more, `until`: no term may begin whose time a window overlaps.
+    A term that begins at `at` holds its GPUs for a lease length, at least for the minimum runtime
+    that protects it, and, as only a round ends it, up to one round more, `until`: no term may begin
+    whose time a window overlaps.
     """
     windows = MaintenanceWindow.objects.filter(pool_id=pool_id, starts_at__lt=until, ends_at__gt=at)
     blocked = set(windows.values_list("node_id", flat=True))

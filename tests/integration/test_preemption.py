@@ -24,6 +24,7 @@ from scheduling.models import (
     Lease,
     LeaseEvent,
     LeaseSlot,
+    MaintenanceWindow,
     Node,
     Pool,
     Round,
@@ -237,6 +238,22 @@ class TestAProtectedLease:
         assert protected is not None
         assert set(limits) == {int(protected.timestamp() * SECOND_US)}
         assert lab.pool.lease_s == 60
+
+    def test_is_not_granted_into_a_maintenance_window(self) -> None:
+        """It would hold its node longer than for a lease length."""
+        lab = cluster(
+            {"a": 4}, nodes=1, policy=POLICY.name, lease_s=60, options={"min_runtime_s": 1800}
+        )
+        begins = lab.at + timedelta(seconds=1500)
+        MaintenanceWindow.objects.create(
+            pool=lab.pool, node=Node.objects.get(pool=lab.pool), reason="fans",
+            starts_at=begins, ends_at=begins + timedelta(seconds=60),
+        )  # fmt: skip
+        job = lab.submit("a", 1, LONG_S)
+        lab.round()
+        assert not Lease.objects.exists()
+        lab.round(after_s=1560)
+        assert Lease.objects.get(job=job).state == "running"
 
 
 class TestABeneficiaryThatIsGone:
