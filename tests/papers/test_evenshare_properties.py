@@ -22,7 +22,7 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.queues import remaining_us
 from evenshare_core.policies.evenshare.room import LONG_GPU_US, RESTART_US
 from evenshare_core.policies.registry import options as options_of
-from evenshare_core.policies.shared.preemption import LeaseIndex, fewest_victims
+from evenshare_core.policies.shared.preemption import LeaseIndex, Rule, VictimSearch, fewest_victims
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import (
     Cluster,
@@ -234,12 +234,13 @@ class TestTheSearches:
         index = LeaseIndex()
         for row in leases:
             index.add(row)
-        limits: dict[int, int | None] = {1: spare, 2: None}
-        cleared = fewest_victims(
-            gpus, free, index, limits, most_gpus=8, rank=lambda row: float(row.id)
-        )
-        if cleared is None:
+        limits: dict[int, int | None] = {1: spare, 2: None, 3: 0}
+        rule = Rule(gpus, limits.__getitem__, lambda row: float(row.id), 8)
+        choice = fewest_victims(free, free, index, rule)
+        assert VictimSearch(free, index, rule).best() == choice
+        if choice is None:
             return
+        cleared = choice[1]
         taken = [row.gpus for row in cleared.victims]
         assert {row.placement[0][0] for row in cleared.victims} == {cleared.node}
         assert {row.tenant for row in cleared.victims} <= {1, 2}

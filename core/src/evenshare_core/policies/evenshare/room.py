@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.fairness.gpu_time import job_received
@@ -14,6 +15,8 @@ from evenshare_core.policies.evenshare.queues import EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
     LeaseIndex,
+    Rule,
+    VictimSearch,
     fewest_victims,
     preemptible,
 )
@@ -37,6 +40,7 @@ class RoomMaker:
         self._gangs = self._moves = 0
         # The least gang for which a rule failed, by type, and by tenant where it matters.
         self._failed: dict[tuple[object, ...], int] = {}
+        self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
 
     def may_differ(self, one: EvenCandidate) -> bool:
@@ -73,14 +77,8 @@ class RoomMaker:
         memo = ("guarantee", gpu_type)
         if self._is_hopeless(memo, job.gpus):
             return False
-        spare = self._spare(gpu_type)
-        spare.pop(job.tenant, None)
-        index = self._index(gpu_type)
-        cleared = fewest_victims(
-            job.gpus, free.available.free, index, spare, most_gpus=free.available.size,
-            rank=self._rank,
-        )  # fmt: skip
-        if cleared is None:
+        choice = self._search(gpu_type, free, job.gpus, free.available.size, float("-inf")).best()
+        if choice is None:
             return self._fails(memo, job.gpus)
         numbers = {
             "held": mine.held,
@@ -88,7 +86,7 @@ class RoomMaker:
             "received_gpu_us": mine.received,
             "deserved_gpu_us": mine.deserved,
         }
-        return self._take(one, gpu_type, cleared, PreemptionRule.GUARANTEE, numbers)
+        return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     # Rule 4 (b).
 
@@ -105,20 +103,52 @@ class RoomMaker:
                 return False
         elif self._is_hopeless(memo, job.gpus):
             return False
-        spare: dict[int, int | None] = {**self._spare(gpu_type), job.tenant: None}
         longest_us = 2 * (need_us + RESTART_US) if with_estimates else float(LONG_GPU_US)
-
-        cleared = fewest_victims(
-            job.gpus, free.available.free, self._index(gpu_type), spare,
-            most_gpus=2 * job.gpus, rank=self._rank, above=longest_us,
-        )  # fmt: skip
-        if cleared is None:
+        choice = self._cheapest(job, gpu_type, free, longest_us)
+        if choice is None:
             if with_estimates:
                 self._failed_needs[job.tenant, gpu_type, job.gpus] = need_us
                 return False
             return self._fails(memo, job.gpus)
         numbers = {"threshold_us": int(longest_us)}
-        return self._take(one, gpu_type, cleared, PreemptionRule.PAYS, numbers)
+        return self._take(one, gpu_type, choice, PreemptionRule.PAYS, numbers)
+
+    def _cheapest(
+        self, job: Job, gpu_type: str, free: FreeCapacity, above: float
+    ) -> ClearedNode | None:
+        """Of tenants that keep min(D, Q) on any node, or with the job's own where that has some."""
+        index = self._index(gpu_type)
+        rule = self._rule(gpu_type, job.gpus, 2 * job.gpus, above)
+        general = self._search(gpu_type, free, job.gpus, 2 * job.gpus, above).best()
+
+        def spare(tenant: int) -> int | None:
+            return None if tenant == job.tenant else rule.spare(tenant)
+
+        own = fewest_victims(
+            index.nodes([job.tenant]), free.available.free, index, rule._replace(spare=spare)
+        )
+        choices = [one for one in (general, own) if one is not None]
+        return min(choices, key=lambda one: one[0])[1] if choices else None
+
+    def _search(
+        self, gpu_type: str, free: FreeCapacity, gpus: int, most_gpus: int, above: float
+    ) -> VictimSearch:
+        key = (gpu_type, gpus, most_gpus, above)
+        search = self._searches.get(key)
+        if search is None:
+            rule = self._rule(gpu_type, gpus, most_gpus, above)
+            search = VictimSearch(free.available.free, self._index(gpu_type), rule)
+            self._searches[key] = search
+        return search
+
+    def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> Rule:
+        """What each tenant may lose and still hold min(D, Q)."""
+        standings = self._picks.standings
+
+        def spare(tenant: int) -> int | None:
+            return max(0, standings[tenant, gpu_type].spare)
+
+        return Rule(gpus, spare, self._rank, most_gpus, above)
 
     # Rule 5.
 
@@ -213,16 +243,6 @@ class RoomMaker:
         picks.fixed.add(job.id)
         picks.give(job, gpu_type, ((node, job.gpus),), note)
         return True
-
-    def _spare(self, gpu_type: str) -> dict[int, int | None]:
-        """What each tenant may lose and still hold min(D, Q)."""
-        picks = self._picks
-        spare: dict[int, int | None] = {}
-        for tenant in self._index(gpu_type).nodes_of:
-            count = picks.standings[tenant, gpu_type].spare
-            if count > 0:
-                spare[tenant] = count
-        return spare
 
     def _is_hopeless(self, memo: tuple[object, ...], gpus: int) -> bool:
         failed = self._failed.get(memo)

@@ -7,6 +7,7 @@ node come out. Whether it pays, and for whom, is the policy's rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
@@ -77,39 +78,80 @@ class LeaseIndex:
         return sorted(node for node in nodes if node in self.by_node)
 
 
-def fewest_victims(
-    gpus: int,
-    free: Mapping[int, int],
-    index: LeaseIndex,
-    spare: Mapping[int, int | None],
-    *,
-    most_gpus: int,
-    rank: Callable[[Lease], float],
-    above: float = float("-inf"),
-) -> ClearedNode | None:
-    """Return the node on which the fewest leases must end for a gang of `gpus`, and these leases.
+class Rule(NamedTuple):
+    """For whom leases may end, and which.
 
-    `free`: GPUs that the gang may have by node; it fits on none of them as it is. `spare`: by
-    tenant, the GPUs that it may lose at most (None: any number); others lose nothing. Leases end
-    whose `rank` is greater than `above`. Ties: the fewest GPUs taken in vain, then the greatest
-    least rank, then the lowest node. None where no node can be cleared, or only by ending leases
-    of more than `most_gpus` GPUs.
+    `gpus`: the gang. `spare`: GPUs that a tenant may lose at most (None: any number). Leases end
+    whose `rank` is greater than `above`, and leases of at most `most_gpus` GPUs in all.
     """
-    best: tuple[tuple[int, int, float, int], ClearedNode] | None = None
-    for node in index.nodes(spare):
-        needed = gpus - free.get(node, 0)
-        rows = [lease for lease in index.by_node[node] if lease.tenant in spare]
-        if needed <= 0 or sum(lease.placement[0][1] for lease in rows) < needed:
-            continue
-        ranked = [(rank(lease), lease) for lease in rows]
-        victims = _fewest(needed, [row for row in ranked if row[0] > above], spare)
-        taken = sum(lease.placement[0][1] for _, lease in victims)
-        if not victims or taken > most_gpus:
-            continue
-        key = (len(victims), taken - needed, -min(row[0] for row in victims), node)
-        if best is None or key < best[0]:
-            best = (key, ClearedNode(node, tuple(lease for _, lease in victims)))
-    return best[1] if best is not None else None
+
+    gpus: int
+    spare: Callable[[int], int | None]
+    rank: Callable[[Lease], float]
+    most_gpus: int
+    above: float = float("-inf")
+
+
+# Fewest leases, fewest GPUs taken in vain, greatest least rank, lowest node.
+VictimKey = tuple[int, int, float, int]
+Choice = tuple[VictimKey, ClearedNode]
+
+
+def victims_on(node: int, free: Mapping[int, int], index: LeaseIndex, rule: Rule) -> Choice | None:
+    """Return the fewest leases of a node that must end for the gang; None where none may.
+
+    `free`: GPUs that the gang may have by node; it does not fit there as it is.
+    """
+    needed = rule.gpus - free.get(node, 0)
+    rows = index.by_node.get(node, ())
+    if needed <= 0 or sum([lease.placement[0][1] for lease in rows]) < needed:
+        return None
+    spare = {tenant: rule.spare(tenant) for tenant in {lease.tenant for lease in rows}}
+    ranked = [(rule.rank(lease), lease) for lease in rows if spare[lease.tenant] != 0]
+    victims = _fewest(needed, [row for row in ranked if row[0] > rule.above], spare)
+    taken = sum([lease.placement[0][1] for _, lease in victims])
+    if not victims or taken > rule.most_gpus:
+        return None
+    key = (len(victims), taken - needed, -min([row[0] for row in victims]), node)
+    return key, ClearedNode(node, tuple([lease for _, lease in victims]))
+
+
+def fewest_victims(
+    nodes: Iterable[int], free: Mapping[int, int], index: LeaseIndex, rule: Rule
+) -> Choice | None:
+    """Return the best choice on any of these nodes; None where there is none."""
+    choices = [one for node in nodes if (one := victims_on(node, free, index, rule)) is not None]
+    return min(choices, key=lambda one: one[0], default=None)
+
+
+class VictimSearch:
+    """The best choice on all nodes, asked again and again while a round gives GPUs.
+
+    In a round nodes have less and less to give, so what a node had stands until it is looked at
+    again, which only the best one is. A tenant that may lose more than before, because it was
+    given GPUs meanwhile, is seen there too late at worst.
+    """
+
+    def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: Rule) -> None:
+        """Look at every node once."""
+        self._free, self._index, self._rule = free, index, rule
+        choices = [victims_on(node, free, index, rule) for node in sorted(index.by_node)]
+        self._heap = [one[0] for one in choices if one is not None]
+        heapify(self._heap)
+
+    def best(self) -> Choice | None:
+        """The best choice now; None where there is none."""
+        heap = self._heap
+        while heap:
+            key = heap[0]
+            now = victims_on(key[-1], self._free, self._index, self._rule)
+            if now is None:
+                heappop(heap)
+            elif now[0] > key:
+                heapreplace(heap, now[0])
+            else:
+                return now
+        return None
 
 
 Ranked = tuple[float, Lease]
