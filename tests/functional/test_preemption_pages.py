@@ -13,7 +13,7 @@ from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.policies import registry
 from portal.site.metrics import DatabaseCollector
 from portal.site.preemptions import numbers_note
-from scheduling.models import Job, Lease, Pool, Round
+from scheduling.models import Job, Lease, Pool, Round, VirtualWork
 from scheduling.selectors.reasons import RULES, preemption_text, rule_text
 from tenants.api.times import time_text
 from tenants.models import Membership, User
@@ -127,6 +127,13 @@ class TestTheJobPage:
         assert "Preempted with 1 min 30 s notice: " in page
         assert "(guarantee). It is checkpointing and stopping." in page
         assert "stopping, within 1 min 30 s" in section(made.page("owner", made.url()))
+        # It is done before it could be stopped.
+        VirtualWork.objects.filter(job=job).update(duration_us=65_000_000)
+        made.lab.round(after_s=20)
+        page = words(made.page("owner", f"/jobs/{job.uid}/"))
+        assert "(guarantee). It ended by itself before it was stopped." in page
+        assert "Finished. The job is done." in page
+        assert "ended by itself first" in section(made.page("owner", made.url()))
 
 
 def api_lease(there: Stage, who: str, job: Job) -> Any:

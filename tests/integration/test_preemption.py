@@ -31,9 +31,11 @@ from scheduling.models import (
     VirtualWork,
 )
 from scheduling.selectors.replay import replay_stored_round
+from tenants.faults import arm_faults
 from tenants.models import Budget
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
+from tests.integration.test_fault_matrix import InjectedError, once
 from tests.integration.test_handover import SlowExecutor
 from tests.toy_policy.preempting import POLICY
 
@@ -343,14 +345,51 @@ class TestAVictim:
         assert not LeaseEvent.objects.filter(data__has_key="rule").exists()
         assert Lease.objects.get(job=claim).state == "running"
 
-    def test_that_finishes_when_it_is_asked_to_stop_is_done(self) -> None:
+    def test_that_finishes_while_it_is_asked_to_stop_is_done(self, slow: SlowExecutor) -> None:
         lab = cluster({"c": 4, "d": 4}, nodes=1, gpus=8, policy=POLICY.name)
-        done = lab.submit("c", 8, 60)
+        done = lab.submit("c", 8, 65)
         lab.round()
-        lab.submit("d", 4, LONG_S, after_s=60)
+        claim = lab.submit("d", 4, LONG_S)
         lab.round(after_s=60)
+        assert Lease.objects.get(job=done).state == "stopping"
+        lab.round(after_s=10)
         done.refresh_from_db()
         assert (done.state, Lease.objects.get(job=done).end_reason) == ("succeeded", "finished")
+        assert Lease.objects.get(job=claim).state == "running"
+        assert not slow.stops_now
+
+
+FAULTS = (
+    *("round.mid_write", "round.before_commit", "round.after_commit", "dispatch.before_call"),
+    *("dispatch.after_call", "observe.before_commit", "dispatch.after_observe"),
+)
+
+
+class TestAFault:
+    @pytest.mark.parametrize("point", FAULTS)
+    def test_in_a_round_that_preempts_is_healed_and_gives_notice_once(self, point: str) -> None:
+        lab, claim = full()
+        lab.at += timedelta(seconds=60)
+
+        def fail() -> None:
+            raise InjectedError(point)
+
+        hook, reached = once(point, fail)
+        with arm_faults(hook), pytest.raises(InjectedError):
+            lab.round()
+        assert reached
+        lab.round(after_s=10)
+        lab.round(after_s=10)
+        assert Lease.objects.get(job=claim).state == "running"
+        victim = Lease.objects.get(end_reason="preempted")
+        assert victim.state == "ended"
+        assert LeaseEvent.objects.filter(data__has_key="rule").count() == 1
+        assert not Intent.objects.filter(state="open").exists()
+        assert victim.ended_at is not None
+        assert victim.started_at is not None
+        held = victim.ended_at - victim.started_at
+        done = VirtualWork.objects.get(job=victim.job).done_us
+        assert done == held // timedelta(microseconds=1)
 
 
 class TestTheBooks:
