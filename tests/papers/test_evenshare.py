@@ -171,7 +171,7 @@ class TestRule4Pays:
         decision = self.asked({2: 2_800, 3: 9_000})
         assert ended(decision) == {3: (EndReason.PREEMPTED, PreemptionRule.PAYS)}
         assert decision.preemptions[0].numbers == {
-            "threshold_us": 2_700 * SECOND_US, "attained_gpu_us": 9_000 * SECOND_US,
+            "threshold_gpu_us": 2_700 * SECOND_US, "attained_gpu_us": 9_000 * SECOND_US,
         }  # fmt: skip
 
     def test_not_from_those_that_ran_for_less_nor_for_one_that_ran(self) -> None:
