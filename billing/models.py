@@ -295,7 +295,7 @@ class UsageShare(models.Model):
 
     line = models.ForeignKey(UsageLine, on_delete=models.PROTECT, related_name="shares")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="shares")
-    weight = models.DecimalField(max_digits=37, decimal_places=0)
+    weight = models.BigIntegerField()
     amount = CreditField()
     lent_gpu_us = models.BigIntegerField()
     hour = models.DateTimeField()

@@ -181,7 +181,7 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
         "line_id", "account__tenant_id", "weight", "amount", "lent_gpu_us"
     )
     for key, tenant, weight, amount, lent in shares:
-        shares_of[key][tenant or 0] = (int(weight), to_micro(amount), lent)
+        shares_of[key][tenant or 0] = (weight, to_micro(amount), lent)
     return stored
 
 

@@ -124,8 +124,7 @@ def _write_shares(book: Book, borrowed: Sequence[tuple[int, datetime, ClosedTerm
             (
                 line,
                 accounts[share.lender],
-                # As text: JSON's numbers do not reach so far.
-                str(share.weight),
+                share.weight,
                 to_text(share.amount_micro),
                 share.lent_gpu_us,
                 hour,

@@ -1,18 +1,15 @@
-"""A line says which remainder its charge took over, and a lender's weight may be long.
+"""A line says which remainder its charge took over.
 
 `carried` is null in lines of own GPUs, and in borrowed ones that were charged by themselves and
 split by the integrals of idle quota, as all were before. These lines stay as they are
-(docs/adr/0141). Both tables are sealed again, for a seal is over all columns.
+(docs/adr/0141). The table is sealed again, for a seal is over all columns.
 """
 
 from django.db import migrations, models
 
 from tenants.bounds import bound_columns
 
-SEAL = """
-SELECT evenshare_seal_table('billing_usageline');
-SELECT evenshare_seal_table('billing_usageshare');
-"""
+SEAL = "SELECT evenshare_seal_table('billing_usageline')"
 
 
 class Migration(migrations.Migration):
@@ -20,9 +17,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("usageline", "carried", models.BigIntegerField(null=True)),
-        migrations.AlterField(
-            "usageshare", "weight", models.DecimalField(max_digits=37, decimal_places=0)
-        ),
         migrations.AddConstraint(
             "usageline",
             models.CheckConstraint(

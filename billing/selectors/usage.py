@@ -213,7 +213,7 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
     stored = list(shares)
     weights: dict[int, int] = defaultdict(int)
     for share in stored:
-        weights[share.line_id] += int(share.weight)
+        weights[share.line_id] += share.weight
     for share in stored:
         tenant = share.account.tenant
         by_line[share.line_id].append(
@@ -222,7 +222,7 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
                 tenant=tenant.slug if tenant else "operator",
                 amount=share.amount,
                 lent_gpu_h=gpu_hours(share.lent_gpu_us),
-                weight=int(share.weight),
+                weight=share.weight,
                 weights=weights[share.line_id],
             )
         )

@@ -46,7 +46,7 @@ LendableQuota = tuple[int, int | None]
 
 
 # Weights whose sum in lowest terms is above this are noted as whole parts of this.
-WEIGHT_LIMIT = 10**36
+WEIGHT_LIMIT = 10**18
 
 
 class ChargeShare(NamedTuple):
@@ -362,8 +362,8 @@ def weights_between(before: Mark, after: Mark) -> dict[int, int]:
 def plain_weights(weights: Mapping[int, int]) -> dict[int, int]:
     """Return weights of the same ratio as they are noted: in lowest terms, where these are short.
 
-    Else as whole parts of `WEIGHT_LIMIT`, by largest remainder: 36 places, by which every share is
-    what it is by the exact ones.
+    Else as whole parts of `WEIGHT_LIMIT`, by largest remainder: 18 places, by which a share is
+    what it is by the exact ones, to the micro-credit.
     """
     weight_sum = sum(weights.values())
     divisor = gcd(weight_sum, *weights.values())
