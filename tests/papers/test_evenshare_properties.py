@@ -22,7 +22,12 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.queues import remaining_us
 from evenshare_core.policies.evenshare.room import LONG_GPU_US, RESTART_US
 from evenshare_core.policies.registry import options as options_of
-from evenshare_core.policies.shared.preemption import LeaseIndex, Rule, VictimSearch, fewest_victims
+from evenshare_core.policies.shared.preemption import (
+    LeaseIndex,
+    VictimRule,
+    VictimSearch,
+    fewest_victims,
+)
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import (
     Cluster,
@@ -235,7 +240,7 @@ class TestTheSearches:
         for row in leases:
             index.add(row)
         limits: dict[int, int | None] = {1: spare, 2: None, 3: 0}
-        rule = Rule(gpus, limits.__getitem__, lambda row: float(row.id), 8)
+        rule = VictimRule(gpus, limits.__getitem__, lambda row: float(row.id), 8)
         choice = fewest_victims(free, free, index, rule)
         assert VictimSearch(free, index, rule).best() == choice
         if choice is None:

@@ -15,7 +15,7 @@ from evenshare_core.policies.evenshare.queues import EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
     LeaseIndex,
-    Rule,
+    VictimRule,
     VictimSearch,
     fewest_victims,
     preemptible,
@@ -141,14 +141,14 @@ class RoomMaker:
             self._searches[key] = search
         return search
 
-    def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> Rule:
+    def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
         """What each tenant may lose and still hold min(D, Q)."""
         standings = self._picks.standings
 
         def spare(tenant: int) -> int | None:
             return max(0, standings[tenant, gpu_type].spare)
 
-        return Rule(gpus, spare, self._rank, most_gpus, above)
+        return VictimRule(gpus, spare, self._rank, most_gpus, above)
 
     # Rule 5.
 

@@ -78,7 +78,7 @@ class LeaseIndex:
         return sorted(node for node in nodes if node in self.by_node)
 
 
-class Rule(NamedTuple):
+class VictimRule(NamedTuple):
     """For whom leases may end, and which.
 
     `gpus`: the gang. `spare`: GPUs that a tenant may lose at most (None: any number). Leases end
@@ -97,7 +97,9 @@ VictimKey = tuple[int, int, float, int]
 Choice = tuple[VictimKey, ClearedNode]
 
 
-def victims_on(node: int, free: Mapping[int, int], index: LeaseIndex, rule: Rule) -> Choice | None:
+def victims_on(
+    node: int, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
+) -> Choice | None:
     """Return the fewest leases of a node that must end for the gang; None where none may.
 
     `free`: GPUs that the gang may have by node; it does not fit there as it is.
@@ -117,7 +119,7 @@ def victims_on(node: int, free: Mapping[int, int], index: LeaseIndex, rule: Rule
 
 
 def fewest_victims(
-    nodes: Iterable[int], free: Mapping[int, int], index: LeaseIndex, rule: Rule
+    nodes: Iterable[int], free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
 ) -> Choice | None:
     """Return the best choice on any of these nodes; None where there is none."""
     choices = [one for node in nodes if (one := victims_on(node, free, index, rule)) is not None]
@@ -132,7 +134,7 @@ class VictimSearch:
     given GPUs meanwhile, is seen there too late at worst.
     """
 
-    def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: Rule) -> None:
+    def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
         """Look at every node once."""
         self._free, self._index, self._rule = free, index, rule
         choices = [victims_on(node, free, index, rule) for node in sorted(index.by_node)]
