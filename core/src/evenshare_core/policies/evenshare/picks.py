@@ -118,7 +118,11 @@ class EvenPicks:
             ended[one.job.id] = one
         lines = {}
         for key, kinds in pool.queues.items():
-            lists = [entries for kind, entries in kinds.items() if self._may_ever(key, kind)]
+            lists = [
+                entries for kind, entries in kinds.items() if entries and self._may_ever(key, kind)
+            ]
+            if not lists and key not in renewing:
+                continue
             line = JobLine(lists, renewing.pop(key, ()), pool.is_waiting)
             if line:
                 lines[key] = line
