@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
@@ -178,6 +178,37 @@ class TestEveryTypeIsTried:
         assert skip.reason is Reason.LEASE_TURN
         assert skip.numbers["gpu_type"] == "v100"
         assert skip.numbers["other_types"] == ["k80"]
+
+
+class TestAGangThatWaitedTooLong:
+    def test_is_reserved_on_a_type_that_no_limit_refuses_it(self) -> None:
+        """Its tenant may not borrow of the K80s, where it claims; V100s free up one by one.
+
+        GPUs were to be held back among the K80s for ever, and it never started.
+        """
+        quotas = (
+            Entitlement(1, "k80", 4, Mode.LEND),
+            Entitlement(1, "v100", 8),
+            Entitlement(2, "v100", 8),
+        )
+        nodes = (Node(1, "k80", 8), Node(2, "v100", 8), Node(3, "v100", 8))
+        long, gang = 60, job(7, 8, 10, gpu_types=("k80", "v100"))
+        steady = [job(i, 1, long, gpu_types=("v100",)) for i in range(1, 7)]
+        others = [
+            SimJob(i, 2, 1, max(0, i - 24) * 40 * SECOND_US, (1 + i % 7) * MINUTE_US, ("v100",))
+            for i in range(8, 100)
+        ]
+        rules = Rules("ltgf", round_us=20 * SECOND_US, lease_us=3 * MINUTE_US)
+        notes, held_back = [], set()
+        for _, decision in rounds(Cluster(nodes, quotas), (*steady, gang, *others), rules):
+            held_back |= {
+                name
+                for name, row in decision.memory.get("reserved", {}).items()
+                if row["job"] == gang.id
+            }
+            notes += [row.key.note for row in decision.grants if row.job == gang.id]
+        assert held_back == {"v100"}
+        assert notes[0] == "reserved"
 
 
 class TestSumsTellWhatIsHeld:
