@@ -179,6 +179,19 @@ class TestEveryTypeIsTried:
         assert skip.numbers["gpu_type"] == "v100"
         assert skip.numbers["other_types"] == ["k80"]
 
+    @pytest.mark.parametrize("policy", [*(name for name, _ in CONSERVING), "yarn_cs"])
+    def test_a_limit_on_one_type_is_no_reason_while_another_would_do(self, policy: str) -> None:
+        """All wait for V100s; of K80s the tenant has none and may borrow none."""
+        quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
+        pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
+        jobs = (job(1, 4, 30, gpu_types=("v100",)), job(2, 4, 30), job(3, 2, 30))
+        decisions = [row for _, row in rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))]
+        skips = [row for row in decisions[1].skips if row.numbers.get("other_types")]
+        assert {key for row in skips for key in row.jobs} == {2, 3}
+        for row in skips:
+            assert row.reason is not Reason.QUOTA_LIMIT
+            assert (row.numbers["gpu_type"], row.numbers["other_types"]) == ("v100", ["k80"])
+
 
 class TestAGangThatWaitedTooLong:
     def test_is_reserved_on_a_type_that_no_limit_refuses_it(self) -> None:

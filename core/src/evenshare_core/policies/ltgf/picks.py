@@ -141,6 +141,14 @@ class LtgfPicks:
             return False
         return self.admission.check(job, gpu_type) is None
 
+    def reported_type(self, one: LtgfCandidate) -> str:
+        """The type whose reason a job that waits is told: the first that no limit refuses it.
+
+        What a limit says of one type does not hold up a job that waits for room on another.
+        """
+        types = one.gpu_types
+        return next((name for name in types if self.may_run(one.job, name)), types[0])
+
     def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
         job, sums, lease = candidate.job, candidate.sums, candidate.lease
@@ -359,8 +367,9 @@ def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
                 continue
             if len(one.gpu_types) == 1:
                 alone.append(one.job)
-            elif one.gpu_types[0] == claim.gpu_type:
-                waiting.setdefault(one.gpu_types[1:], []).append(one.job)
+            elif pick.reported_type(one) == claim.gpu_type:
+                others = tuple(name for name in one.gpu_types if name != claim.gpu_type)
+                waiting.setdefault(others, []).append(one.job)
         if alone:
             waiting[()] = alone
         served = pick.served_rho.get(claim.gpu_type)
