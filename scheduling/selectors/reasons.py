@@ -221,11 +221,12 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     text = sentence.format_map(shown)
     others = numbers.get("other_types")
     if others:
-        text = f"On {numbers['gpu_type']}: {text} It could not start on {_or(others)} either."
+        text = f"On {numbers['gpu_type']}: {text} It could not start on {any_of(others)} either."
     return ReasonText(code, wording.text, text, wording.next_step)
 
 
-def _or(names: Sequence[str]) -> str:
+def any_of(names: Sequence[str]) -> str:
+    """Return names as a choice: "k80, p100 or v100"."""
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
 

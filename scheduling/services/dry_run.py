@@ -33,7 +33,8 @@ class DryRun:
     of its GPUs would be within quota if it started now, and `borrowed` borrowed, at `price`
     credits per GPU-hour; both 0 where the pool is too small for it. From its first renewal on
     they cost `price_after`: what is posted with its own GPUs in use, if nothing else changes.
-    `never`: a submission is refused for it.
+    `never`: a submission is refused for it. `gpu_type` is the one that all of this is told of
+    (empty where the pool is too small); `other_types`: those that could start it some round too.
     """
 
     feasible: bool
@@ -46,6 +47,8 @@ class DryRun:
     book: str
     never: bool = False
     note: str = NOTE
+    gpu_type: str = ""
+    other_types: tuple[str, ...] = ()
 
 
 def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryRun:
@@ -92,7 +95,7 @@ def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> Dr
         for choice in prospects(offer.id, tenant.pk, at=at)
         if not request.gpu_types or choice.gpu_type in request.gpu_types
     ]
-    return min(
+    best = min(
         answers,
         key=lambda a: (
             not a.feasible,
@@ -102,6 +105,8 @@ def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> Dr
             a.price,
         ),
     )
+    others = tuple(a.gpu_type for a in answers if a.feasible and a.gpu_type != best.gpu_type)
+    return replace(best, other_types=others)
 
 
 class _Question(NamedTuple):
@@ -148,7 +153,10 @@ def _priced(
         code, detail = binds[0].value, f"{reason.sentence} {reason.next_step}"
     price = choice.price if borrowed or binds is not None else ZERO
     after = choice.price_with(gpus) if borrowed else price
-    return DryRun(feasible, code, detail, price, after, own, borrowed, question.offer.book)
+    return DryRun(
+        feasible, code, detail, price, after, own, borrowed, question.offer.book,
+        gpu_type=choice.gpu_type,
+    )  # fmt: skip
 
 
 def _refused(

@@ -24,6 +24,17 @@ class TestTheAnswer:
         assert "costs 0.00 to 1.00 credits per GPU-hour" in says(page)
         assert "at most 1.0000 credits" in says(page)
 
+    def test_names_the_gpu_type_of_a_price_where_the_job_accepts_others(self, place: Town) -> None:
+        """It promised the cheaper type's price "at most", and the job may start on either."""
+        page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
+        assert "Borrowing 4 GPUs costs" in says(page)
+        place.cluster.add_type("k80", nodes=1, gpus=8, quotas={})
+        page = place.owner.post(ASK, form(place, gpus="8")).content.decode()
+        assert "Borrowing 4 GPUs of v100 costs" in says(page)
+        assert "It may start on k80 instead, at the price there." in says(page)
+        page = place.owner.post(ASK, form(place, gpus="8", gpu_types="v100")).content.decode()
+        assert "Borrowing 4 GPUs costs" in says(page)
+
     def test_offers_no_submission_of_what_can_never_run(self, place: Town) -> None:
         for gpus, reason in (("9", "larger than the pool"), ("6", "borrowing limit")):
             Quota.objects.filter(tenant=place.tenant).update(borrow_limit=1)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
@@ -178,6 +178,50 @@ class TestEveryTypeIsTried:
         assert skip.reason is Reason.LEASE_TURN
         assert skip.numbers["gpu_type"] == "v100"
         assert skip.numbers["other_types"] == ["k80"]
+
+    @pytest.mark.parametrize("policy", [*(name for name, _ in CONSERVING), "yarn_cs"])
+    def test_a_limit_on_one_type_is_no_reason_while_another_would_do(self, policy: str) -> None:
+        """All wait for V100s; of K80s the tenant has none and may borrow none."""
+        quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
+        pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
+        jobs = (job(1, 4, 30, gpu_types=("v100",)), job(2, 4, 30), job(3, 2, 30))
+        decisions = [row for _, row in rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))]
+        skips = [row for row in decisions[1].skips if row.numbers.get("other_types")]
+        assert {key for row in skips for key in row.jobs} == {2, 3}
+        for row in skips:
+            assert row.reason is not Reason.QUOTA_LIMIT
+            assert (row.numbers["gpu_type"], row.numbers["other_types"]) == ("v100", ["k80"])
+
+
+class TestAGangThatWaitedTooLong:
+    def test_is_reserved_on_a_type_that_no_limit_refuses_it(self) -> None:
+        """Its tenant may not borrow of the K80s, where it claims; V100s free up one by one.
+
+        GPUs were to be held back among the K80s for ever, and it never started.
+        """
+        quotas = (
+            Entitlement(1, "k80", 4, Mode.LEND),
+            Entitlement(1, "v100", 8),
+            Entitlement(2, "v100", 8),
+        )
+        nodes = (Node(1, "k80", 8), Node(2, "v100", 8), Node(3, "v100", 8))
+        long, gang = 60, job(7, 8, 10, gpu_types=("k80", "v100"))
+        steady = [job(i, 1, long, gpu_types=("v100",)) for i in range(1, 7)]
+        others = [
+            SimJob(i, 2, 1, max(0, i - 24) * 40 * SECOND_US, (1 + i % 7) * MINUTE_US, ("v100",))
+            for i in range(8, 100)
+        ]
+        rules = Rules("ltgf", round_us=20 * SECOND_US, lease_us=3 * MINUTE_US)
+        notes, held_back = [], set()
+        for _, decision in rounds(Cluster(nodes, quotas), (*steady, gang, *others), rules):
+            held_back |= {
+                name
+                for name, row in decision.memory.get("reserved", {}).items()
+                if row["job"] == gang.id
+            }
+            notes += [row.key.note for row in decision.grants if row.job == gang.id]
+        assert held_back == {"v100"}
+        assert notes[0] == "reserved"
 
 
 class TestSumsTellWhatIsHeld:

@@ -12,7 +12,7 @@ from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import PoolOffer
-from scheduling.selectors.reasons import why
+from scheduling.selectors.reasons import any_of, why
 from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -148,10 +148,16 @@ def _price_text(way: Way, offer: PoolOffer) -> str:
             " from its first renewal on, because its own GPUs are in use then, if nothing else"
             " changes"
         )
-    return (
-        f"Borrowing {borrowed} costs {' to '.join(prices)} credits per GPU-hour{when}; one lease"
-        f" term of {duration(offer.lease_s)} at most {credits_text(way.term_credits, 4)} credits."
+    others = way.run.other_types
+    of_type = f" of {way.run.gpu_type}" if others else ""
+    text = (
+        f"Borrowing {borrowed}{of_type} costs {' to '.join(prices)} credits per GPU-hour{when}; one"
+        f" lease term of {duration(offer.lease_s)} at most"
+        f" {credits_text(way.term_credits, 4)} credits."
     )
+    if others:  # it is tried on each of them in every round
+        text += f" It may start on {any_of(others)} instead, at the price there."
+    return text
 
 
 def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) -> Way:

@@ -48,6 +48,17 @@ class Preview:
         """Whether the round has lines of more GPU types than one."""
         return _several(self.impact.rows)
 
+    @property
+    def unchanged_text(self) -> str:
+        """How many lines the table leaves out; empty: none."""
+        if not self.unchanged:
+            return ""
+        if self.several:
+            stay = "line of a tenant and GPU type stays", "lines of tenants and GPU types stay"
+        else:
+            stay = "other tenant stays", "other tenants stay"
+        return f"{plural(self.unchanged, *stay)} as without the change."
+
 
 @dataclass(frozen=True, slots=True)
 class CountMove:
@@ -141,7 +152,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
         return "Nothing is changed yet."
     moved = [row for row in rows if row.moves]
     if moved:
-        return _joined(_moves(moved))
+        return _joined(_moves(moved, several=_several(impact.rows)))
     deserving = [row for row in rows if row.row.before.deserved != row.row.after.deserved]
     if deserving:
         parts = [
@@ -162,7 +173,7 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
         return "The next round cannot be estimated."
     moved = [row for row in rows if row.moves]
     if moved:
-        return _joined(_moves(moved))
+        return _joined(_moves(moved, several=_several(impact.rows)))
     if impact.granted_only_after:
         started = plural(impact.granted_only_after, "other job")
         return f"Every tenant holds as many GPUs as without the change, but {started} would start."
@@ -171,18 +182,23 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
     return "No tenant holds more or fewer GPUs: leases, their lengths, places or prices differ."
 
 
-def _moves(moved: Sequence[ImpactLine]) -> list[str]:
-    """The largest moves by name, and how many more there are."""
-    parts = [_moved(row) for row in moved[:NAMED]]
+def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:
+    """The largest moves by name, and how many more there are.
+
+    `several`: the round has more GPU types than one, so a tenant may gain and lose at once.
+    """
+    parts = [_moved(row, several=several) for row in moved[:NAMED]]
     if len(moved) > NAMED:
-        others = plural(len(moved) - NAMED, "other tenant moves", "other tenants move")
+        one = "other line" if several else "other tenant"
+        others = plural(len(moved) - NAMED, f"{one} moves", f"{one}s move")
         parts.append(f"{others} as well")
     return parts
 
 
-def _moved(row: ImpactLine) -> str:
+def _moved(row: ImpactLine, *, several: bool) -> str:
+    of_type = f" of {row.row.gpu_type}" if several else ""
     than_now = "more" if row.moves > 0 else "fewer"
-    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')} {than_now}"
+    return f"{row.badge.name} gets {plural(abs(row.moves), 'GPU')}{of_type} {than_now}"
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ Source: LTGF, Algorithm 1, lines 4-17; departures are told in `evenshare_core.po
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -48,36 +48,49 @@ def _serve_reserved(
         return
     waiting = {
         job_id: row
-        for job_id, row in pending(tenants, reservations).items()
+        for job_id, row in pending(tenants, reservations, pick).items()
         if row[1].job.gpus <= pick.free_by_type[row[0].gpu_type].capacity
     }
     reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()})
     for gpu_type, job_id in reservations.gangs():
         claim, candidate = waiting[job_id]
-        if claim.gpu_type != gpu_type:
-            reservations.served(gpu_type, job_id)  # it can no longer run there
-        elif pick.try_job(claim, candidate, note=RESERVED):
+        if pick.try_job(claim, candidate, note=RESERVED):
             reservations.served(gpu_type, job_id)
         elif (job_id, gpu_type) not in pick.refused:
             reservations.hold_back(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
 
 
 def pending(
-    tenants: list[TenantClaim], reservations: Reservations
+    tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
     """Jobs that hold nothing, by id, each with the claim on the type of which it is told.
 
-    One for which GPUs are held back stays on their type.
+    One for which GPUs are held back stays on their type. One that was passed over is taken on
+    a type on which it may run now, if there is one: nothing is held back where a limit refuses it.
     """
     kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
     rows = {}
     for claim in tenants:
         for one in claim.queue:
-            if one.lease is None:
-                reported, reserved = one.gpu_types[0], kept.get(one.job.id)
-                if claim.gpu_type == (reserved if reserved in one.gpu_types else reported):
-                    rows[one.job.id] = (claim, one)
+            if one.lease is None and (
+                len(one.gpu_types) == 1
+                or claim.gpu_type == _held_back_type(one, reservations, kept, pick)
+            ):
+                rows[one.job.id] = (claim, one)
     return rows
+
+
+def _held_back_type(
+    one: LtgfCandidate, reservations: Reservations, kept: Mapping[int, str], pick: LtgfPicks
+) -> str:
+    """The type on which GPUs are, or would be, held back for a job that accepts several."""
+    types = one.gpu_types
+    reserved = kept.get(one.job.id)
+    if reserved in types:
+        types = (reserved, *types)
+    if one.job.id not in reservations:
+        return types[0]
+    return next((name for name in types if pick.may_run(one.job, name)), types[0])
 
 
 class Outcome(Enum):
@@ -121,6 +134,20 @@ class LtgfPicks:
         for row in snapshot.service.claims:  # a type whose nodes are all gone
             free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
+
+    def may_run(self, job: Job, gpu_type: str) -> bool:
+        """Whether its gang is no larger than this type, and no limit refuses it there."""
+        if job.gpus > self.free_by_type[gpu_type].capacity:
+            return False
+        return self.admission.check(job, gpu_type) is None
+
+    def reported_type(self, one: LtgfCandidate) -> str:
+        """The type whose reason a job that waits is told: the first that no limit refuses it.
+
+        What a limit says of one type does not hold up a job that waits for room on another.
+        """
+        types = one.gpu_types
+        return next((name for name in types if self.may_run(one.job, name)), types[0])
 
     def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
         """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
@@ -340,8 +367,9 @@ def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
                 continue
             if len(one.gpu_types) == 1:
                 alone.append(one.job)
-            elif one.gpu_types[0] == claim.gpu_type:
-                waiting.setdefault(one.gpu_types[1:], []).append(one.job)
+            elif pick.reported_type(one) == claim.gpu_type:
+                others = tuple(name for name in one.gpu_types if name != claim.gpu_type)
+                waiting.setdefault(others, []).append(one.job)
         if alone:
             waiting[()] = alone
         served = pick.served_rho.get(claim.gpu_type)

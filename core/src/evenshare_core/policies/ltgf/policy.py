@@ -106,7 +106,7 @@ class Ltgf(Policy):
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
-        waiting = pending(tenants, reservations)
+        waiting = pending(tenants, reservations, LtgfPicks.begin(snapshot, options))
         reservations.keep({job: claim.gpu_type for job, (claim, _) in waiting.items()})
         order: dict[int, None] = {}
 

@@ -16,7 +16,7 @@ those of every policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Placement, capacity_by_type
@@ -196,7 +196,7 @@ class OrderedPicks:
         A lease that ended gives up its GPUs when it is not renewed, before its job goes elsewhere.
         """
         job_id, lease = tries[0].job.id, tries[0].lease
-        refusals: list[Refusal] = []
+        refusals: dict[str, Refusal] = {}  # by GPU type
         for one in tries:
             queue = self._rule.queue(one)
             if queue in self.blocked:
@@ -207,12 +207,12 @@ class OrderedPicks:
             if outcome is True:
                 return True
             if isinstance(outcome, Refusal):
-                refusals.append(outcome)
+                refusals[one.gpu_type] = outcome
             elif strict:
                 self.blocked[queue] = job_id
         if len(refusals) == len(tries):
-            self.refused[job_id] = refusals[0]
-        self._wait(tries[0])
+            self.refused[job_id] = refusals[tries[0].gpu_type]
+        self._wait(tries[0], refusals)
         return False
 
     def _try_job(self, one: QueuedJob) -> Refusal | bool:
@@ -261,9 +261,12 @@ class OrderedPicks:
         )
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
-    def _wait(self, candidate: QueuedJob) -> None:
-        reported = candidate.on(candidate.gpu_types[0])
-        key = (reported.job.tenant, reported.gpu_types)
+    def _wait(self, candidate: QueuedJob, refusals: Collection[str]) -> None:
+        """It is told of the first of its types on which no limit refused it."""
+        types = candidate.gpu_types
+        first = next((name for name in types if name not in refusals), types[0])
+        reported = candidate.on(first)
+        key = (reported.job.tenant, (first, *(name for name in types if name != first)))
         self._waits.setdefault(key, []).append(reported)
 
     def queues(self) -> list[explain.Queue]:

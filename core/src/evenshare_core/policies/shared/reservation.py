@@ -68,11 +68,21 @@ class Reservations:
         """Whether any gang was passed over so far."""
         return bool(self._passed)
 
+    def __contains__(self, job: int) -> bool:
+        """Whether a job was passed over so far."""
+        return job in self._passed
+
     def keep(self, pending: dict[int, str]) -> None:
-        """Drop what belongs to jobs that do not wait; reserve for the longest passed over."""
+        """Drop what belongs to jobs that do not wait; reserve for the longest passed over.
+
+        `pending`: jobs that wait, by id, with the GPU type on which GPUs would be held back for
+        each; a reservation on another type is given up, for one on this.
+        """
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
-            gpu_type: row for gpu_type, row in self._reserved.items() if row[0] in self._passed
+            gpu_type: row
+            for gpu_type, row in self._reserved.items()
+            if row[0] in self._passed and pending[row[0]] == gpu_type
         }
         late_us = self._snapshot.at_us - self._after_us
         for job, since_us in sorted(self._passed.items(), key=lambda row: (row[1], row[0])):

@@ -165,9 +165,6 @@ def _serve_reserved(
     reservations.keep({job: picks.types[choice.type_index].name for job, choice in pending.items()})
     for gpu_type, job_id in reservations.gangs():
         job_type, one, type_index = pending[job_id]
-        if picks.types[type_index].name != gpu_type:
-            reservations.served(gpu_type, job_id)  # it can no longer run there
-            continue
         if picks.place(one, type_index, RESERVED):
             job_type.held[type_index] += one.job.gpus
             reservations.served(gpu_type, job_id)

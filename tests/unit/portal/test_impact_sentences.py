@@ -1,0 +1,67 @@
+"""What a preview of the next round says in one sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from portal.charts.tenants import TenantBadge
+from portal.operate.text.impact import Preview, settings_preview
+from scheduling.services.quota_impact import Impact
+from scheduling.services.round_impact import ImpactRow, Standing
+from scheduling.services.settings_impact import SettingsImpact
+from tenants.services.quotas import QuotaPlan
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+BADGES = {
+    key: TenantBadge(name, key, name[:2].upper())
+    for key, name in enumerate(("Aspen", "Birch", "Cedar", "Dune"), start=1)
+}
+
+
+def sentence(*moves: tuple[int, str, int]) -> str:
+    """The sentence of a round in which tenants get so many GPUs of a type more."""
+    rows = tuple(
+        ImpactRow(tenant, gpu_type, Standing(got=20), Standing(got=20 + gpus))
+        for tenant, gpu_type, gpus in moves
+    )
+    impact = SettingsImpact(1, AT, rows)
+    return settings_preview(impact, BADGES).sentence
+
+
+class TestAPoolOfSeveralTypes:
+    def test_each_move_names_its_type(self) -> None:
+        """One tenant may gain of one type and lose of another."""
+        said = sentence((1, "k80", -11), (1, "v100", 2))
+        assert said == "Aspen gets 11 GPUs of k80 fewer; Aspen gets 2 GPUs of v100 more."
+
+    def test_lines_that_are_not_named_are_not_counted_as_tenants(self) -> None:
+        """Four lines of two tenants told of "1 other tenant", and ten of five of 7 of them."""
+        said = sentence((1, "k80", -9), (2, "k80", 8), (1, "v100", 2), (2, "v100", -1))
+        assert said.endswith("Aspen gets 2 GPUs of v100 more; 1 other line moves as well.")
+
+
+class TestAPoolOfOneType:
+    def test_names_no_type_and_counts_tenants(self) -> None:
+        said = sentence((1, "gpu", 4), (2, "gpu", -3), (3, "gpu", 2), (4, "gpu", -1))
+        assert said == (
+            "Aspen gets 4 GPUs more; Birch gets 3 GPUs fewer; Cedar gets 2 GPUs more;"
+            " 1 other tenant moves as well."
+        )
+
+
+class TestLinesThatTheTableLeavesOut:
+    def test_are_lines_and_no_tenants_where_there_are_several_types(self) -> None:
+        """A pool of five tenants and three types told of 8 other tenants."""
+        assert left_out("k80", "v100") == (
+            "8 lines of tenants and GPU types stay as without the change."
+        )
+
+    def test_are_tenants_where_there_is_one_type(self) -> None:
+        assert left_out("gpu") == "8 other tenants stay as without the change."
+
+
+def left_out(*gpu_types: str) -> str:
+    """What a preview of quotas says of eight lines that do not change."""
+    rows = tuple(ImpactRow(1, name, Standing(), Standing()) for name in gpu_types)
+    impact = Impact(QuotaPlan(1, AT, {}, {}), 1, AT, rows)
+    return Preview(impact, "", (), "", 1, 8).unchanged_text
