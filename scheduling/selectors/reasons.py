@@ -213,12 +213,14 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
     except ValueError:
         return ReasonText(code, code.replace("_", " "), "", "")
     sentence = wording.now if now and wording.now else wording.sentence
-    blind = "{own_rho}" in sentence and (numbers or {}).get("own_rho") is None
-    if not numbers or blind:
+    if not numbers:
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
-    values = _read(numbers).items()
-    shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
-    text = sentence.format_map(shown)
+    if "{own_rho}" in sentence and numbers.get("own_rho") is None:
+        text = wording.plain
+    else:
+        values = _read(numbers).items()
+        shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
+        text = sentence.format_map(shown)
     others = numbers.get("other_types")
     if others:
         text = f"On {numbers['gpu_type']}: {text} It could not start on {any_of(others)} either."
