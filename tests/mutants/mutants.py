@@ -30,6 +30,7 @@ def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 MONEY = "core/src/evenshare_core/money/fixed_point.py"
 GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
 LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
+LTGF_PICKS = "core/src/evenshare_core/policies/ltgf/picks.py"
 ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
 EACH_ROUND = (
@@ -89,7 +90,7 @@ MUTANTS = (
     ),
     pure(
         "a_pick_is_not_charged_within_the_round",
-        LTGF,
+        LTGF_PICKS,
         "claim.alloc += job.gpus * self.lease_us",
         "claim.alloc += 0",
         f"{LTGF_TESTS}::TestTwoPhases",
@@ -110,7 +111,7 @@ MUTANTS = (
     ),
     pure(
         "a_refused_renewal_keeps_its_gpus",
-        LTGF,
+        LTGF_PICKS,
         "free_capacity.drop(lease.placement)",
         "free_capacity.available.has(lease.placement)",
         f"{LTGF_TESTS}::TestARefusedRenewal",
