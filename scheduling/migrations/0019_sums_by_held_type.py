@@ -24,10 +24,11 @@ ORDER BY l.job_id, l.number
 
 def tell_sums_anew(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Correct the sums of each pool whose leases were of several GPU types."""
-    state_model = apps.get_model("scheduling", "PoolState")
+    owner = schema_editor.connection.alias  # whom row security does not hold
+    states = apps.get_model("scheduling", "PoolState").objects.using(owner)
     lease_model = apps.get_model("scheduling", "Lease")
-    for state in state_model.objects.order_by("pool_id"):
-        leases = lease_model.objects.filter(pool_id=state.pool_id)
+    for state in states.order_by("pool_id"):
+        leases = lease_model.objects.using(owner).filter(pool_id=state.pool_id)
         if leases.values("gpu_type_id").distinct().count() < 2:
             continue
         with schema_editor.connection.cursor() as cursor:
@@ -35,7 +36,7 @@ def tell_sums_anew(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
             holds = [PastHold(*row) for row in cursor.fetchall()]
         service = decode(bytes(state.service), Service)
         state.service = canonical_bytes(sums_of_leases(service, holds))
-        state.save(update_fields=["service"])
+        state.save(using=owner, update_fields=["service"])
 
 
 class Migration(migrations.Migration):

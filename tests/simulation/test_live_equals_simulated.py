@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import connection
+from django.db import connections
 from msgspec.structs import replace as replace_fields
 
 from billing.metering import meter_pool
@@ -291,7 +291,7 @@ class TestASeededHourOnThreeTypes:
         migration = import_module("scheduling.migrations.0019_sums_by_held_type")
         for stored in (before, canonical_bytes(wrong)):
             PoolState.objects.update(service=stored)
-            with connection.schema_editor() as editor:
+            with connections["owner"].schema_editor() as editor:  # in no scope, as it migrates
                 migration.tell_sums_anew(apps, editor)
             state.refresh_from_db()
             assert bytes(state.service) == before

@@ -1,0 +1,49 @@
+"""A migration that runs code asks the database that it migrates, as the owner of its tables.
+
+The default connection is the application's role, whom row security holds: there such a migration
+finds no row, or fails, but only in a database that has rows. So no empty one shows it.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+# Applied before there was row security, through a connection that was the owner's.
+BEFORE = {"billing/migrations/0004_reserved_rounds_up.py", "tenants/migrations/0005_audit.py"}
+MIGRATIONS = sorted(
+    path
+    for app in ("billing", "scheduling", "tenants")
+    for path in (ROOT / app / "migrations").glob("0*.py")
+    if "RunPython(" in path.read_text("utf-8")
+)
+
+
+def loose_managers(source: str) -> list[int]:
+    """Return the lines on which rows are asked for of the default connection."""
+    nodes = list(ast.walk(ast.parse(source)))
+    chosen = {
+        id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "using"
+    }
+    return [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr == "objects" and id(node) not in chosen
+    ]
+
+
+@pytest.mark.parametrize("path", MIGRATIONS, ids=lambda path: path.name)
+def test_asks_for_rows_as_the_owner(path: Path) -> None:
+    source = path.read_text("utf-8")
+    if path.relative_to(ROOT).as_posix() not in BEFORE:
+        assert loose_managers(source) == []
+        assert ".save(" not in source or "using=" in source
+
+
+def test_a_loose_manager_is_seen() -> None:
+    assert loose_managers("Model.objects.filter(a=1)") == [1]
+    assert loose_managers("Model.objects.using(owner).filter(a=1)") == []
