@@ -10,6 +10,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import VERSION, plain
 from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.policies.registry import policy as policy_named
 from scheduling.models import Pool, Round
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
@@ -40,13 +41,15 @@ class Replay:
     """A round decided again: the hashes of what was stored and what came out.
 
     `certified`: whether its certificate comes out the same too; None where none was stored, or
-    one of another version.
+    one of another version. `versions`: of the policy that decided it, and of the one here, which
+    may decide otherwise where they differ; None where they are one.
     """
 
     snapshot_sha256: str
     decision_sha256: str
     same: bool
     certified: bool | None = None
+    versions: tuple[str, str] | None = None
 
 
 def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
@@ -86,11 +89,13 @@ def replay_stored_round(round_: Round) -> Replay:
     if damages:
         raise DamagedRoundError(round_.number, damages)
     again = sha256_hex(canonical_bytes(decide_round(snapshot)))
+    here = policy_named(snapshot.policy).version
     return Replay(
         round_.snapshot_sha256,
         again,
         again == round_.decision_sha256,
         certificate_same(round_, snapshot, decision),
+        None if snapshot.policy_version == here else (snapshot.policy_version, here),
     )
 
 

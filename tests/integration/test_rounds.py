@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from msgspec.structs import replace
 
@@ -16,6 +18,8 @@ from evenshare_core.domain.snapshot import Service, Snapshot
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.ltgf.policy import Ltgf
+from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import RoundOutcome
@@ -100,6 +104,11 @@ class TestALease:
         assert job.leases_held >= 2
 
 
+def _remembering(snapshot: Snapshot) -> Decision:
+    """What a policy of another version might answer."""
+    return replace(decide_round(snapshot), memory={"other": 1})
+
+
 class TestARound:
     def test_counts_gpu_time_from_start_to_end_exactly(self) -> None:
         lab = cluster({"a": 6, "b": 2})
@@ -140,6 +149,28 @@ class TestARound:
         rounds = find_rounds(lab.pool.name, [], every=True)
         assert len(rounds) >= 10
         assert all(replay_stored_round(round_).same for round_ in rounds)
+
+    def test_of_another_version_of_the_policy_is_named_as_that(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 2}, nodes=1)
+        lab.submit("a", 1, 100)
+        lab.round()
+        name, decided = lab.pool.name, policy_named("ltgf").version
+
+        def replayed() -> str:
+            said = StringIO()
+            call_command("replay_round", pool=name, all=True, stdout=said)
+            return said.getvalue()
+
+        monkeypatch.setattr(Ltgf, "version", "next")
+        assert "same bytes" in replayed()  # not all that changes a version changes every round
+        monkeypatch.setattr("scheduling.selectors.replay.decide_round", _remembering)
+        assert f"another version: {decided} decided, here is next" in replayed()
+        assert "1 decided by another version" in replayed()
+        monkeypatch.setattr(Ltgf, "version", decided)
+        with pytest.raises(CommandError, match="1 of 1 rounds gave another answer"):
+            replayed()
 
     def test_says_why_a_job_waits_and_forgets_it_when_it_runs(self) -> None:
         lab = cluster({"a": 8}, nodes=1, gpus=8)

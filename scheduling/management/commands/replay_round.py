@@ -38,7 +38,7 @@ class Command(BaseCommand):
         if options["export"]:
             self._export(rounds, Path(options["export"]))
             return
-        failed = damaged = 0
+        failed = damaged = outdated = 0
         for round_ in rounds:
             try:
                 replay = replay_stored_round(round_)
@@ -47,8 +47,12 @@ class Command(BaseCommand):
                 label = "DAMAGED" if isinstance(error, DamagedRoundError) else "NOT READABLE"
                 self.stdout.write(f"{round_.pool.name}, round {round_.number}: {label}: {error}")
                 continue
-            failed += not replay.same or replay.certified is False
+            is_outdated = not replay.same and replay.versions is not None
+            outdated += is_outdated
+            failed += not is_outdated and (not replay.same or replay.certified is False)
             verdict = "same bytes" if replay.same else "DIFFERENT"
+            if replay.versions is not None and is_outdated:
+                verdict = "another version: {} decided, here is {}".format(*replay.versions)
             self.stdout.write(
                 f"{round_.pool.name}, round {round_.number}: {verdict}"
                 f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}"
@@ -61,7 +65,9 @@ class Command(BaseCommand):
             problems.append(f"{damaged} of {len(rounds)} rounds are damaged or not readable")
         if problems:
             raise CommandError("; ".join(problems))
-        self.stdout.write(f"{len(rounds)} of {len(rounds)} rounds gave the same bytes")
+        same = f"{len(rounds) - outdated} of {len(rounds)} rounds gave the same bytes"
+        rest = f"; {outdated} decided by another version of their policy" if outdated else ""
+        self.stdout.write(same + rest)
 
     def _rounds(self, pool: str | None, numbers: list[int], *, every: bool) -> list[Round]:
         """The rounds that are named; every stored one of every pool where `--all` names none."""
