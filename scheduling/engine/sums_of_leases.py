@@ -1,4 +1,4 @@
-"""GPU-time received, told anew from leases: sums of before holds named their GPU type. Pure.
+"""GPU-time received, recomputed from leases, for sums of before holds named their type. Pure.
 
 Until then a hold counted on the type that its job claimed, whatever GPUs it held. What a tenant
 deserved by type stays: which type a job claimed while it waited is not known any more.

@@ -1,6 +1,6 @@
 """GPU-time received counts on the GPU type that was held, not on the one that the job claimed.
 
-Sums of pools with several types are told anew from their leases. Books are not touched: they were
+Sums of pools with several types are recomputed from their leases. Books are not touched: they were
 kept by lease terms, with the type of each, from the beginning.
 """
 

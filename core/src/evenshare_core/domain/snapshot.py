@@ -31,7 +31,7 @@ class ChangeKind(StrEnum):
 class Change(Value, frozen=True, array_like=True):
     """One timed change since the last round.
 
-    `gpu_types`: of QUOTA and HOLD the one type (a hold of before that was told: none, it counts
+    `gpu_types`: of QUOTA and HOLD the one type (an older hold: none, it counts
     on the type that the job claims), of ACTIVE the types that the job accepts (none: any); which
     of them it claims is decided when the change is applied. `weight` is of ACTIVE: the job's
     inside its tenant.

@@ -117,7 +117,7 @@ class AloneTypes(dict[str, tuple[str, ...]]):
 
 
 def reported_type_first(capacity: Mapping[str, int], job: Job, claimed: str) -> tuple[str, ...]:
-    """Return the types of a pool that a job may run on, first the one of which it is told.
+    """Return the types of a pool that a job may run on, first the one that is reported.
 
     That is the claimed one, unless it has too few GPUs and another has enough; if the pool has
     none of them, it is the only one. `capacity`: GPUs by type.

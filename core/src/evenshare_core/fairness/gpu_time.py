@@ -278,7 +278,7 @@ class Sums:
             raise ValueError(f"job holds {job.held} GPUs already: {change}")
         if len(change.gpu_types) > 1:
             raise ValueError(f"a hold is of one GPU type: {change}")
-        if change.gpu_types:  # without: as told before holds named their type
+        if change.gpu_types:  # without: from before holds named their type
             job = self.move(job, change.gpu_types[0], at_us)
         self._set_held(job, change.gpus, at_us)
 

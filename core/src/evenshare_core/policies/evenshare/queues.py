@@ -19,7 +19,7 @@ from evenshare_core.domain.snapshot import ClaimService, ClassService, JobServic
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.units import SECOND_US
 
-# Rule 1: what a tenant deserves is told as if so long had passed already.
+# Rule 1: what a tenant deserves is counted as if so long had passed already.
 HEAD_START_US = 300 * SECOND_US
 # Rule 2 with estimates: a job that outlived its estimate needs this part of it; what a renewal
 # saves; and what a job is taken to need that never ran and has no estimate.

@@ -1,6 +1,6 @@
 """Algorithms 1 and 2 of LTGF at work: what a round gives, in the order of its picks.
 
-Source: LTGF, Algorithm 1, lines 4-17; departures are told in `evenshare_core.policies.ltgf.policy`.
+Source: LTGF, Algorithm 1, lines 4-17; departures stand in `evenshare_core.policies.ltgf.policy`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _serve_reserved(
 def pending(
     tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
-    """Jobs that hold nothing, by id, each with the claim on the type of which it is told.
+    """Jobs that hold nothing, by id, each with the claim on the type that is reported.
 
-    One for which GPUs are held back stays on their type. One that was passed over is taken on
+    One for which GPUs are held back stays on their type. One that was not scheduled is taken on
     a type on which it may run now, if there is one: nothing is held back where a limit refuses it.
     """
     kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
@@ -142,7 +142,7 @@ class LtgfPicks:
         return self.admission.check(job, gpu_type) is None
 
     def reported_type(self, one: LtgfCandidate) -> str:
-        """The type whose reason a job that waits is told: the first that no limit refuses it.
+        """The type whose reason a waiting job shows: the first that no limit refuses it.
 
         What a limit says of one type does not hold up a job that waits for room on another.
         """

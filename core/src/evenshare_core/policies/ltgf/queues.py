@@ -32,7 +32,7 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
     """A job that waits (no lease) or whose lease ended, with its GPU-time sums.
 
     `rank`, least first: (not new, -reward, GPU-time while rho is undefined, submitted, id).
-    `gpu_types`: those in whose queues it is; the first is the one of which it is told. A struct,
+    `gpu_types`: those in whose queues it is; the first is the one that is reported. A struct,
     because it is made and read faster than a named tuple, and a round has 10,000.
     """
 

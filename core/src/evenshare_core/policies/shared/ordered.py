@@ -35,7 +35,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 class QueuedJob(NamedTuple):
     """A job that waits or whose lease ended, with its GPU-time sums.
 
-    `gpu_types`: those that it may be tried on, first the one of which it is told; `gpu_type`: the
+    `gpu_types`: those that it may be tried on, first the one that is reported; `gpu_type`: the
     one on which it is tried now.
     """
 
@@ -262,7 +262,7 @@ class OrderedPicks:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def _wait(self, candidate: QueuedJob, refusals: Collection[str]) -> None:
-        """It is told of the first of its types on which no limit refused it."""
+        """The first of its types on which no limit refused it is reported."""
         types = candidate.gpu_types
         first = next((name for name in types if name not in refusals), types[0])
         reported = candidate.on(first)

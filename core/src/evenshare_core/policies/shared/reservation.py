@@ -69,11 +69,11 @@ class Reservations:
         return bool(self._passed)
 
     def __contains__(self, job: int) -> bool:
-        """Whether a job was passed over so far."""
+        """Whether a job was not scheduled so far, though first in line."""
         return job in self._passed
 
     def keep(self, pending: dict[int, str]) -> None:
-        """Drop what belongs to jobs that do not wait; reserve for the longest passed over.
+        """Drop what belongs to jobs that do not wait; reserve for the longest not scheduled.
 
         `pending`: jobs that wait, by id, with the GPU type on which GPUs would be held back for
         each; a reservation on another type is given up, for one on this.

@@ -86,7 +86,7 @@ class KeptRound(Protocol):
 
 
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
-    """What a policy picked; own, borrowed and price are not told yet, nor why jobs wait.
+    """What a policy picked; own, borrowed and price are not set yet, nor why jobs wait.
 
     `ends`: those of preempted leases too.
     """
