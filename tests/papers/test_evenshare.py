@@ -11,6 +11,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.policy import POLICY
 from evenshare_core.units import SECOND_US
 from tests.papers.evenshare_pools import AT_US, pool, running
 from tests.unit.core.snapshots import job
@@ -71,6 +72,30 @@ class TestRule2:
             orders = {row.order: row.job for row in decision.grants}
             orders |= {row.order: row.job for row in decision.renewals}
             assert [orders[one] for one in sorted(orders)] == given
+
+    def test_long_jobs_come_last_and_the_furthest_behind_first(self) -> None:
+        """All an hour old; four weights share 4 GPUs, so that a job deserves 3,600 GPU-s.
+
+        (3,200 - 3,600) / 1 = -400; (3,000 - 3,600) / 2 = -300; (3,400 - 3,600) / 1 = -200.
+        """
+        jobs = [job(1, 1), job(2, 2), job(3, 1), job(4, 1)]
+        attained = {1: 3_200, 2: 3_000, 3: 3_400, 4: 2_699}
+        asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained=attained)
+        assert starts(decide_round(asked)) == [4, 1, 2, 3]
+        assert POLICY.queue_order(asked) == (4, 1, 2, 3)
+
+    def test_a_long_job_that_renews_is_a_lease_ahead(self) -> None:
+        """Four GPUs by weights of 3, 1 and 1: they deserve 7,200, 2,880 and 2,880 GPU-s.
+
+        Job 3 is 100 s ahead, less its lease of 900 s 800 s behind; job 1 is 799 s, then 801 s.
+        """
+        jobs = [job(1, 2, weight=3), job(2, 2), job(3, 2)]
+        due = running(3, 1, 2, expires_us=AT_US)
+        for behind_s, given in ((799, 3), (801, 1)):
+            attained = {1: 7_200 - 2 * behind_s, 2: 2_880, 3: 2_880 + 2 * 100}
+            asked = pool(jobs, [due], nodes={1: 2}, quotas=HALVES, attained=attained)
+            decision = decide_round(asked)
+            assert [row.job for row in (*decision.grants, *decision.renewals)] == [given]
 
     def test_with_estimates_whoever_is_soonest_covered_by_its_fair_share(self) -> None:
         """(d E - FairTime) / min(d, FairShare), all of them an hour old; a fair share is 4/3 GPUs.

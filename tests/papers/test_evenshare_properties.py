@@ -19,8 +19,8 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import ServiceView, job_received
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.evenshare.queues import remaining_us
-from evenshare_core.policies.evenshare.room import LONG_GPU_US, RESTART_US
+from evenshare_core.policies.evenshare.queues import LONG_GPU_US, remaining_us
+from evenshare_core.policies.evenshare.room import RESTART_US
 from evenshare_core.policies.registry import options as options_of
 from evenshare_core.policies.shared.preemption import (
     LeaseIndex,

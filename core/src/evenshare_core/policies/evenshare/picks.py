@@ -21,6 +21,7 @@ from evenshare_core.policies.evenshare.queues import (
     Entry,
     EvenCandidate,
     JobLine,
+    JobOrder,
     Kind,
     Kinds,
     TenantStanding,
@@ -43,9 +44,9 @@ LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED = (
 class RoundPool(NamedTuple):
     """What a round looks at, from a snapshot or from a state that is kept.
 
-    `queues` have the jobs that wait; `ended` the jobs whose lease ends, each with its key of rule
-    2. `standing` makes the numbers of a claim; `running` gives the leases that go on; `gpus` are
-    those of each node that may be scheduled now.
+    `queues` have the jobs that wait; `ended` the jobs whose lease ends, each with its rank by
+    `order`. `standing` makes the numbers of a claim; `running` gives the leases that go on;
+    `gpus` are those of each node that may be scheduled now.
     `is_waiting`: None where all jobs of the queues do. `may_be_overfull`: some nodes may have fewer
     GPUs than leases hold there.
     """
@@ -57,6 +58,7 @@ class RoundPool(NamedTuple):
     profiles: Mapping[int, Profile]
     gpus: Mapping[int, int]
     queues: Mapping[ClaimKey, Kinds]
+    order: JobOrder
     ended: Sequence[tuple[Entry, EvenCandidate]]
     standing: Callable[[ClaimKey], TenantStanding]
     running: Callable[[], Collection[Lease]]
@@ -103,7 +105,7 @@ class EvenPicks:
         """Serve tenants below what they deserve, then all that is left."""
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
-        rest = JobLine((), (), self.pool.is_waiting)
+        rest = JobLine(self.pool.order, is_waiting=self.pool.is_waiting)
         for line in lines.values():
             rest.join(line)
         while rest:
@@ -119,15 +121,17 @@ class EvenPicks:
         lines = {}
         for key, kinds in pool.queues.items():
             lists = [
-                entries for kind, entries in kinds.items() if entries and self._may_ever(key, kind)
+                (entries, (key, kind[0], kind[5]) if kind[5] else None)
+                for kind, entries in kinds.items()
+                if entries and self._may_ever(key, kind)
             ]
             if not lists and key not in renewing:
                 continue
-            line = JobLine(lists, renewing.pop(key, ()), pool.is_waiting)
+            line = JobLine(pool.order, lists, renewing.pop(key, ()), pool.is_waiting)
             if line:
                 lines[key] = line
         for key, entries in renewing.items():
-            lines[key] = JobLine((), entries, None)
+            lines[key] = JobLine(pool.order, ended=entries)
         return lines, ended
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
@@ -250,7 +254,7 @@ class EvenPicks:
                 heapreplace(heap, (self._key(key), line.head[1:], key))
             else:
                 heappop(heap)
-        rest = JobLine((), (), self.pool.is_waiting)
+        rest = JobLine(self.pool.order, is_waiting=self.pool.is_waiting)
         for line in lines.values():
             rest.join(line)
         while rest:

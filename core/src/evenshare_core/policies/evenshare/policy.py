@@ -11,9 +11,10 @@ Rules, by number:
    and deserved, forgotten exponentially over the window (`memory`); D demand, Q quota. While some
    tenant has a key below 1, the lowest is served; then what is left goes to all by the order of
    jobs.
-2. *Jobs.* Without estimates: least attained GPU-time first, a renewing job's halved. With them:
-   least (d E - FairTime) / min(d, FairShare), E = done + max(estimate - done, 5 % of it); renewals
-   have a bonus of 90 s.
+2. *Jobs.* Without estimates: least attained GPU-time first, a renewing job's halved; after them
+   long jobs, which attained 2,700 GPU-s: least (attained - FairTime) / d, a lease less for a
+   renewing job. With estimates: least (d E - FairTime) / min(d, FairShare), E = done +
+   max(estimate - done, 5 % of it); renewals have a bonus of 90 s.
 3. *Placement.* A renewal keeps its GPUs; others go to the best fit among GPUs that nobody holds,
    then among those of leases that end. When a gang of d does not fit, larger ones are not placed
    in the round, renewals excepted.
@@ -44,7 +45,6 @@ All orders end in (submitted_us, id).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
@@ -67,11 +67,13 @@ from evenshare_core.policies.evenshare.picks import (
     stay,
 )
 from evenshare_core.policies.evenshare.queues import (
+    AttainedOrder,
     ClaimKey,
+    Entry,
+    EstimateOrder,
     EvenCandidate,
-    Shares,
+    JobOrder,
     TenantStanding,
-    attained_key,
     queue_up,
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
@@ -95,7 +97,7 @@ class Evenshare(Policy):
     """The policy; see the module's docstring."""
 
     name = "evenshare"
-    version = "1"
+    version = "2"  # long jobs by what they lag behind, not by attained GPU-time (0152)
     title = "Even sharing with preemption"
     promise = (
         "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"
@@ -192,14 +194,14 @@ def _pool(
         now = sums.sums(row) if row is not None else (0, 0)
         return TenantStanding(row, key[0], now, kept.get(key, 0))
 
+    classes = {
+        (row.tenant, row.gpu_type, row.demand, row.weight): row for row in snapshot.service.classes
+    }
+    order: JobOrder
     if options.estimates == "given":
-        classes = {
-            (row.tenant, row.gpu_type, row.demand, row.weight): row
-            for row in snapshot.service.classes
-        }
-        order = Shares(claims.__getitem__, classes, at_us).key
+        order = EstimateOrder(claims.__getitem__, classes, at_us)
     else:
-        order = partial(attained_key, at_us=at_us)
+        order = AttainedOrder(claims.__getitem__, classes, at_us, snapshot.lease_us)
     return RoundPool(
         at_us=at_us,
         lease_us=snapshot.lease_us,
@@ -208,6 +210,7 @@ def _pool(
         profiles={profile.id: profile for profile in snapshot.profiles},
         gpus={node.id: node.gpus for node in snapshot.nodes},
         queues=queue_up([one for one in candidates if one.lease is None], order),
+        order=order,
         ended=[(_entry(one, order), one) for one in candidates if one.lease is not None],
         standing=standing,
         running=lambda: running,
@@ -216,8 +219,8 @@ def _pool(
     )
 
 
-def _entry(one: EvenCandidate, order: Any) -> tuple[float, int, int]:
-    return (order(one), one.job.submitted_us, one.job.id)
+def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
+    return (order.rank(one), one.job.submitted_us, one.job.id)
 
 
 # ---- why jobs wait ----

@@ -7,6 +7,7 @@ Each kind is a list in the order of its keys, so that a round looks at heads and
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
@@ -24,13 +25,18 @@ HEAD_START_US = 300 * SECOND_US
 # Rule 2 with estimates: a job that outlived its estimate needs this part of it; what a renewal
 # saves; and what a job is taken to need that never ran and has no estimate.
 LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
+# Rules 2 and 4 (b) without estimates: who received so much is long.
+LONG_GPU_US = 2700 * SECOND_US
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
-# (gang, accepted types, maximum price, profile, whether it never ran)
-Kind = tuple[int, tuple[str, ...], int | None, int, bool]
-Entry = tuple[float, int, int]  # key of rule 2, submitted, id
+# (gang, accepted types, maximum price, profile, whether it never ran, weight where it is long)
+Kind = tuple[int, tuple[str, ...], int | None, int, bool, int]
+Rank = tuple[int, float]  # of rule 2: 1 for long jobs, else 0; then the key, the least first
+Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
+# Whose FairTime the ranks of a list of long jobs lack: their claim, gang and weight.
+JobClass = tuple[ClaimKey, int, int]
 
 
 class EvenCandidate(NamedTuple):
@@ -90,16 +96,81 @@ def accepted_types(job: Job, first: str, types: Iterable[str]) -> tuple[str, ...
 # ---- rule 2 ----
 
 
-def kind_of(job: Job, sums: JobService) -> Kind:
-    """What it shares with those that fail where it fails."""
+def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
+    """What it shares with those that fail where it fails, and with long jobs their class."""
     is_new = not sums.alloc_gpu_us and not sums.held
-    return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new)
+    weight = sums.weight if by_class and sums.alloc_gpu_us >= LONG_GPU_US else 0
+    return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
 
 
-def attained_key(candidate: EvenCandidate, at_us: int) -> float:
-    """Rule 2 without estimates: attained GPU-time, that of a renewing job halved."""
-    attained = job_received(candidate.sums, at_us)
-    return attained / 2 if candidate.lease is not None else float(attained)
+class JobOrder(ABC):
+    """Rule 2 at a round."""
+
+    # Whether the ranks of jobs that wait stand still, so that lists of them may be kept.
+    is_kept = False
+
+    def __init__(
+        self,
+        claims: Callable[[ClaimKey], ClaimRow],
+        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
+        at_us: int,
+    ) -> None:
+        """`classes`: of sums that stand at the round; None where `claims` still move."""
+        self._claims, self._classes, self.at_us = claims, classes, at_us
+
+    @abstractmethod
+    def rank(self, candidate: EvenCandidate) -> Rank:
+        """Where a candidate stands in its list, or by itself where its lease ends."""
+
+    @abstractmethod
+    def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
+        """The entry of a list of long jobs, with its rank at the round."""
+
+    def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
+        """(14): FairTime of a class of jobs at the round, from where its integral began."""
+        if self._classes is not None:
+            return self._classes[*claim, demand, weight].fair_gpu_us
+        row = self._claims(claim)
+        if not isinstance(row, ClaimSums):
+            raise TypeError("sums that stand have classes")
+        row.advance(self.at_us)
+        return row.classes[demand, weight].fair_gpu_us
+
+
+class AttainedOrder(JobOrder):
+    """Without estimates: least attained GPU-time; long jobs last, furthest behind FairTime first.
+
+    Jobs of one class, which is gang and weight, deserve the same from now on. So in a list of them
+    the FairTime is left out that all of them have; `brought_up` counts it.
+    """
+
+    is_kept = True
+
+    def __init__(
+        self,
+        claims: Callable[[ClaimKey], ClaimRow],
+        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
+        at_us: int,
+        lease_us: int,
+    ) -> None:
+        super().__init__(claims, classes, at_us)
+        self._lease_us = lease_us
+
+    def rank(self, candidate: EvenCandidate) -> Rank:
+        sums = candidate.sums
+        attained = job_received(sums, self.at_us)
+        renews = candidate.lease is not None
+        if attained < LONG_GPU_US:
+            return 0, attained / 2 if renews else attained
+        kept = attained + sums.baseline_gpu_us
+        if not renews:
+            return 1, kept
+        fair_us = self.fair_us((sums.tenant, sums.gpu_type), sums.demand, sums.weight)
+        return 1, (kept - fair_us) / sums.demand - self._lease_us
+
+    def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
+        (tier, kept), submitted_us, job = entry
+        return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
@@ -115,53 +186,38 @@ def remaining_us(job: Job, done_us: float) -> float:
     return max(job.estimate_us - done_us, LEAST * job.estimate_us)
 
 
-class Shares:
-    """(13)(14) of the jobs of each claim, looked up as they are asked."""
+class EstimateOrder(JobOrder):
+    """With estimates: whose fair share would soonest have covered what it needs."""
 
-    def __init__(
-        self,
-        claims: Callable[[ClaimKey], ClaimRow],
-        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
-        at_us: int,
-    ) -> None:
-        """`classes`: of sums that stand at the round; None where `claims` still move."""
-        self._claims, self._classes, self._at_us = claims, classes, at_us
-
-    def key(self, candidate: EvenCandidate) -> float:
-        """Rule 2 with estimates: (d E - FairTime) / min(d, FairShare), in us; inf without share."""
+    def rank(self, candidate: EvenCandidate) -> Rank:
+        """(d E - FairTime) / min(d, FairShare), in us; inf without share."""
         job, sums = candidate.job, candidate.sums
-        row = self._claims((sums.tenant, sums.gpu_type))
+        claim = (sums.tenant, sums.gpu_type)
+        row = self._claims(claim)
         share = min(row.demand, row.quota) * sums.weight
         if not share:
-            return inf
+            return 0, inf
         fair_share = min(float(sums.demand), share / row.weights)
-        work = sums.demand * work_us(job, sums, self._at_us)
-        late_us = (work - self._deserved(row, sums)) / fair_share
-        return late_us - RENEWAL_US if candidate.lease is not None else late_us
+        work = sums.demand * work_us(job, sums, self.at_us)
+        fair_us = self.fair_us(claim, sums.demand, sums.weight) - sums.baseline_gpu_us
+        late_us = (work - fair_us) / fair_share
+        return 0, late_us - RENEWAL_US if candidate.lease is not None else late_us
 
-    def _deserved(self, row: ClaimRow, sums: JobService) -> int:
-        if self._classes is not None:
-            integral = self._classes[sums.tenant, sums.gpu_type, sums.demand, sums.weight]
-            return integral.fair_gpu_us - sums.baseline_gpu_us
-        if not isinstance(row, ClaimSums):
-            raise TypeError("sums that stand have classes")
-        row.advance(self._at_us)
-        return row.classes[sums.demand, sums.weight].fair_gpu_us - sums.baseline_gpu_us
+    def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
+        raise TypeError(f"with estimates no list is kept: {entry}, {job_class}")
 
 
 # ---- the lists ----
 
 
-def queue_up(
-    waiting: Iterable[EvenCandidate], key: Callable[[EvenCandidate], float]
-) -> dict[ClaimKey, Kinds]:
+def queue_up(waiting: Iterable[EvenCandidate], order: JobOrder) -> dict[ClaimKey, Kinds]:
     """Return the jobs that wait, by the claim that counts their demand, and by kind."""
     queues: dict[ClaimKey, Kinds] = {}
     for candidate in waiting:
         job, sums = candidate.job, candidate.sums
         kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
-        entry = (key(candidate), job.submitted_us, job.id)
-        kinds.setdefault(kind_of(job, sums), []).append(entry)
+        entry = (order.rank(candidate), job.submitted_us, job.id)
+        kinds.setdefault(kind_of(job, sums, by_class=order.is_kept), []).append(entry)
     for kinds in queues.values():
         for entries in kinds.values():
             entries.sort()
@@ -171,19 +227,24 @@ def queue_up(
 class JobLine:
     """The jobs of some claims in one line, by rule 2: heads of kinds, and renewals one by one."""
 
-    __slots__ = ("_heap", "_is_waiting")
+    __slots__ = ("_heap", "_is_waiting", "_order")
 
     def __init__(
         self,
-        lists: Iterable[list[Entry]],
-        ended: Iterable[Entry],
-        is_waiting: Callable[[int], bool] | None,
+        order: JobOrder,
+        lists: Iterable[tuple[list[Entry], JobClass | None]] = (),
+        ended: Iterable[Entry] = (),
+        is_waiting: Callable[[int], bool] | None = None,
     ) -> None:
-        """`is_waiting`: None where all jobs of the lists do; those that do not are taken out."""
-        self._is_waiting = is_waiting
-        self._heap: list[tuple[Entry, list[Entry], int]] = [(entry, [], 0) for entry in ended]
-        for entries in lists:
-            self._push(entries, 0)
+        """`lists`: with the class of long jobs.
+
+        `is_waiting`: None where all jobs of the lists do; those that do not are taken out.
+        """
+        self._order, self._is_waiting = order, is_waiting
+        self._heap: list[tuple[Entry, list[Entry], int, JobClass | None]]
+        self._heap = [(entry, [], 0, None) for entry in ended]
+        for entries, job_class in lists:
+            self._push(entries, 0, job_class)
         heapify(self._heap)
 
     def __bool__(self) -> bool:
@@ -200,29 +261,30 @@ class JobLine:
 
     def step(self) -> None:
         """Go on to the next job."""
-        _, entries, index = heappop(self._heap)
+        _, entries, index, job_class = heappop(self._heap)
         if entries:
-            self._push(entries, index + 1)
+            self._push(entries, index + 1, job_class)
 
     def join(self, other: JobLine) -> None:
         """Take over all of another line."""
         self._heap += other._heap
         heapify(self._heap)
 
-    def _push(self, entries: list[Entry], index: int) -> None:
+    def _push(self, entries: list[Entry], index: int, job_class: JobClass | None) -> None:
         is_waiting = self._is_waiting
         while index < len(entries):
             entry = entries[index]
             if is_waiting is None or is_waiting(entry[2]):
-                heappush(self._heap, (entry, entries, index))
+                head = self._order.brought_up(entry, job_class) if job_class else entry
+                heappush(self._heap, (head, entries, index, job_class))
                 return
             del entries[index]
 
 
 def insert(queues: dict[ClaimKey, Kinds], candidate: EvenCandidate, entry: Entry) -> list[Entry]:
-    """Put a job that began to wait into its list, and return that."""
+    """Put a job that began to wait into its list, which is kept, and return that."""
     job, sums = candidate.job, candidate.sums
     kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
-    entries = kinds.setdefault(kind_of(job, sums), [])
+    entries = kinds.setdefault(kind_of(job, sums, by_class=True), [])
     insort(entries, entry)
     return entries

@@ -11,7 +11,7 @@ from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
-from evenshare_core.policies.evenshare.queues import EvenCandidate, remaining_us
+from evenshare_core.policies.evenshare.queues import LONG_GPU_US, EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
     LeaseIndex,
@@ -25,9 +25,8 @@ from evenshare_core.units import SECOND_US
 if TYPE_CHECKING:
     from evenshare_core.policies.evenshare.picks import EvenPicks
 
-# Rule 4 (b): who received so much may end for a job that never ran, without estimates; and with
-# them who needs more than twice what that job needs, a restart added.
-LONG_GPU_US = 2700 * SECOND_US
+# Rule 4 (b) with estimates: who needs more than twice what a job needs that never ran, a restart
+# added, may end for it.
 RESTART_US = 60 * SECOND_US
 
 

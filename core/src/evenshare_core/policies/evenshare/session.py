@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
@@ -12,13 +11,14 @@ from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks, RoundPool, stay
 from evenshare_core.policies.evenshare.queues import (
+    AttainedOrder,
     ClaimKey,
     Entry,
+    EstimateOrder,
     EvenCandidate,
+    JobOrder,
     Kinds,
-    Shares,
     TenantStanding,
-    attained_key,
     insert,
     queue_up,
 )
@@ -27,7 +27,7 @@ from evenshare_core.policies.shared.terms import ends_of
 
 
 class IncrementalEvenshare:
-    """The queues of one pool; without estimates a waiting job's key stands still, so they stay."""
+    """The queues of one pool; without estimates a waiting job's rank stands still, so they stay."""
 
     def __init__(self, options: EvenshareOptions) -> None:
         self._options = options
@@ -83,14 +83,14 @@ class IncrementalEvenshare:
                 return view.leases
             return [lease for lease in view.leases if lease.id not in over]
 
-        order: Callable[[EvenCandidate], float]
+        order: JobOrder
         if options.estimates == "given":
-            order = Shares(claims.__getitem__, None, at_us).key
+            order = EstimateOrder(claims.__getitem__, None, at_us)
             waiting = [EvenCandidate(jobs[job], sums[job], None) for job in view.waiting]
             queues, is_waiting = queue_up(waiting, order), None
             view.joined.clear()
         else:
-            order = partial(attained_key, at_us=at_us)
+            order = AttainedOrder(claims.__getitem__, None, at_us, view.lease_us)
             self._listen(view, order)
             queues, is_waiting = self._queues, view.waiting.__contains__
         ended = [EvenCandidate(jobs[row.job], sums[row.job], row) for row in view.due]
@@ -102,7 +102,8 @@ class IncrementalEvenshare:
             profiles=view.profiles,
             gpus=view.gpus,
             queues=queues,
-            ended=[((order(one), one.job.submitted_us, one.job.id), one) for one in ended],
+            order=order,
+            ended=[((order.rank(one), one.job.submitted_us, one.job.id), one) for one in ended],
             standing=standing,
             running=running,
             free_by_type=free_by_type,
@@ -112,7 +113,7 @@ class IncrementalEvenshare:
             explains=False,
         )
 
-    def _listen(self, view: KeptRound, order: Callable[[EvenCandidate], float]) -> None:
+    def _listen(self, view: KeptRound, order: JobOrder) -> None:
         """Put jobs that began to wait into their list, and take out those that were given GPUs."""
         for job_id in (*self._given, *view.joined):
             kept = self._entries.pop(job_id, None)
@@ -124,7 +125,7 @@ class IncrementalEvenshare:
             if job_id not in view.waiting:
                 continue
             one = EvenCandidate(view.jobs[job_id], view.sums.jobs[job_id], None)
-            entry = (order(one), one.job.submitted_us, job_id)
+            entry = (order.rank(one), one.job.submitted_us, job_id)
             self._entries[job_id] = (insert(self._queues, one, entry), entry)
         view.joined.clear()
         self._given = []
