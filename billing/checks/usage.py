@@ -103,7 +103,10 @@ def lines_match_events() -> CheckReport:
 
 
 def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm]]:
-    """Yield closed terms, batch by batch, as the meter must have seen them."""
+    """Yield closed terms, batch by batch, as the meter must have seen them.
+
+    A cursor past the pool's last event is told: whatever that one was to be, it would be skipped.
+    """
     since = cursor.state.get("rule_since")
     is_former = cursor.state.get("sweep", {}).get("version") == 1
     sweep = Sweep(by_integrals=is_former or since is not None)
@@ -112,7 +115,14 @@ def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm
     while after < cursor.event_number:
         size = min(BATCH, cursor.event_number - after)
         closed: list[ClosedTerm] = []
-        for event in read_events(cursor.pool_id, after=after, limit=size):
+        events = read_events(cursor.pool_id, after=after, limit=size)
+        if not events:
+            report.wrong(
+                f"pool {cursor.pool_id}: the meter has read up to event {cursor.event_number},"
+                f" but the last one is {after}"
+            )
+            break
+        for event in events:
             closed += sweep.feed(event)
             after = event.number
             for until_us in steps.get(after, ()):

@@ -120,6 +120,8 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
         "It needs more GPUs than the pool has.",
         "It cannot start as it is: submit it with fewer GPUs.",
+        now="It needs {needed} {needed:GPU|GPUs} of one type; the most that it may use are"
+        " {capacity} of {gpu_type}.",
     ),
     Reason.BACKING_OFF: ReasonWording(
         "backing off after losses",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import OuterRef, Subquery
 
+from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.scopes import site_reading
@@ -25,6 +27,7 @@ NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.TOO_MUCH_WORK.value: (
         "The queue is too long to be simulated that far in the time there is."
     ),
+    NoEstimate.PRICE_ABOVE_MAX.value: "A borrowed GPU-hour costs more than its maximum price.",
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
@@ -36,7 +39,8 @@ class StartView:
     """A queued job's estimate as of round `round`, which was at `at` of pool time.
 
     `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
-    `reason` is not empty there is neither, and `why` says it.
+    `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
+    most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
     """
 
     round: int
@@ -46,11 +50,24 @@ class StartView:
     p90: datetime | None
     reason: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    max_price: Decimal | None = None
+    gpu_types: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
         """Why there is no estimate, as a sentence; "" where there is one."""
-        return NO_ESTIMATE.get(self.reason, self.reason)
+        prices = self.facts.get("prices", {})  # of the snapshot; older forecasts do not tell them
+        accepted = {
+            name: to_credits(prices[name]) for name in self.gpu_types or prices if name in prices
+        }
+        if self.reason != NoEstimate.PRICE_ABOVE_MAX or self.max_price is None or not accepted:
+            return NO_ESTIMATE.get(self.reason, self.reason)
+        price, name = min((price, name) for name, price in accepted.items())
+        of_type = f" of {name}" if len(prices) > 1 else ""
+        return (
+            f"A borrowed GPU-hour{of_type} costs {price} credits, and it pays at most"
+            f" {self.max_price}: it starts when the price falls or own quota is free."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,7 @@ def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, Star
         Subquery(done.order_by("-id").values("pk")[:1]), flat=True
     )
     rows = StartEstimate.objects.filter(forecast__in=list(newest), job__in=list(jobs))
-    return {row.job_id: _view(row) for row in rows.select_related("forecast")}
+    return {row.job_id: _view(row) for row in rows.select_related("forecast", "job")}
 
 
 def first_start(pool_id: int, tenant_id: int) -> FirstStart | None:
@@ -106,6 +123,8 @@ def _view(row: StartEstimate) -> StartView:
         p90=row.p90,
         reason=row.reason,
         facts=forecast.facts,
+        max_price=row.job.max_price,
+        gpu_types=tuple(row.job.gpu_types),
     )
 
 

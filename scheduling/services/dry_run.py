@@ -80,7 +80,11 @@ def _refusal(
     """The answer to a job that a submission refuses for its size alone; else its error."""
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
-        return _too_large(spec["gpus"], max(offer.gpus.values(), default=0), offer.book)
+        # Its size is all that is wrong: one GPU may be asked for, and says what is accepted.
+        one = read_job_request({**spec, "gpus": 1}, replace(offer, at_most={}))
+        accepted = one.gpu_types or tuple(sorted(offer.gpus))
+        largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
+        return _too_large(spec["gpus"], largest, offer)
     if offer is not None and codes == {"quota_limit"}:
         return _best(tenant, read_job_request(spec, replace(offer, at_most={})), offer, now)
     raise error
@@ -121,7 +125,7 @@ def _answer(question: _Question, choice: StartProspect) -> DryRun:
     """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
     request, offer, _ = question
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):
-        return _too_large(request.gpus, offer.gpus.get(choice.gpu_type, 0), offer.book)
+        return _too_large(request.gpus, choice.gpu_type, offer)
     at_best = max(0, request.gpus - choice.quota)
     own_now = max(0, choice.quota - choice.own_held)
     borrowed = max(at_best, request.gpus - own_now)
@@ -183,9 +187,14 @@ def _refused(
     return None
 
 
-def _too_large(gpus: object, capacity: int, book: str) -> DryRun:
-    """The answer to a job that is larger than the pool: nothing of it is own or borrowed."""
+def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
+    """The answer to a job that is larger than the pool: nothing of it is own or borrowed.
+
+    `gpu_type`: of which there are most of those that it accepts; empty in a pool without nodes.
+    """
     code = Reason.TOO_LARGE.value
-    reason = why(code, {"needed": gpus, "capacity": capacity})
+    capacity = offer.gpus.get(gpu_type, 0)
+    numbers = {"needed": gpus, "capacity": capacity, "gpu_type": gpu_type}
+    reason = why(code, numbers if gpu_type else {}, now=True)
     detail = f"{reason.sentence} {reason.next_step}"
-    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, book)
+    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, offer.book)

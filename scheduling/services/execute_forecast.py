@@ -208,6 +208,7 @@ def _facts(snapshot: Snapshot, history: History, forecast: Forecast, scores: int
         "hours": HORIZON_US // HOUR_US,
         "widening": round(forecast.widening, 3),
         "scores": scores,
+        "prices": {row.gpu_type: row.price_micro for row in snapshot.prices},
         "none": dict(sorted(reasons.items())),
     }
 

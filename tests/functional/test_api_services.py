@@ -236,7 +236,15 @@ class TestADryRun:
         answer = self.ask(stage, gpus=9)
         assert (answer.feasible, answer.reason_code) == (False, "too_large")
         assert answer.never
-        assert "8" in answer.detail
+        assert "the most that it may use are 8 of" in answer.detail
+
+    def test_is_larger_than_the_types_that_it_accepts(self, stage: Cluster) -> None:
+        """The largest type of the pool was called the pool, whatever the job accepts."""
+        stage.add_type("k80", nodes=2, gpus=16, quotas={})
+        assert "are 32 of k80." in self.ask(stage, gpus=33).detail
+        answer = self.ask(stage, gpus=33, gpu_types=["v100"])
+        assert answer.never
+        assert "are 8 of v100." in answer.detail
 
     def test_meets_the_borrowing_limit(self, stage: Cluster) -> None:
         Quota.objects.filter(tenant=stage.tenants["aa"]).update(borrow_limit=1)

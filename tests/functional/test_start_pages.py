@@ -115,6 +115,19 @@ class TestTheJobPage:
         assert "No honest estimate" in shown
         assert "In half of the simulated runs" in shown
 
+    def test_says_which_price_blocks_it(self, place: Town) -> None:
+        job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+        Job.objects.filter(pk=job.pk).update(max_price="0.500000")
+        forecast = expect(place, job, reason="price_above_max").forecast
+        path = f"/jobs/{job.uid}/"
+        assert "A borrowed GPU-hour costs more than its maximum price" in text(
+            place.owner.get(path)
+        )
+        prices = {"v100": 1_250_000, "a100": 3_000_000}
+        StartForecast.objects.filter(pk=forecast.pk).update(facts={"prices": prices})
+        shown = text(place.owner.get(path))
+        assert "of v100 costs 1.250000 credits, and it pays at most 0.500000" in shown
+
     def test_says_no_p90_where_it_may_not_start_within_the_day(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, p50=place.cluster.at + timedelta(hours=3))

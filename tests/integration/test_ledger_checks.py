@@ -14,7 +14,7 @@ from django.db import connection
 
 from billing.checks import CHECKS, run_checks
 from billing.metering import meter_pool
-from billing.models import UsageLine
+from billing.models import MeterCursor, UsageLine
 from tenants.models import Budget
 from tests.integration.metering_story import Story
 from tests.integration.test_metering import eventful
@@ -122,6 +122,16 @@ class TestABrokenBook:
         line.pk, line.meter, line.amount = None, "borrowed", Decimal(1)
         line.save()
         assert "lines_match_events" in broken()
+
+    def test_with_a_cursor_past_the_last_event_is_named(self) -> None:
+        """The sweep asked again and again for events that are not there."""
+        story = eventful()
+        story.meter()
+        cursor = MeterCursor.objects.get()
+        last = cursor.event_number
+        MeterCursor.objects.update(event_number=last + 1)
+        (said,) = CHECKS["lines_match_events"]().violations
+        assert f"has read up to event {last + 1}, but the last one is {last}" in said
 
     def test_with_two_leases_on_one_slot_is_named(self) -> None:
         from scheduling.models import LeaseSlot, Node

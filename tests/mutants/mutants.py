@@ -119,8 +119,8 @@ MUTANTS = (
     pure(
         "a_gang_is_reserved_for_too_early",
         "core/src/evenshare_core/policies/shared/reservation.py",
-        "if since_us < late_us:",
-        "if since_us <= late_us:",
+        "if since_us < late_us and",
+        "if since_us <= late_us and",
         f"{LTGF_TESTS}::TestBigGangsTurn",
     ),
     pure(

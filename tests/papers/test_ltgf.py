@@ -287,6 +287,26 @@ class TestBigGangsTurn:
         assert picked(decision) == ([] if held_back else [2])
         assert ("reserved" in decision.memory) is held_back
 
+    @pytest.mark.parametrize("policy", ["ltgf", "oef"])
+    def test_is_the_next_gangs_while_a_limit_refuses_it(self, policy: str) -> None:
+        """Refused in every round, it kept the reservation of its type, and gang 2 none."""
+        at_us = 3 * HOUR_US
+        jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
+        held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]
+        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 8))
+        memory = {"passed": {"1": 0, "2": 1}, "reserved": {"v100": {"job": 1, "holds": [[1, 6]]}}}
+
+        def reserved(price_micro: int) -> object:
+            round_ = snapshot(
+                jobs, held, nodes={1: 8}, quotas=quotas, at_us=at_us, price_micro=price_micro,
+                policy=policy, options={"reserve_after_leases": 2}, memory=memory,
+            )  # fmt: skip
+            state = decide_round(round_).memory
+            return state["passed"], state["reserved"]["v100"]["job"]
+
+        assert reserved(4) == ({"1": 0, "2": 1}, 1)
+        assert reserved(5) == ({"1": 0, "2": 1}, 2)
+
 
 class TestARefusedRenewal:
     def test_leaves_its_gpus_to_the_gang_that_fits_them_best(self) -> None:

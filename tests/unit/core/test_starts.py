@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.simulation.present import Start, Work
 from evenshare_core.simulation.starts import (
     MOST_WIDENING,
@@ -162,6 +162,18 @@ class TestNoEstimate:
         asked = busy(job(1, 1), job(2, 1))
         made = forecast(asked, ended(HOUR_US), until_us=AT_US + MINUTE_US)
         assert made.starts[2].reason is NoEstimate.BEYOND
+
+    @pytest.mark.parametrize("is_cut", [False, True])
+    def test_where_its_maximum_price_keeps_it_out(self, is_cut: bool) -> None:
+        """It was told of the queue's length, though any queue would be too long for it."""
+        asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
+        asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
+        asked = replace(asked, entitlements=())
+        made = forecast(asked, ended(48 * HOUR_US), stop=lambda _: is_cut)
+        assert made.starts[2].reason is NoEstimate.PRICE_ABOVE_MAX
+        asked = replace(asked, prices=(PoolPrice("v100", 5, 1, 1, 6, 2000),))
+        made = forecast(asked, ended(48 * HOUR_US), stop=lambda _: is_cut)
+        assert made.starts[2].reason in {NoEstimate.BEYOND, NoEstimate.TOO_MUCH_WORK}
 
     def test_where_the_runs_are_cut(self) -> None:
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda _: True)

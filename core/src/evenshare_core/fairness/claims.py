@@ -19,11 +19,14 @@ from evenshare_core.fairness.gpu_time import Sums
 _Kind = tuple[int, str, int, tuple[str, ...]]
 
 
-def accepted_types(job: Job, gpu_types: Collection[str]) -> tuple[str, ...]:
-    """Return the GPU types of a pool that a job may run on, sorted; () if it has none of them."""
-    if not job.gpu_types:
-        return tuple(sorted(gpu_types))
-    return tuple(sorted(name for name in job.gpu_types if name in gpu_types))
+def accepted_types(job: Job, gpu_types: Collection[str], *, first: str = "") -> tuple[str, ...]:
+    """Return the GPU types of a pool that a job may run on, sorted; () if it has none of them.
+
+    `first` comes before the others where it is one of them.
+    """
+    names = job.gpu_types or gpu_types
+    types = (name for name in names if name in gpu_types)
+    return tuple(sorted(types, key=lambda name: (name != first, name)))
 
 
 def waiting_jobs(snapshot: Snapshot) -> list[Job]:

@@ -31,7 +31,9 @@ from typing import NamedTuple
 
 from evenshare_core.domain.cluster import capacity_by_type, fits_pool
 from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
 from evenshare_core.simulation.present import PresentState, Start, so_far_us
 from evenshare_core.simulation.simulator import SimulationResult, run
@@ -54,6 +56,7 @@ class NoEstimate(StrEnum):
     BACKING_OFF = "backing_off"  # its process was lost; nobody knows whether the next one stays
     TOO_LITTLE_KNOWN = "too_little_known"  # too few jobs have ended to say how long jobs take
     TOO_MUCH_WORK = "too_much_work"  # the runs were cut before it started in half of them
+    PRICE_ABOVE_MAX = "price_above_max"  # as `beyond`, and its own maximum price blocks it now
     BEYOND = "beyond"  # in half of the runs it had not started at their end
 
 
@@ -222,9 +225,11 @@ def estimate_starts(
         reached, arrivals = min(reached, came_us), arrivals + len(again.arrivals)
     estimates = {job: EstimatedStart(None, reason=reason) for job, reason in reasons.items()}
     later = NoEstimate.BEYOND if reached == until_us else NoEstimate.TOO_MUCH_WORK
+    priced_out = _priced_out(snapshot, wanted)
     for job in sorted(wanted):
         instants = sorted(starts[job] for starts in drawn if job in starts)
-        estimates[job] = _estimate(instants, len(drawn), snapshot, widening, later)
+        why = NoEstimate.PRICE_ABOVE_MAX if job in priced_out else later
+        estimates[job] = _estimate(instants, len(drawn), snapshot, widening, why)
     mean = arrivals / max(1, len(drawn))
     return Forecast(snapshot.at_us, reached, len(drawn), widening, mean, estimates)
 
@@ -266,6 +271,20 @@ def _without_estimate(snapshot: Snapshot) -> dict[int, NoEstimate]:
         if job.id in waiting and not fits_pool(job.gpus, job.gpu_types, capacity):
             reasons[job.id] = NoEstimate.NEVER_FITS
     return reasons
+
+
+def _priced_out(snapshot: Snapshot, wanted: Collection[int]) -> set[int]:
+    """Jobs that no type that they fit would take now, for their own maximum price."""
+    capacity, admission = capacity_by_type(snapshot.nodes), Admission.of(snapshot)
+    blocked: set[int] = set()
+    for job in snapshot.jobs:
+        if job.id not in wanted or job.max_price_micro is None:
+            continue
+        types = [name for name in job.gpu_types or capacity if capacity.get(name, 0) >= job.gpus]
+        refusals = [admission.check(job, name) for name in types]
+        if all(row is not None and row.reason is Reason.PRICE_ABOVE_MAX for row in refusals):
+            blocked.add(job.id)
+    return blocked
 
 
 def _done(start: Start) -> dict[int, int]:

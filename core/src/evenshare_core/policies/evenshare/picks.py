@@ -13,6 +13,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import JobService
+from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.evenshare.options import EvenshareOptions
@@ -25,7 +26,6 @@ from evenshare_core.policies.evenshare.queues import (
     Kind,
     Kinds,
     TenantStanding,
-    accepted_types,
 )
 from evenshare_core.policies.evenshare.room import RoomMaker
 from evenshare_core.policies.shared.admission import Admission, Refusal
@@ -222,12 +222,11 @@ class EvenPicks:
         key = (first, job.gpu_types, job.profile)
         types = self._types.get(key)
         if types is None:
-            types = accepted_types(job, first, self.free_by_type)
             profile = self.pool.profiles.get(job.profile)
             types = self._types[key] = tuple(
                 name
-                for name in types
-                if name in self.free_by_type and (profile is None or profile.speed_milli(name))
+                for name in accepted_types(job, self.free_by_type, first=first)
+                if profile is None or profile.speed_milli(name)
             )
         return types
 

@@ -87,12 +87,6 @@ class TenantStanding:
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 
-def accepted_types(job: Job, first: str, types: Iterable[str]) -> tuple[str, ...]:
-    """The GPU types that a job may be tried on: the one that it claims first, then by name."""
-    others = [name for name in job.gpu_types or sorted(types) if name != first]
-    return (first, *sorted(others))
-
-
 # ---- rule 2 ----
 
 

@@ -51,13 +51,28 @@ def _serve_reserved(
         for job_id, row in pending(tenants, reservations, pick).items()
         if row[1].job.gpus <= pick.free_by_type[row[0].gpu_type].capacity
     }
-    reservations.keep({job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()})
+    keep_reserved(waiting, reservations, pick)
     for gpu_type, job_id in reservations.gangs():
         claim, candidate = waiting[job_id]
         if pick.try_job(claim, candidate, note=RESERVED):
             reservations.served(gpu_type, job_id)
         elif (job_id, gpu_type) not in pick.refused:
             reservations.hold_back(gpu_type, candidate.job.gpus, pick.free_by_type[gpu_type])
+
+
+def keep_reserved(
+    waiting: Mapping[int, tuple[TenantClaim, LtgfCandidate]],
+    reservations: Reservations,
+    pick: LtgfPicks,
+) -> None:
+    """Reserve for those of `waiting` that waited too long and that no limit refuses."""
+    types = {job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()}
+    refused = {
+        job_id
+        for job_id, (claim, one) in waiting.items()
+        if job_id in reservations and not pick.may_run(one.job, claim.gpu_type)
+    }
+    reservations.keep(types, refused)
 
 
 def pending(

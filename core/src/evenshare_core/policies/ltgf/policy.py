@@ -53,6 +53,7 @@ from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.ltgf.picks import (
     OTHER_TYPE_TEXTS,
     LtgfPicks,
+    keep_reserved,
     pending,
     select,
     skips,
@@ -74,7 +75,7 @@ class Ltgf(Policy):
     """The policy; see the module's docstring."""
 
     name = "ltgf"
-    version = "3"
+    version = "4"
     title = "Long-term GPU-time fairness"
     promise = "Over time, each tenant receives the GPU-time that it deserves."
     order_text = "The tenant with the least rho is served first, then its job with the least."
@@ -106,8 +107,9 @@ class Ltgf(Policy):
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         reservations = Reservations.load(snapshot, options.reserve_after_leases)
-        waiting = pending(tenants, reservations, LtgfPicks.begin(snapshot, options))
-        reservations.keep({job: claim.gpu_type for job, (claim, _) in waiting.items()})
+        pick = LtgfPicks.begin(snapshot, options)
+        waiting = pending(tenants, reservations, pick)
+        keep_reserved(waiting, reservations, pick)
         order: dict[int, None] = {}
 
         def serve(claim: TenantClaim, job: Job) -> None:

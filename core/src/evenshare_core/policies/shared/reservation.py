@@ -72,21 +72,22 @@ class Reservations:
         """Whether a job was not scheduled so far, though first in line."""
         return job in self._passed
 
-    def keep(self, pending: dict[int, str]) -> None:
+    def keep(self, pending: dict[int, str], refused: Collection[int] = ()) -> None:
         """Drop what belongs to jobs that do not wait; reserve for the longest not scheduled.
 
         `pending`: jobs that wait, by id, with the GPU type on which GPUs would be held back for
-        each; a reservation on another type is given up, for one on this.
+        each; a reservation on another type is given up, for one on this. Nothing is reserved for
+        one that is `refused` there by a limit: the next gang of the type has its turn.
         """
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
             gpu_type: row
             for gpu_type, row in self._reserved.items()
-            if row[0] in self._passed and pending[row[0]] == gpu_type
+            if row[0] in self._passed and pending[row[0]] == gpu_type and row[0] not in refused
         }
         late_us = self._snapshot.at_us - self._after_us
         for job, since_us in sorted(self._passed.items(), key=lambda row: (row[1], row[0])):
-            if since_us < late_us:
+            if since_us < late_us and job not in refused:
                 self._reserved.setdefault(pending[job], (job, ()))
 
     def gangs(self) -> list[tuple[str, int]]:

@@ -61,7 +61,7 @@ from evenshare_core.units import GPU_MICRO
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
 # another vertex: then the memory, with the last answer in it, is dropped.
-VERSION = f"3 highs {version('highspy')}"
+VERSION = f"4 highs {version('highspy')}"
 
 
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):

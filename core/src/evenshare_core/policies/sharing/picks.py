@@ -162,7 +162,13 @@ def _serve_reserved(
             reserved = type_indexes.get(held.get(one.id, ""), -1)
             type_index = reserved if reserved in choices else (covered or choices)[0]
             pending[one.id] = Choice(job_type, one, type_index)
-    reservations.keep({job: picks.types[choice.type_index].name for job, choice in pending.items()})
+    types = {job: picks.types[choice.type_index].name for job, choice in pending.items()}
+    refused = {
+        job
+        for job, choice in pending.items()
+        if job in reservations and not picks.admits(choice.waiting.job, choice.type_index)
+    }
+    reservations.keep(types, refused)
     for gpu_type, job_id in reservations.gangs():
         job_type, one, type_index = pending[job_id]
         if picks.place(one, type_index, RESERVED):
