@@ -29,7 +29,7 @@ from scheduling.api.render import (
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
-from scheduling.selectors.preemptions import last_preemption
+from scheduling.selectors.preemptions import last_preemption, preemptions_for
 from scheduling.selectors.reasons import given_up_text, why
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
@@ -219,10 +219,15 @@ class JobWhy(SchedulingView):
         """Say why a job waits, with the numbers of the round that decided, and what helps."""
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
-            last = last_preemption(job, read_visibility(job.pool_id, self.access))
-        preempted = None if last is None else preemption_json(last)
+            visibility = read_visibility(job.pool_id, self.access)
+            last = last_preemption(job, visibility)
+            made_way = preemptions_for(job, visibility)
+        early = {
+            "preempted": None if last is None else preemption_json(last),
+            "made_way": [preemption_json(row) for row in made_way],
+        }
         if job.state != Job.State.PENDING:
-            return Response({**_settled(job), "preempted": preempted})
+            return Response({**_settled(job), **early})
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
         reason = why(wait.code, wait.numbers) if wait.code else None
@@ -236,7 +241,7 @@ class JobWhy(SchedulingView):
                 "numbers": visible_numbers(wait.numbers),
                 "round": wait.round,
                 "as_of": time_text(wait.at),
-                "preempted": preempted,
+                **early,
             }
         )
 

@@ -315,6 +315,7 @@ def preemption_json(row: PreemptionView) -> dict[str, Any]:
         "numbers": visible_numbers(row.numbers),
         "notice_s": row.notice_s,
         "released_at": time_text(row.released_at),
+        "unused": row.unused,
     }
 
 

@@ -209,6 +209,9 @@ class PreemptionRow(s.Serializer[object]):
     numbers = s.DictField(child=s.JSONField())
     notice_s = s.IntegerField(help_text="Seconds that it had at most to save its state.")
     released_at = s.DateTimeField(allow_null=True, help_text="When its GPUs were free.")
+    unused = s.BooleanField(
+        help_text="Whether the job that got its GPUs gave them up before it started."
+    )
 
 
 class PreemptionPage(s.Serializer[object]):
@@ -230,6 +233,9 @@ class JobReason(s.Serializer[object]):
     as_of = s.DateTimeField(allow_null=True)
     preempted = PreemptionRow(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
+    )
+    made_way = PreemptionRow(
+        many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models.fields.json import KeyTransform
 
 from scheduling.models.cluster import Pool
 from scheduling.models.jobs import Job
@@ -64,6 +65,12 @@ class LeaseEvent(models.Model):
             models.Index(
                 fields=["pool", "-number"],
                 name="event_notice_by_pool",
+                condition=models.Q(data__has_key="rule"),
+            ),
+            # A job's page and the API list what made way for it.
+            models.Index(
+                KeyTransform("for_job", "data"),
+                name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
         ]

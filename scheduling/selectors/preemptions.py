@@ -21,6 +21,8 @@ from scheduling.selectors.rounds import JobRef
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.scopes import site_reading
 
+MADE_WAY_MAX = 50  # leases that made way for one job, as far as its page goes back
+
 
 @dataclass(frozen=True, slots=True)
 class PreemptionView:
@@ -28,7 +30,8 @@ class PreemptionView:
 
     `tenant` and `job` lost `gpus`, `for_tenant` and `for_job` got them; None: out of sight.
     `moved`: the job went on elsewhere. `notice_s`: pool seconds that it had at most to save its
-    state. `finished`: its process ended by itself first. `number`: of the event.
+    state. `finished`: its process ended by itself first. `unused`: `for_job` was cancelled, or lost
+    its grant, before it started; told where its tenant is in sight. `number`: of the event.
     """
 
     number: int
@@ -42,6 +45,7 @@ class PreemptionView:
     moved: bool
     finished: bool
     released_at: datetime | None
+    unused: bool = False
     tenant: VisibleTenant | None = None
     job: JobRef | None = None
     for_tenant: VisibleTenant | None = None
@@ -65,7 +69,7 @@ def list_preemptions(
     """Return a pool's early ends, newest first, as far as the viewer may see them, and whether
     there are more. `before`: the `number` that a page goes on from.
 
-    Where rows of other tenants are hidden, those on one side of which the viewer is. Two queries.
+    Where rows of other tenants are hidden, those on one side of which the viewer is. Three queries.
     """
     events = LeaseEvent.objects.filter(pool_id=pool_id, data__has_key="rule")
     if visibility.hides:
@@ -81,16 +85,30 @@ def list_preemptions(
 def preemptions_among(
     events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
 ) -> dict[int, PreemptionView]:
-    """Return the early ends among a job's events, by lease; at most one query."""
+    """Return the early ends among a job's events, by lease; at most two queries."""
     by_id = {lease.pk: lease for lease in leases}
     notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
     return {view.lease: view for view in _views(notices, by_id, visibility)}
 
 
 def last_preemption(job: Job, visibility: Visibility) -> PreemptionView | None:
-    """Return when a job last lost its GPUs before its lease's expiry, or None. Two queries."""
+    """Return when a job last lost its GPUs before its lease's expiry, or None. Three queries."""
     notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
     return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
+
+
+def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionView]:
+    """Return the early ends of the leases that made way for a job, oldest first; the last ones.
+
+    For those who may see the job: of whom made way they see what the pool's setting says. Three
+    queries, one where there are none.
+    """
+    with site_reading():
+        notices = LeaseEvent.objects.filter(
+            data__has_key="rule", data__for_job=job.pk, pool_id=job.pool_id
+        )
+        rows = list(notices.select_related("lease__gpu_type").order_by("-number")[:MADE_WAY_MAX])
+    return _views(rows[::-1], {}, visibility)
 
 
 def _views(
@@ -105,16 +123,35 @@ def _views(
         with site_reading():
             known = Job.objects.filter(id__in=wanted).values_list("id", "uid", "name")
             jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
+    used = _used(events)
     views = []
     for event in events:
         lease = leases.get(event.lease_id or 0) or event.lease
         if lease is not None:
-            views.append(_view(event, lease, visibility, jobs))
+            unused = (event.data["for_job"], event.round) not in used
+            views.append(_view(event, lease, visibility, jobs, unused=unused))
     return views
 
 
+def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
+    """The beneficiaries, by round, whose lease of that round started or still may."""
+    if not events:
+        return set()
+    with site_reading():
+        rows = Lease.objects.filter(
+            job__in={event.data["for_job"] for event in events},
+            granted_round__in={event.round for event in events},
+        ).exclude(started_at=None, state=Lease.State.ENDED)
+        return set(rows.values_list("job_id", "granted_round"))
+
+
 def _view(
-    event: LeaseEvent, lease: Lease, visibility: Visibility, jobs: Mapping[int, JobRef]
+    event: LeaseEvent,
+    lease: Lease,
+    visibility: Visibility,
+    jobs: Mapping[int, JobRef],
+    *,
+    unused: bool,
 ) -> PreemptionView:
     data = event.data
     tenant, for_tenant = visibility.of(lease.tenant_id), visibility.of(data["for_tenant"])
@@ -132,6 +169,7 @@ def _view(
         moved=data["reason"] == EndReason.MOVED.value,
         finished=bool(ended) and ended not in early,
         released_at=lease.ended_at,
+        unused=unused and for_tenant is not None,
         tenant=tenant,
         job=jobs.get(lease.job_id),
         for_tenant=for_tenant,

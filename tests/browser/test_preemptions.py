@@ -11,7 +11,7 @@ from django.conf import settings
 
 from evenshare_core.policies import registry
 from scheduling.engine.clock import wall_now
-from scheduling.models import Job, Lease, Pool, PoolClock, Round
+from scheduling.models import Job, Lease, LeaseEvent, Pool, PoolClock, Round
 from tests.browser.complaints import complaints_of
 from tests.browser.story import AXE, FINDINGS
 from tests.functional.pool_stage import Stage, stage
@@ -49,21 +49,27 @@ def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return made
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(
+@pytest.fixture(params=[("light", "owner"), ("dark", "owner"), ("light", "neighbour")])
+def visit(
     there: Stage, site: str, browser: Browser, request: pytest.FixtureRequest
-) -> Iterator[Page]:
-    client = there.client("owner")
-    context = browser.new_context(base_url=site, color_scheme=request.param)
+) -> Iterator[tuple[str, Page]]:
+    """Who looks, and their browser."""
+    scheme, who = request.param
+    client = there.client(who)
+    context = browser.new_context(base_url=site, color_scheme=scheme)
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
     opened = context.new_page()
-    yield opened
+    yield who, opened
     context.close()
 
 
-def paths(there: Stage) -> dict[str, str]:
-    """The pool's page, a preempted and a running job's, and the round that preempted."""
+def paths(there: Stage, who: str) -> dict[str, str]:
+    """The pool's page, a preempted and a running job's, and the round that preempted; of a
+    beneficiary its own."""
+    if who == "neighbour":
+        notice = LeaseEvent.objects.filter(data__has_key="rule").latest("id")
+        return {"beneficiary": f"/jobs/{Job.objects.get(pk=notice.data['for_job']).uid}/"}
     preempted = Lease.objects.filter(end_reason="preempted").latest("id")
     alpha = Job.objects.filter(tenant=there.tenant("alpha"), state="running")
     protected = alpha.order_by("-id")[0]
@@ -77,13 +83,17 @@ def paths(there: Stage) -> dict[str, str]:
 
 
 class TestThePages:
-    def test_fit_complain_of_nothing_and_are_accessible(self, there: Stage, page: Page) -> None:
+    def test_fit_complain_of_nothing_and_are_accessible(
+        self, there: Stage, visit: tuple[str, Page]
+    ) -> None:
+        who, page = visit
         complaints = complaints_of(page)
-        for name, path in paths(there).items():
+        for name, path in paths(there, who).items():
             for width in (1440, 390):
                 page.set_viewport_size({"width": width, "height": 900})
                 page.goto(path)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+                assert (name == "beneficiary") == ("Made way for it:" in page.inner_text("main"))
             page.evaluate(AXE.read_text(encoding="utf-8"))
             assert page.evaluate(FINDINGS, None) == [], name
         assert complaints == []

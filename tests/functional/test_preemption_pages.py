@@ -25,6 +25,8 @@ from tests.toy_policy.preempting import POLICY
 
 WHO = {"full": "beta", "pseudonyms": "tenant 2", "own": "another tenant"}
 
+MADE_WAY = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
+
 
 def words(page: str) -> str:
     """A page as it is read."""
@@ -86,6 +88,33 @@ class TestTheJobPage:
         assert "secret-of-beta" not in page
         assert setting == "full" or ">beta<" not in page
 
+    @pytest.mark.parametrize("setting", WHO)
+    def test_of_the_beneficiary_names_what_made_way_for_it(
+        self, there: Stage, setting: str
+    ) -> None:
+        there.see(setting)
+        winner, who = Job.objects.get(name="secret-of-beta"), MADE_WAY[setting]
+        page = there.page("neighbour", f"/jobs/{winner.uid}/")
+        assert (
+            f"Made way for it: 4 v100 GPUs of {who}, whose job was preempted with 30 s notice; it"
+            " stopped at once. By the rule guarantee"
+        ) in words(page)
+        assert loser().name not in page
+        assert setting == "full" or ">alpha<" not in page
+        assert ("What the rule compared" in page) == (setting != "own")
+        (row,) = api(there, "neighbour", f"jobs/{winner.uid}/why")["made_way"]
+        assert (row["gpus"], row["rule"], row["job"]) == (4, "guarantee", None)
+        assert (row["tenant"] or {"name": "another tenant"})["name"] == who
+        assert row["for_job"]["name"] == "secret-of-beta"
+        assert api(there, "owner", f"jobs/{loser().uid}/why")["made_way"] == []
+
+    def test_of_the_beneficiary_names_the_job_to_operators(self, there: Stage) -> None:
+        there.see("own")
+        winner = Job.objects.get(name="secret-of-beta")
+        page = words(there.page("operator", f"/jobs/{winner.uid}/"))
+        assert f"; the job was {loser().name}." in page
+        assert "Made way for it" not in there.page("operator", f"/jobs/{loser().uid}/")
+
     def test_says_that_a_running_job_may_be_preempted(self, there: Stage) -> None:
         held = Job.objects.filter(tenant=there.tenant("alpha"), state="running").earliest("id")
         page = words(there.page("owner", f"/jobs/{held.uid}/"))
@@ -134,6 +163,36 @@ class TestTheJobPage:
         assert "(guarantee). It ended by itself before it was stopped." in page
         assert "Finished. The job is done." in page
         assert "ended by itself first" in section(made.page("owner", made.url()))
+
+
+class TestABeneficiaryThatIsCancelledAfterTheRound:
+    """It waits for its GPUs: the notice was given with the round, and stands."""
+
+    @pytest.mark.parametrize("setting", WHO)
+    def test_is_told_as_one_that_gave_its_grant_up(
+        self, committed_db: str, monkeypatch: pytest.MonkeyPatch, setting: str
+    ) -> None:
+        assert committed_db
+        executor = SlowExecutor()
+        monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
+        made = pool_stage()
+        made.see(setting)
+        Pool.objects.update(policy=POLICY.name, grace_s=90)
+        made.lab.pool.refresh_from_db()
+        winner = made.lab.submit("beta", 3, 40_000)
+        made.lab.round(after_s=50)
+        victim = Job.objects.get(state="stopping")
+        gave_up = "That job gave its grant up before it started: a notice is not taken back."
+        assert gave_up not in words(made.page("owner", f"/jobs/{victim.uid}/"))
+        Job.objects.filter(pk=winner.pk).update(cancel_asked_at=made.lab.at)
+        made.lab.round(after_s=20)
+        page = words(made.page("owner", f"/jobs/{victim.uid}/"))
+        # What became of another's job is told where its tenant is in sight.
+        assert (gave_up in page) == (setting != "own")
+        shown = section(made.page("owner", made.url()))
+        assert ("; the beneficiary gave up" in shown) == (setting != "own")
+        row = api(made, "owner", f"jobs/{victim.uid}/why")["preempted"]
+        assert row["unused"] == (setting != "own")
 
 
 def api_lease(there: Stage, who: str, job: Job) -> Any:
@@ -252,6 +311,7 @@ class TestTheApi:
             "job": {"id": str(lease.job.uid), "name": lease.job.name},
             "for_tenant": {"name": "beta", "slug": None, "you": False}, "for_job": None,
             "numbers": {"held": 1, "quota": 4}, "notice_s": 30, "released_at": at,
+            "unused": False,
         }  # fmt: skip
         there.see("own")
         assert api(there, "third", f"pools/{there.pool}/preemptions")["results"] == []

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from heapq import merge
 from itertools import pairwise
+from operator import attrgetter
 from types import MappingProxyType
 
 from portal.charts.figures import credits_text, duration, plural
-from portal.charts.notes import Instant
+from portal.charts.notes import Instant, Note
 from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, moves_of, where
 from portal.site.clocks import Clocks
-from portal.site.preemptions import notice_text
+from portal.site.preemptions import notice_text, numbers_note
 from scheduling.models import LeaseEvent
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
-from scheduling.selectors.reasons import ENDINGS, ReasonText
+from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
+from scheduling.selectors.rounds import JobRef
 
 Kind = LeaseEvent.Kind
 
@@ -27,7 +30,8 @@ class LogLine:
     """One line: a shape, a bold start, the rest, and the round that did it.
 
     `times`: how many renewals alike it stands for. `why`: what it had waited for. `hit`: it was
-    taken away from the job.
+    taken away from the job. `job`: another one that it is about; `rule`, `note`: by which rule, and
+    what that compared.
     """
 
     at: Instant | None
@@ -39,6 +43,9 @@ class LogLine:
     why: ReasonText | None = None
     hit: bool = False
     key: tuple[object, ...] = ()
+    job: JobRef | None = None
+    rule: str = ""
+    note: Note | None = None
 
 
 def job_log(
@@ -46,18 +53,27 @@ def job_log(
     clocks: Clocks,
     losses: Mapping[int, str] = MappingProxyType({}),
     early: Mapping[int, PreemptionView] = MappingProxyType({}),
+    made_way: Sequence[PreemptionView] = (),
 ) -> list[LogLine]:
     """Return the lines, newest first; renewals with the same figures are one line.
 
     `losses`: what ends of leases cost, by lease (`portal.jobs.text.losses.loss_texts`). `early`:
-    what ended before its expiry, by lease (`preemptions_among`).
+    what ended before its expiry, by lease (`preemptions_among`). `made_way`: what ended so for this
+    job, oldest first (`preemptions_for`).
     """
     holds = {hold.lease.pk: hold for hold in story.holds}
     moves = moves_of(story)
     later = {hold.lease.pk: then for hold, then in pairwise(story.holds)}
     arrived = {hold.lease.pk for hold in moves.values()}
     lines: list[LogLine] = []
-    for event in story.events:
+    since = story.events[0].number if story.cut and story.events else 0
+    others = [view for view in made_way if view.number >= since]
+    events: Iterable[LeaseEvent | PreemptionView]
+    events = merge(story.events, others, key=attrgetter("number"))
+    for event in events:
+        if isinstance(event, PreemptionView):
+            lines.append(_made_way(event, clocks))
+            continue
         hold = holds.get(event.lease_id) if event.lease_id else None
         write = _WRITERS.get(event.kind)
         if hold is None or write is None:
@@ -97,6 +113,25 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     return LogLine(
         at, "submitted", "Submitted", f"{text} {source.get(job.source, job.source)}.", None
     )
+
+
+def _made_way(view: PreemptionView, clocks: Clocks) -> LogLine:
+    """A lease that ended before its expiry for this job, by the same rule as on its own page."""
+    who = view.tenant.name if view.tenant else "another tenant"
+    verb = "was moved" if view.moved else "was preempted"
+    gpus = f"{plural(view.gpus, f'{view.gpu_type} GPU')}"
+    text = f"{gpus} of {who}, whose job {verb} with {duration(view.notice_s)} notice"
+    used_s = view.notice_used_s
+    if used_s is None:
+        text += "; it is checkpointing and stopping."
+    elif view.finished:
+        text += "; it ended by itself first."
+    else:
+        text += f"; it stopped {f'{duration(used_s)} later' if used_s >= 1 else 'at once'}."
+    return LogLine(
+        clocks.instant(view.at), "waiting", "Made way for it:", text, view.round,
+        job=view.job, rule=rule_text(view.rule), note=numbers_note(view.rule, view.numbers),
+    )  # fmt: skip
 
 
 def _again(last: LogLine, line: LogLine) -> LogLine:
@@ -177,7 +212,7 @@ def _notice(logged: _LoggedEvent, early: PreemptionView) -> LogLine | None:
     """A lease was told that it ends before its expiry; its end says the same once it is there."""
     bold = f"{notice_text(early)}:"
     if early.finished:
-        text = f"{early.text}. It ended by itself before it was stopped."
+        text = f"{early.text}. It ended by itself before it was stopped.{_unused(early)}"
         return LogLine(logged.at, "preempted", bold, text, logged.event.round)
     if early.released_at is not None:
         return None
@@ -185,8 +220,15 @@ def _notice(logged: _LoggedEvent, early: PreemptionView) -> LogLine | None:
         text = f"{early.text}. A new lease on {where(logged.moves_to)} waits for it."
         text += " It is checkpointing and stopping."
         return LogLine(logged.at, "running", bold, text, logged.event.round)
-    text = f"{early.text}. It is checkpointing and stopping."
+    text = f"{early.text}. It is checkpointing and stopping.{_unused(early)}"
     return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
+
+
+def _unused(early: PreemptionView) -> str:
+    """That nobody used what the lease ended for; a notice once given stands."""
+    if not early.unused:
+        return ""
+    return " That job gave its grant up before it started: a notice is not taken back."
 
 
 def _ended_early(logged: _LoggedEvent, early: PreemptionView, held: str) -> LogLine:
@@ -197,7 +239,7 @@ def _ended_early(logged: _LoggedEvent, early: PreemptionView, held: str) -> LogL
     if logged.moves_to is not None:
         text += f" The same round placed it on {where(logged.moves_to)}."
         return LogLine(logged.at, "ended", bold, text, logged.event.round)
-    text += _afterwards(logged)
+    text += _unused(early) + _afterwards(logged)
     return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
 
 

@@ -31,7 +31,7 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
-from scheduling.selectors.preemptions import preemptions_among
+from scheduling.selectors.preemptions import preemptions_among, preemptions_for
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueMark,
@@ -197,7 +197,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     shown = rows[-CHARGE_ROWS:]
     leases = [hold.lease for hold in story.holds]
     early = preemptions_among(story.events, leases, visibility)
-    log = job_log(story, clock, loss_texts(story), early)
+    log = job_log(story, clock, loss_texts(story), early, preemptions_for(job, visibility))
     context = job_context(story, clock, posted, early)
     context |= {
         "job": job,

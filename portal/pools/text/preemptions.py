@@ -49,10 +49,12 @@ def _row(view: PreemptionView, times: Clocks) -> dict[str, Any]:
 
 def _outcome(view: PreemptionView) -> str:
     """What came of the notice, short."""
-    used_s = view.notice_used_s
+    used_s, verb = view.notice_used_s, "moved" if view.moved else "stopped"
+    text = f"{verb} at once"
     if used_s is None:
-        return f"stopping, within {duration(view.notice_s)}"
-    if view.finished:
-        return "ended by itself first"
-    verb = "moved" if view.moved else "stopped"
-    return f"{verb} after {duration(used_s)}" if used_s >= 1 else f"{verb} at once"
+        text = f"stopping, within {duration(view.notice_s)}"
+    elif view.finished:
+        text = "ended by itself first"
+    elif used_s >= 1:
+        text = f"{verb} after {duration(used_s)}"
+    return f"{text}; the beneficiary gave up" if view.unused else text

@@ -115,6 +115,7 @@ class Portal:
                     "words": "Fewer GPUs are free than the job needs.", "next_step": "Wait.",
                     "numbers": {"free": 1, "needed": 2}, "round": 7,
                     "as_of": "2031-05-04T03:02:01Z", "preempted": job.get("preempted"),
+                    "made_way": job.get("made_way", []),
                 }  # fmt: skip
             case ("GET", "logs"):
                 return 200, self._log(job, query)

@@ -233,6 +233,20 @@ class TestOneJob:
         row["moved"] = True
         assert "moved 2031-05-04T03:00:00Z with 30 s" in run("job", "why", job["id"]).out
 
+    def test_says_which_leases_made_way_for_it(self, run: Run, portal: Portal) -> None:
+        rows = [
+            {"moved": False, "notice_s": 30, "round": 6, "gpus": 4, "job": None,
+             "tenant": {"name": "north\x1b"}},
+            {"moved": True, "notice_s": 30, "round": 6, "gpus": 1, "tenant": {"name": "south"},
+             "job": {"id": "0", "name": "mine"}},
+        ]  # fmt: skip
+        out = run("job", "why", portal.job("running", made_way=rows)["id"]).out
+        assert (
+            "4 GPUs were freed for it by round 6: a job of north\\x1b was preempted with 30 s"
+            " notice"
+        ) in out
+        assert "1 GPU was freed for it by round 6: mine was moved with 30 s notice" in out
+
     def test_shows_until_when_its_lease_is_protected(self, run: Run, portal: Portal) -> None:
         lease = {"number": 2, "expires_at": "2031-05-04T03:02:01Z", "nodes": ["n1"], "own": 1,
                  "borrowed": 0, "protected_until": "2031-05-04T03:01:00Z"}  # fmt: skip

@@ -91,6 +91,8 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     preempted = answer.get("preempted")
     if isinstance(preempted, Mapping):
         screen.line(_preempted(preempted))
+    for row in answer.get("made_way") or ():
+        screen.line(_made_way(row))
     if answer.get("round") is not None:
         seen = f"as of round {inert(answer['round'])}, {when(answer.get('as_of'))}"
         screen.line(screen.style(seen, "dim"))
@@ -103,6 +105,18 @@ def _preempted(row: Mapping[str, Any]) -> str:
     return (
         f"{verb} {when(row.get('at'))} with {inert(row.get('notice_s'))} s notice, by round"
         f" {inert(row.get('round'))}: {inert(row.get('words'))}"
+    )
+
+
+def _made_way(row: Mapping[str, Any]) -> str:
+    """A lease that ended for this job before it expired."""
+    verb = "moved" if row.get("moved") else "preempted"
+    job = row.get("job")
+    who = named(job) if isinstance(job, Mapping) else f"a job of {named(row.get('tenant'))}"
+    gpus = "1 GPU was" if row.get("gpus") == 1 else f"{inert(row.get('gpus'))} GPUs were"
+    return (
+        f"{gpus} freed for it by round {inert(row.get('round'))}:"
+        f" {who} was {verb} with {inert(row.get('notice_s'))} s notice"
     )
 
 
