@@ -95,7 +95,8 @@ class TestRule2:
             attained = {1: 7_200 - 2 * behind_s, 2: 2_880, 3: 2_880 + 2 * 100}
             asked = pool(jobs, [due], nodes={1: 2}, quotas=HALVES, attained=attained)
             decision = decide_round(asked)
-            assert [row.job for row in (*decision.grants, *decision.renewals)] == [given]
+            served = [row.job for row in decision.grants]
+            assert [*served, *(row.job for row in decision.renewals)] == [given]
 
     def test_with_estimates_whoever_is_soonest_covered_by_its_fair_share(self) -> None:
         """(d E - FairTime) / min(d, FairShare), all of them an hour old; a fair share is 4/3 GPUs.
