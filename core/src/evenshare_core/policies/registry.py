@@ -24,8 +24,8 @@ POLICIES: dict[str, Policy] = {
         max_efficiency.POLICY,
     )
 }
-# What a new pool decides by.
-DEFAULT = ltgf.POLICY.name
+# What a new pool decides by (0148).
+DEFAULT = evenshare.POLICY.name
 
 
 class UnknownPolicyError(LookupError):
