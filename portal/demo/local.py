@@ -15,6 +15,7 @@ from tenants.models import Quota, Tenant
 from tenants.services.tenants import create_tenant
 
 NAME = "local"
+POLICY = "ltgf"
 NODE = "this-machine"
 TENANTS = ("vc-6214e9", "vc-7f04ca")
 
@@ -37,6 +38,7 @@ def seed_local() -> bool:
     pool = Pool.objects.create(
         name=NAME,
         executor="local",
+        policy=POLICY,
         book=NAME,
         round_s=2,
         lease_s=20,

@@ -31,6 +31,7 @@ from portal.charts.figures import (
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import value_text
+from portal.site.quota_promises import QuotaPromiseText
 from scheduling.selectors.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
 from scheduling.selectors.histories import ClaimHistoryPoint
 from scheduling.selectors.lines import PoolFacts
@@ -51,8 +52,7 @@ MODES = {
 class Board:
     """Everything that was read for one dashboard. `round_url` is the last round's.
 
-    `days` are the claims of the last day, `older` those of the days before it. `quota_text` is
-    what the pool's policy says of a quota. `deficit` is of the last day.
+    `days` and `deficit` are of the last day, `older` are the claims of the days before it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Board:
     ledger_url: str
     moments: Sequence[ThroughputPoint] = ()
     older: Sequence[ClaimHistoryPoint] = ()
-    quota_text: str = ""
+    promise: QuotaPromiseText | None = None
     deficit: DayDeficit | None = None
 
     @property
@@ -208,7 +208,7 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
 def have_note(board: Board) -> Note:
     """Where the quota comes from, and whether capacity cut it."""
     nominal = sum(quota.gpus for quota in board.quotas)
-    text = board.quota_text
+    text = board.promise.text if board.promise else ""
     if nominal > board.has:
         text += (
             f" The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"

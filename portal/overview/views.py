@@ -20,6 +20,7 @@ from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
+from portal.site.quota_promises import pool_promise_text
 from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
@@ -95,7 +96,7 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         round_url=round_url,
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
-        quota_text=POLICIES[pool.policy].quota_text if pool.policy in POLICIES else "",
+        promise=pool_promise_text(pool),
         deficit=_deficit(pool, days, now),
     )
 

@@ -7,6 +7,8 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.policies.quota_promise import QuotaPromise
+from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
@@ -15,6 +17,7 @@ from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
+from scheduling.selectors.quota_promises import pool_promise
 from scheduling.selectors.reasons import preemption_text
 from scheduling.selectors.round_shares import RoundShare
 from scheduling.selectors.rounds import EndRow, JobRef, RoundView, SkipGroup
@@ -161,6 +164,23 @@ def pool_json(facts: PoolFacts, at: Any) -> dict[str, Any]:
         "paused": facts.clock.paused,
         "round": facts.number,
         "round_at": time_text(facts.at),
+        "quota_promise": _promise(pool_promise(facts)),
+    }
+
+
+def _promise(promise: QuotaPromise | None) -> dict[str, Any] | None:
+    """What a tenant may expect of its quota; lengths in seconds of pool time, rounded up."""
+    if promise is None:
+        return None
+    return {
+        "kind": promise.kind.value,
+        "within_s": None if promise.within_us is None else -(-promise.within_us // SECOND_US),
+        "parts": [
+            {"text": part.text, "length_s": -(-part.length_us // SECOND_US)}
+            for part in promise.parts
+        ],
+        "text": promise.text,
+        "conditions": list(promise.conditions),
     }
 
 

@@ -12,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
 from evenshare_core.simulation.starts import NoEstimate
+from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import shown_fields
@@ -265,6 +266,7 @@ class PoolRow(s.Serializer[object]):
     paused = s.BooleanField()
     round = s.IntegerField(allow_null=True)
     round_at = s.DateTimeField(allow_null=True)
+    quota_promise = QuotaPromiseRow(allow_null=True)
 
 
 class PoolPage(s.Serializer[object]):

@@ -22,7 +22,7 @@ SELECT p.id, p.name, p.policy, p.round_s, p.lease_s, p.book,
        (SELECT coalesce(bool_and(t.name = 'cpu'), false)
         FROM scheduling_node n JOIN scheduling_gputype t ON t.id = n.gpu_type_id
         WHERE n.pool_id = p.id),
-       p.options::text
+       p.options::text, p.grace_s
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -38,7 +38,7 @@ class PoolFacts:
     """A pool at one moment of the wall, `wall`; `number`, `at`, `wall_at` are of its last round.
 
     `checked_at` is the last grid instant (pool time) that was looked at, with a round or not.
-    `options` are those of its policy that are set, as JSON.
+    `options` are those of its policy that are set, as JSON; `grace_s`: the notice before a stop.
     """
 
     id: int
@@ -57,6 +57,7 @@ class PoolFacts:
     gpus: int
     cpus_only: bool = False
     options: str = "{}"
+    grace_s: int = 0
 
     @property
     def unit(self) -> str:

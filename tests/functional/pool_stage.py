@@ -63,9 +63,9 @@ class Stage:
         return f"/pools/{self.pool}/{rest}"
 
 
-def stage() -> Stage:
+def stage(**pool_fields: Any) -> Stage:
     """Play two rounds: alpha borrows, beta runs a little, gamma waits with a gang of 8."""
-    lab = cluster({"alpha": 3, "beta": 4, "gamma": 1}, nodes=2, gpus=4)
+    lab = cluster({"alpha": 3, "beta": 4, "gamma": 1}, nodes=2, gpus=4, **pool_fields)
     lab.submit("alpha", 4, 40_000)
     lab.submit("beta", 1, 40_000)
     lab.round()

@@ -47,7 +47,9 @@ class TestTheOrderOfPicks:
         assert "is served first" not in page
         assert "rho then" not in page
 
-    def test_is_by_rho_under_ltgf(self, there: Stage) -> None:
+    def test_is_by_rho_under_ltgf(self, committed_db: str) -> None:
+        assert committed_db
+        there = stage(policy="ltgf")
         page = words(there.page("owner", there.url(f"rounds/{last_round(there).number}/")))
         assert "The tenant with the least rho is served first" in page
         assert "its tenant's rho then" in page

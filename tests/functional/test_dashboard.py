@@ -150,8 +150,9 @@ class TestWhatItSays:
 
     def test_tells_the_hourly_deficit_unless_the_policy_forgets(self, busy: Town) -> None:
         assert "hourly deficit, last 24 h" in busy.owner.get(PAGE).content.decode()
+        busy.cluster.pool.policy = "ltgf"
         busy.cluster.pool.options = {"fairness_window_s": 86_400}
-        busy.cluster.pool.save(update_fields=["options"])
+        busy.cluster.pool.save(update_fields=["policy", "options"])
         assert "hourly deficit" not in busy.owner.get(PAGE).content.decode()
 
     def test_tells_how_long_a_short_lease_lasts(self, busy: Town) -> None:

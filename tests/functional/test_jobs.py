@@ -11,7 +11,7 @@ import pytest
 from billing.selectors import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
-from scheduling.models import Job, Lease, PoolClock
+from scheduling.models import Job, Lease, Pool, PoolClock
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
@@ -141,7 +141,10 @@ class TestTheJobPage:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         page = text_of(busy, job)
         assert "Running on " in page
-        assert re.search(r"until <time [^>]*wall time[^>]*>00:15</time> at least\.", page)
+        until = r"until <time [^>]*wall time[^>]*>00:15</time> "
+        assert re.search(until + r"unless it is preempted\.", page)
+        Pool.objects.update(policy="ltgf")
+        assert re.search(until + r"at least\.", text_of(busy, job))
         assert "This lease" in page
         assert "First lease" in page
 

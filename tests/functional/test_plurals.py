@@ -55,7 +55,7 @@ def visited(client: Client, *starts: str) -> dict[str, str]:
 class TestOneOfEverything:
     def test_is_one_on_every_page(self, committed_db: str) -> None:
         assert committed_db
-        lab = cluster({"solo": 1}, nodes=1, gpus=1, lease_s=60)
+        lab = cluster({"solo": 1}, nodes=1, gpus=1, lease_s=60, policy="ltgf")
         owner = visitor("ada", lab.tenants["solo"], Membership.Role.MANAGER)
         operator = visitor("eve", site_role=User.SiteRole.OPERATOR)
         lab.submit("solo", 1, 100_000)

@@ -43,7 +43,7 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
 def there(committed_db: str) -> Stage:
     """Alpha's larger job, which borrowed, has made way for one of beta's, by the last round."""
     assert committed_db
-    made = pool_stage()
+    made = pool_stage(policy="ltgf")  # whose leases are not protected
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()
     taker = made.lab.submit("beta", 3, 40_000)
@@ -146,7 +146,7 @@ class TestTheJobPage:
         assert committed_db
         executor = SlowExecutor()
         monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
-        made = pool_stage()
+        made = pool_stage(policy="ltgf")  # whose leases are not protected
         Pool.objects.update(policy=POLICY.name, grace_s=90)
         made.lab.pool.refresh_from_db()
         made.lab.submit("beta", 3, 40_000)
@@ -271,7 +271,7 @@ class TestThePoolPage:
 
     def test_has_no_such_section_where_nothing_ended_early(self, committed_db: str) -> None:
         assert committed_db
-        made = pool_stage()
+        made = pool_stage(policy="ltgf")  # whose leases are not protected
         assert section(made.page("owner", made.url())) == ""
 
 

@@ -82,7 +82,6 @@ class TestARound:
         round_ = last_round(there)
         page = there.page("owner", there.url(f"rounds/{round_.number}/"))
         assert "1 grant, in the order decided" in page
-        assert "its tenant&#x27;s rho then" in page
         assert "n000" in page
         assert round_.decision_sha256[:8] in page
         assert round_.snapshot_sha256[:8] in page
@@ -190,7 +189,7 @@ class TestALongRound:
         summary = " ".join(first.split('<details id="d-grants"')[1].split("</summary>")[0].split())
         assert "Show 30 grants: 30 GPUs, 30 own and 0 borrowed" in summary
         Node.objects.filter(pool=lab.pool).update(state=Node.State.DRAINED)
-        lab.round(after_s=10)
+        lab.round(after_s=300)  # past the minimum runtime
         second = operator.get(f"/pools/{lab.pool.name}/rounds/2/").content.decode()
         assert "<details" in second.split('id="ends"')[1].split("</section>")[0]
         assert "Show 30 ends: 30 GPUs in all" in " ".join(second.split())

@@ -9,7 +9,7 @@ from django.utils.html import escape
 
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.options import describe_options
-from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.registry import DEFAULT, POLICIES
 from scheduling.models import PoolState
 from tenants.models import AuditRecord
 from tests.functional.test_operator import page
@@ -26,14 +26,16 @@ def there(committed_db: str) -> Town:
 
 
 class TestTheSettings:
-    def test_show_every_option_with_its_bounds(self, there: Town) -> None:
-        shown = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/settings/")
-        for option in describe_options(POLICIES[there.cluster.pool.policy].options_type):
+    @pytest.mark.parametrize("policy", [DEFAULT, "ltgf"])
+    def test_show_every_option_with_its_bounds(self, there: Town, policy: str) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/settings/"
+        shown = page(there.operator, f"{path}?policy={policy}")
+        for option in describe_options(POLICIES[policy].options_type):
             assert escape(option.description) in shown
-        assert "Write 0 to 1,000. Default: 2." in shown
-        assert "Default: 86,400 (1 d)." in shown
-        assert "lease lengths" in shown
-        assert POLICIES[there.cluster.pool.policy].quota_text in shown
+        assert "Write 0 to 1,000. Default: " in shown
+        assert ("Default: 86,400 (1 d)." in shown) == (policy == DEFAULT)
+        assert ("lease lengths" in shown) == (policy == "ltgf")
+        assert POLICIES[policy].quota_text in shown
         assert not re.search(r"eq\. \(|line \d+|\(\d+\.\d", shown)
         assert "0.4142" in shown  # theta 2 at half use
 
@@ -105,7 +107,7 @@ class TestTheSettings:
         assert 'value="1200"' in shown  # what was typed stays in the form
         assert 'value="why not"' in shown
         pool.refresh_from_db()
-        assert (pool.policy, pool.lease_s) == ("ltgf", there.cluster.pool.lease_s)
+        assert (pool.policy, pool.lease_s) == (DEFAULT, there.cluster.pool.lease_s)
         wrong = there.operator.post(path, {**data, **lengths, "lease_s": "0"}, HTTP_HX_REQUEST="y")
         assert wrong.status_code == 200  # htmx shows no other
         assert "No preview" in wrong.content.decode()

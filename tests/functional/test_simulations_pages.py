@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evenshare_core.policies.registry import DEFAULT
 from portal.operate.text.simulation import METRICS
 from scheduling.models import Simulation
 from scheduling.services.execute_simulation import execute_simulation
@@ -122,7 +123,7 @@ class TestAResult:
             assert f'id="f-{name}"' in page
         for metric in METRICS:
             assert f"{escape(metric.text)} <code" in page
-        assert "ltgf, as now" in page
+        assert f"{DEFAULT}, as now" in page
         assert "not applicable" in page
         assert row.result is not None
         for run in row.result["runs"]:

@@ -29,7 +29,16 @@ PYTHON = sys.executable
 
 
 def _lab() -> Cluster:
-    lab = cluster({"a": 8}, nodes=1, gpus=8, executor="local", lease_s=20, round_s=2, grace_s=600)
+    lab = cluster(
+        {"a": 8},
+        nodes=1,
+        gpus=8,
+        executor="local",
+        lease_s=20,
+        round_s=2,
+        grace_s=600,
+        policy="ltgf",
+    )
     lab.gpu_type.name = "cpu"
     lab.gpu_type.save()
     return lab

@@ -62,7 +62,7 @@ def test_books_and_slots_hold_whatever_it_says(
 ) -> None:
     executor = ShiftedExecutor(start_s, end_s)
     monkeypatch.setattr(engine, "executor_for", lambda _: executor)
-    lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+    lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
     lab.submit("a", 8, 45)
     lab.round()
     lab.submit("b", 8, 25)

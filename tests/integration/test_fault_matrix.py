@@ -37,7 +37,7 @@ class InjectedError(Exception):
 
 def eventful_cluster() -> Cluster:
     """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
-    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1)
+    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf")
     for gpus in (1, 2, 3, 4):
         lab.submit("a", gpus, WORK_S)
         lab.submit("b", gpus, WORK_S)

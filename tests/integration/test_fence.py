@@ -32,7 +32,7 @@ CHILD = Path(__file__).with_name("round_process.py")
 
 
 def busy_cluster() -> Cluster:
-    lab = cluster({"a": 5, "b": 3}, lease_s=20)
+    lab = cluster({"a": 5, "b": 3}, lease_s=20, policy="ltgf")
     for gpus in (1, 2, 3, 4):
         lab.submit("a", gpus, 45)
         lab.submit("b", gpus, 45)

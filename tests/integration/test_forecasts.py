@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from evenshare_core.policies.registry import DEFAULT
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.models import (
@@ -47,7 +48,7 @@ def lab() -> Cluster:
 class TestAForecast:
     def test_says_of_every_queued_job_when_as_of_which_round(self, lab: Cluster) -> None:
         row = forecast()
-        assert (row.state, row.policy) == ("done", "ltgf"), row.error
+        assert (row.state, row.policy) == ("done", DEFAULT), row.error
         last = Round.objects.order_by("-number")[0]
         assert row.round == last.number
         starts = read_starts([lab.pool.pk], [job.pk for job in Job.objects.all()])
@@ -212,7 +213,7 @@ class TestWhatBecameOfIt:
         late = {"p50": lab.at, "p90": lab.at, "raw_p90": lab.at, "at": lab.at - timedelta(hours=1)}
         for _ in range(40):
             of = StartForecast.objects.create(
-                pool=lab.pool, state="done", claim="x", round=1, at=lab.at, policy="ltgf",
+                pool=lab.pool, state="done", claim="x", round=1, at=lab.at, policy=DEFAULT,
                 started_at=wall_now(), beat_at=wall_now(), ended_at=wall_now(),
             )  # fmt: skip
             StartEstimate.objects.create(

@@ -36,7 +36,7 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.patch = monkeypatch
-        self.lab: Cluster = cluster({"a": 4, "b": 4}, lease_s=20)
+        self.lab: Cluster = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
         self.elapsed = timedelta(0)
         for tenant in ("a", "b"):
             for _ in range(3):

@@ -18,7 +18,7 @@ APPEND_ONLY = ("scheduling_leaseevent", "scheduling_leaseterm", "scheduling_roun
 
 
 def running_cluster() -> Cluster:
-    lab = cluster({"a": 4, "b": 4}, lease_s=20)
+    lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
     lab.submit("a", 2, 100)
     lab.submit("b", 2, 100)
     lab.rounds(3, every_s=10)

@@ -87,7 +87,7 @@ class TestASuccessor:
     def test_waits_for_the_gpus_and_takes_them_when_they_are_released(
         self, slow: SlowExecutor
     ) -> None:
-        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
         claim = lab.submit("b", 8, 1000)
@@ -109,7 +109,7 @@ class TestASuccessor:
     def test_that_is_not_renewed_before_it_started_gives_its_slots_back(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         lab.submit("a", 8, 1000)
         lab.round()
         claim = lab.submit("b", 8, 1000)
@@ -130,7 +130,7 @@ class TestAMove:
     def test_waits_for_the_jobs_own_old_process_although_the_new_gpus_are_free(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 8}, lease_s=20)
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()
         old = move(lab, job, monkeypatch)
@@ -146,7 +146,7 @@ class TestAMove:
     def test_of_a_job_that_finishes_meanwhile_ends_both_leases_and_runs_nothing_again(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 8}, lease_s=20)
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 25)
         lab.round()
         move(lab, job, monkeypatch)
@@ -165,7 +165,7 @@ class TestAStoppingJob:
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its process may yet report that it finished: only a move, decided with the end, waits."""
-        lab = cluster({"a": 8}, lease_s=20)
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()
         lease = Lease.objects.get(job=job)
@@ -210,7 +210,7 @@ class TestALateReport:
     def test_of_a_start_does_not_bring_a_stopping_lease_back(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 8}, lease_s=20)
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         launch = slow.launch
         monkeypatch.setattr(slow, "launch", lambda launches: launch(launches)[:0])

@@ -43,7 +43,7 @@ class TestACancellation:
         assert list(kinds) == ["granted", "started", "stop_asked", "ended"]
 
     def test_of_a_job_that_was_preempted_meanwhile_ends_it(self) -> None:
-        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
         lab.submit("b", 8, 1000)

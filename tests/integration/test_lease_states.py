@@ -196,7 +196,7 @@ def test_the_table_has_every_writer_and_every_state() -> None:
 @pytest.mark.parametrize("state", Lease.State.values)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_writer_does_to_a_lease_what_its_state_allows(writer: str, state: str) -> None:
-    lab = cluster({"a": 8}, lease_s=LEASE_S)
+    lab = cluster({"a": 8}, lease_s=LEASE_S, policy="ltgf")
     job = lab.submit("a", 4, 1000)
     lab.round()
     world = World(lab, job, Lease.objects.get(job=job))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,8 +52,9 @@ print("done at", count)
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Cluster]:
     with local_world(tmp_path / "jobs"):
+        lengths: dict[str, Any] = {"round_s": 1, "lease_s": 3, "grace_s": 600}
         made = cluster(
-            {"a": 1, "b": 1}, nodes=1, gpus=2, executor="local", round_s=1, lease_s=3, grace_s=600
+            {"a": 1, "b": 1}, nodes=1, gpus=2, executor="local", policy="ltgf", **lengths
         )
         yield made
         for lease in Lease.objects.exclude(state="ended"):

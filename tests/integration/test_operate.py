@@ -66,7 +66,8 @@ def holders(lab: Cluster, node: str) -> int:
 
 def busy(**pool_fields: Any) -> Cluster:
     """Two nodes of 4, which eight jobs of one GPU fill."""
-    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=60, **pool_fields)
+    short = {"lease_s": 60, "policy": "ltgf", **pool_fields}
+    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, **short)
     for tenant in ("a", "b"):
         for _ in range(4):
             lab.submit(tenant, 1, 100_000)

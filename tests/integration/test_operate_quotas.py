@@ -287,7 +287,7 @@ class TestAnUndo:
 class TestThePreview:
     def test_says_what_the_next_round_then_does(self) -> None:
         """The estimate of a change from now on is the round that follows it."""
-        lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
         for tenant in ("a", "b"):
             for _ in range(8):
                 lab.submit(tenant, 1, 100_000)

@@ -55,7 +55,7 @@ class TestALease:
         assert not LeaseSlot.objects.filter(holding=True).exists()
 
     def test_is_renewed_on_the_same_gpus_at_its_expiry(self) -> None:
-        lab = cluster({"a": 8}, lease_s=20)
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
         job = lab.submit("a", 3, 1000)
         first = lab.round()
         before = sorted(LeaseSlot.objects.values_list("node", "slot"))
@@ -74,7 +74,7 @@ class TestALease:
         ]
 
     def test_is_handed_over_without_ever_holding_a_slot_twice(self) -> None:
-        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         hog = lab.submit("a", 8, 1000)
         lab.round()
         claim = lab.submit("b", 8, 1000)
@@ -87,7 +87,7 @@ class TestALease:
         assert LeaseSlot.objects.filter(holding=True, lease=new).count() == 8
 
     def test_resumes_with_the_work_that_was_done(self) -> None:
-        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=20, policy="ltgf")
         job = lab.submit("a", 8, 50)
         lab.round()
         lab.submit("b", 8, 20)
@@ -141,7 +141,7 @@ class TestARound:
         assert lab.round(after_s=1).outcome is RoundOutcome.COMMITTED
 
     def test_replays_to_the_same_bytes(self) -> None:
-        lab = cluster({"a": 5, "b": 3}, lease_s=20)
+        lab = cluster({"a": 5, "b": 3}, lease_s=20, policy="ltgf")
         for gpus in (1, 2, 4, 3, 1, 2):
             lab.submit("a", gpus, 45)
             lab.submit("b", gpus, 70)
@@ -153,7 +153,7 @@ class TestARound:
     def test_of_another_version_of_the_policy_is_named_as_that(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 2}, nodes=1)
+        lab = cluster({"a": 2}, nodes=1, policy="ltgf")
         lab.submit("a", 1, 100)
         lab.round()
         name, decided = lab.pool.name, policy_named("ltgf").version
@@ -184,7 +184,7 @@ class TestARound:
         assert (waits.state, waits.reason_code) == ("running", "")
 
     def test_tells_of_quotas_once_and_again_when_they_change(self) -> None:
-        lab = cluster({"a": 4, "b": 4}, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
         lab.submit("a", 2, 100)
         lab.rounds(3, every_s=20)
         told = LeaseEvent.objects.filter(kind="entitled")
@@ -209,7 +209,7 @@ class TestARound:
 
     def test_reserves_no_less_than_admission_promised(self) -> None:
         """Half to even would reserve less than the term may cost, and than admission asked for."""
-        lab = cluster({"a": 4, "b": 4}, lease_s=11)
+        lab = cluster({"a": 4, "b": 4}, lease_s=11, policy="ltgf")
         lab.submit("a", 4, 1000)
         lab.round()
         lab.submit("a", 2, 1000)
@@ -241,7 +241,7 @@ class TestARound:
         thread.join()
 
     def test_numbers_events_without_gaps(self) -> None:
-        lab = cluster({"a": 4, "b": 4}, lease_s=20)
+        lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
         for _ in range(6):
             lab.submit("a", 2, 35)
             lab.submit("b", 3, 25)
@@ -296,7 +296,7 @@ class TestSupersession:
     def test_of_a_move_leaves_its_job_to_the_lease_that_is_being_stopped(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lab = cluster({"a": 8}, nodes=2, lease_s=20)
+        lab = cluster({"a": 8}, nodes=2, lease_s=20, policy="ltgf")
         job = lab.submit("a", 2, 1000)
         lab.round()
         old = Lease.objects.get(job=job)

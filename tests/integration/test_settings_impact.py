@@ -23,7 +23,7 @@ LENGTHS = {"round_s": 10, "lease_s": 20, "grace_s": 30, "outage_grace_s": 3600}
 
 def crowded() -> Cluster:
     """Two tenants whose jobs, one of them a gang, compete for 8 GPUs whose leases end now."""
-    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20)
+    lab = cluster({"a": 4, "b": 4}, nodes=2, gpus=4, lease_s=20, policy="ltgf")
     for _ in range(6):
         lab.submit("a", 1, 100_000)
     lab.round()

@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from evenshare_core.policies.registry import DEFAULT
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
@@ -133,7 +134,7 @@ class TestARun:
         assert run(row) == "done", row.error
         assert row.progress_milli == 1000
         own, other = (one["row"] for one in row.result["runs"])
-        assert (own["policy"], other["policy"]) == ("ltgf", "fifo")
+        assert (own["policy"], other["policy"]) == (DEFAULT, "fifo")
         assert own["jobs"] == other["jobs"] == 12
         assert own["finished"] + own["running"] + own["waiting"] == 12
         assert own["deadline_miss_rate"] is None
@@ -143,7 +144,7 @@ class TestARun:
         )
 
     def test_of_the_present_policy_alone_is_one(self, lab: Cluster, operator: Actor) -> None:
-        row = ask(lab, operator, "ltgf")
+        row = ask(lab, operator, DEFAULT)
         run(row)
         assert len(row.result["runs"]) == 1
 

@@ -37,6 +37,7 @@ EACH_ROUND = (
     "tests/simulation/test_fast_forward.py"
     "::TestEachRound::test_decides_what_a_snapshot_of_everything_decides"
 )
+GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestAForgottenGuarantee"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
 MONEY_TESTS = "tests/unit/core/test_money.py"
@@ -52,6 +53,20 @@ FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
 MUTANTS = (
     # Fairness
+    pure(
+        "quotas_are_guaranteed_by_the_tight_preset_alone",
+        "core/src/evenshare_core/policies/evenshare/room.py",
+        "if not (self._options.is_tight or mine.is_owed()):",
+        "if not self._options.is_tight:",
+        f"{GUARANTEE_TESTS}::test_holds_under_the_policy_that_gives_it",
+    ),
+    pure(
+        "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",
+        "core/src/evenshare_core/fairness/guarantee.py",
+        "return not deserved or 100 * received < OWED_PERCENT * deserved",
+        "return 100 * received < OWED_PERCENT * deserved",
+        f"{GUARANTEE_TESTS}::test_is_seen_for_a_tenant_that_deserved_nothing_yet",
+    ),
     pure(
         "received_is_what_was_asked_for",
         GPU_TIME,

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.policy import POLICY
@@ -140,6 +141,17 @@ class TestRule3:
         mixed = replace(asked, nodes=(*asked.nodes, Node(2, "k80", 2)))
         decision = decide_round(mixed)
         assert [(row.job, row.gpu_type) for row in decision.grants] == [(1, "v100"), (2, "k80")]
+
+
+class TestAJobThatRunsNowhere:
+    def test_waits_and_holds_nobody_up(self) -> None:
+        """Its profile has no speed on the one type that it accepts."""
+        nowhere = replace(job(1, 1), gpu_types=("v100",), profile=1)
+        jobs = [nowhere, job(2, 1, tenant=2)]
+        profiles = (Profile(1, 1, (("k80", 1_000),)),)
+        decision = decide_round(pool(jobs, nodes={1: 8}, quotas=HALVES, profiles=profiles))
+        assert starts(decision) == [2]
+        assert [skip.jobs for skip in decision.skips] == [(1,)]
 
 
 class TestRule4Guarantee:

@@ -10,6 +10,8 @@ from typing import Any
 
 from django.core.management import call_command
 
+from evenshare_core.policies.registry import DEFAULT
+
 DATA = Path(__file__).resolve().parents[1] / "data"
 GAVEL = str(DATA / "gavel_slice.csv")
 JOBS = "name,tenant,gpus,submit_s,duration_s"
@@ -39,11 +41,11 @@ class Runs:
         told: dict[str, Any] = json.loads(out.getvalue())["results"][0]
         return told
 
-    def rows(self, kind: str, policy: str = "ltgf") -> list[dict[str, str]]:
+    def rows(self, kind: str, policy: str = DEFAULT) -> list[dict[str, str]]:
         with (self.folder / f"{kind}_{policy}.csv").open() as file:
             return list(csv.DictReader(file))
 
-    def times(self, policy: str = "ltgf") -> dict[str, tuple[float, float]]:
+    def times(self, policy: str = DEFAULT) -> dict[str, tuple[float, float]]:
         """By job: when it started first, and when it ended."""
         rows = self.rows("jobs", policy)
         return {row["job_id"]: (float(row["start_s"]), float(row["end_s"])) for row in rows}

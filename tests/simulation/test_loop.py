@@ -31,7 +31,7 @@ class Loop:
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.random = Random(seed)  # noqa: S311 - a history, not a secret
-        self.lab: Cluster = cluster({"a": 5, "b": 3}, lease_s=20)
+        self.lab: Cluster = cluster({"a": 5, "b": 3}, lease_s=20, policy="ltgf")
         self.workers: list[Worker] = []
         self.outcomes: list[str] = []
         self.durations: dict[int, int] = {}

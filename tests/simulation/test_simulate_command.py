@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from evenshare_core.policies.registry import DEFAULT
+
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 GAVEL = str(DATA / "gavel_slice.csv")
@@ -78,7 +80,7 @@ class TestARun:
     def test_fails_and_takes_back_as_many_jobs_as_it_was_told(self, tmp_path: Path) -> None:
         drawn = ("--synthetic", "jobs=300,tenants=3,hours=9,cancelled=0.5", "--nodes", "9")
         command(*drawn, "--jobs-out", str(tmp_path))
-        kept = (tmp_path / "jobs_ltgf.csv").read_text().count("\n") - 1
+        kept = (tmp_path / f"jobs_{DEFAULT}.csv").read_text().count("\n") - 1
         assert 150 < kept < 290  # some end before they are taken back
 
     def test_loses_nodes_when_their_history_says_so(self) -> None:
@@ -213,7 +215,7 @@ class TestWhatIsWrong:
         )
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
         assert "1 line is no job: line 2, gpus is no whole number" in err.getvalue()
-        assert "ltgf: 1 job never ends" in err.getvalue()
+        assert f"{DEFAULT}: 1 job never ends" in err.getvalue()
 
     def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:
         path = tmp_path / "nodes.csv"

@@ -153,8 +153,8 @@ class TestOverheadsOfJobs:
     def test_of_a_cold_start_are_lost_when_it_is_resumed(self, runs: Runs) -> None:
         jobs = ("a1,a,4,0,100,5", "b1,b,4,0,100,11")
         args = (*runs.trace(*jobs, header=f"{JOBS},cold_s"), *ONE, "--lease-s", "40")
-        runs.run(*args, "--round-s", "10")
-        leases = runs.rows("leases")
+        runs.run(*args, "--round-s", "10", "--policy", "ltgf")
+        leases = runs.rows("leases", "ltgf")
         held = {
             name: sum(float(r["end_s"]) - float(r["start_s"]) for r in leases if r["job"] == name)
             for name in ("a1", "b1")
@@ -166,8 +166,9 @@ class TestOverheadsOfJobs:
     def test_are_written_with_the_jobs(self, runs: Runs) -> None:
         jobs = runs.trace("a1,a,1,0,100,0,3", header=f"{JOBS},cold_s,checkpoint_s")
         again = str(runs.folder / "again.csv")
-        first = runs.run(*jobs, *ONE, "--lease-s", "40", "--workload-out", again)
-        told = runs.run("--trace", again, *ONE, "--lease-s", "40")
+        short = (*ONE, "--lease-s", "40", "--policy", "ltgf")
+        first = runs.run(*jobs, *short, "--workload-out", again)
+        told = runs.run("--trace", again, *short)
         assert told["sha256"] == first["sha256"]
         assert told["avg_jct_s"] == 106
 

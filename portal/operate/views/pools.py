@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, plural
@@ -33,12 +34,14 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
+from portal.site.quota_promises import pool_promise_text, quota_promise_text
 from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
 from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pool_settings import posted_use, price_settings
+from scheduling.selectors.quota_promises import promise_with
 from scheduling.services import pools as change
 from scheduling.services.settings_impact import settings_impact
 from tenants.input.errors import InvalidInputError, invalid
@@ -95,6 +98,8 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "now": now,
         "policy": policy,
         "rule": POLICIES.get(policy),
+        "promise": quota_promise_text(_promise(asked, policy, typed)),
+        "present_promise": pool_promise_text(asked.facts),
         "policies": policy_choices(),
         "setting_fields": lengths,
         "option_fields": options,
@@ -121,6 +126,21 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
     # htmx shows an answer of success alone.
     failed = errors and "HX-Request" not in request.headers
     return page(request, "pool.html", context, key="settings", status=422 if failed else 200)
+
+
+def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> QuotaPromise | None:
+    """What the form's settings promise of quotas; where one cannot be read, None."""
+    pool = asked.pool
+    stored = pool.options if policy == pool.policy else {}
+    options = {**stored, **options_typed(policy, typed)} if policy in POLICIES else {}
+    lengths = {name: value for name, value in lengths_typed(typed).items() if value is not None}
+    return promise_with(
+        policy,
+        options,
+        lengths.get("round_s", pool.round_s),
+        lengths.get("grace_s", pool.grace_s),
+        asked.now.scale,
+    )
 
 
 def _preview(request: HttpRequest, asked: SettingsRequest) -> SettingsPreview:

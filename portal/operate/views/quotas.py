@@ -38,6 +38,7 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import pool_now
 from portal.site.forms import instant_text, text, whole
+from portal.site.quota_promises import pool_promise_text
 from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
@@ -189,6 +190,7 @@ def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
     shown = {row.key[0] for kind in types for row in kind.rows}
     context = {
         "pool": asked.facts,
+        "promise": pool_promise_text(asked.facts),
         "types": types,
         "columns": heads,
         "headline": headline(types),

@@ -16,6 +16,7 @@ from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
+from portal.site.quota_promises import pool_promise_text
 from scheduling.models import MaintenanceWindow
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
@@ -64,6 +65,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         **history_context(history, badges, view, name, now),
         **throughput_context(throughput, badges, name, now),
         **preemption_context(early, clocks(facts, anchors), more=more_early),
+        "promise": pool_promise_text(facts),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "visibility": visibility,

@@ -24,6 +24,7 @@ NAMES = {
     P.GANG: "No job holds a part of its GPUs",
     P.SINGLE_HOLD: "No job holds two leases",
     P.LONG_TERM_ORDER: "Who received least for its due goes first",
+    P.QUOTA_GUARANTEE: "Quotas are guaranteed",
     P.ENVY_FREE: "Envy-freeness",
     P.SHARING_INCENTIVE: "Sharing incentive",
     P.EQUAL_THROUGHPUT: "All progress equally, by weight",
@@ -33,6 +34,7 @@ NAMES = {
 }
 # What a standard name means, where it needs saying.
 MEANINGS = {
+    P.QUOTA_GUARANTEE: "Nobody waits for GPUs of its quota that others could give back",
     P.ENVY_FREE: "Nobody would rather have another's share",
     P.SHARING_INCENTIVE: "Nobody does worse than alone",
     P.PARETO: "Nobody could do better at nobody's cost",
@@ -173,6 +175,16 @@ def _order(row: CertificateItemView) -> str:
     return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
 
 
+def _guarantee(row: CertificateItemView) -> str:
+    if row.verdict is Verdict.NOT_PROMISED:
+        return "This policy promises no time within which a quota is there."
+    jobs = plural(row.checked, "queued job is owed", "queued jobs are owed")
+    if row.count:
+        who = _named(row) or plural(row.count, "tenant")
+        return f"{who} {_was(row.count)} left waiting, though leases of others could have ended."
+    return f"{jobs} GPUs of a quota: on no node could leases of others end for room enough."
+
+
 def _envy(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
@@ -237,6 +249,7 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.GANG: _gang,
     P.SINGLE_HOLD: _single,
     P.LONG_TERM_ORDER: _order,
+    P.QUOTA_GUARANTEE: _guarantee,
     P.ENVY_FREE: _envy,
     P.SHARING_INCENTIVE: _alone,
     P.EQUAL_THROUGHPUT: _equal,

@@ -26,8 +26,8 @@ from evenshare_core.fairness.certificate import (
 # As they stand in rows that are never written again.
 WORDS = {
     Property: (
-        "capacity gang single_hold long_term_order envy_free sharing_incentive equal_throughput"
-        " pareto overstating understating"
+        "capacity gang single_hold long_term_order quota_guarantee envy_free sharing_incentive"
+        " equal_throughput pareto overstating understating"
     ),
     Verdict: "holds noted violated not_promised not_applicable unknown",
     Basis: "leases ideals sums probes",
@@ -92,7 +92,7 @@ def test_is_not_changed(data: dict[str, Any]) -> None:
 
 def test_says_how_many_rows_it_leaves_out() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 1)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 2)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-VERSION = 1
+VERSION = 2
 # A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
 MAX_ROWS = 200
 MAX_NAMED = 20
@@ -23,6 +23,7 @@ class Property(StrEnum):
     GANG = "gang"  # no job holds a part of its GPUs
     SINGLE_HOLD = "single_hold"  # no job holds two leases
     LONG_TERM_ORDER = "long_term_order"  # who received least for its due is served first
+    QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
     ENVY_FREE = "envy_free"  # nobody would do better with another's share, by weight
     SHARING_INCENTIVE = "sharing_incentive"  # nobody would do better with its part of each type
     EQUAL_THROUGHPUT = "equal_throughput"  # all do the same per unit of weight
@@ -55,10 +56,10 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """One line of a certificate.
 
     `checked`: how many rows, pairs, leases or misreports were looked at; `count` how many break
-    it, `broken` the first of their ids (tenants; for leases: jobs or nodes). `worst` is the
-    number that decides (its meaning and unit depend on the property, see docs/fairness.md), of
-    `tenant`, against `other`. `in_gpus` is the same measured on whole GPUs. `total` is a sum over
-    the pool. `tolerance`: what is smaller is noise.
+    it, `broken` the first of their ids (tenants; of capacity, gangs and holds: nodes or jobs).
+    `worst` is the number that decides (its meaning and unit depend on the property, see
+    docs/fairness.md), of `tenant`, against `other`. `in_gpus` is the same measured on whole GPUs.
+    `total` is a sum over the pool. `tolerance`: what is smaller is noise.
     """
 
     name: Property

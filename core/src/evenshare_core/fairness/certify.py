@@ -12,6 +12,7 @@ from typing import NamedTuple
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate, Property, certificate
+from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.misreports import Decide, probe_row
 from evenshare_core.fairness.properties import Probe
@@ -26,11 +27,12 @@ class Promises(NamedTuple):
     """What a policy promises of a round.
 
     `deserves_quota`: in the order of long-term fairness a tenant deserves its quota at all times,
-    else min(demand, quota).
+    else min(demand, quota). `guarantee`: to whom quotas are guaranteed in it; None: to nobody.
     """
 
     properties: frozenset[Property]
     deserves_quota: bool = False
+    guarantee: Guarantee | None = None
 
 
 def certify(
@@ -47,7 +49,7 @@ def certify(
     """
     try:
         measured = Measured(snapshot, decision, frozenset())
-        measured.promised, measured.deserves_quota = promised(measured)
+        measured.promised, measured.deserves_quota, measured.guarantee = promised(measured)
         probes, why = None, ""
         try:
             probes = _sampled(snapshot, measured, decide)

@@ -20,6 +20,7 @@ from evenshare_core.fairness.certificate import (
     Verdict,
     figure,
 )
+from evenshare_core.fairness.guarantee import Guarantee, unserved
 from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
 from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
 
@@ -38,6 +39,7 @@ class Measured:
     decision: Decision
     promised: frozenset[Property]
     deserves_quota: bool = False
+    guarantee: Guarantee | None = None
     held: list[holds.HeldLease] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
@@ -81,6 +83,7 @@ class Measured:
             Property.GANG: self._gang,
             Property.SINGLE_HOLD: self._single_hold,
             Property.LONG_TERM_ORDER: self._order,
+            Property.QUOTA_GUARANTEE: self._quota_guarantee,
             Property.ENVY_FREE: self._envy,
             Property.SHARING_INCENTIVE: self._incentive,
             Property.EQUAL_THROUGHPUT: self._equal,
@@ -135,6 +138,17 @@ class Measured:
             return CertificateItem(name, Verdict.NOT_PROMISED, Basis.SUMS)
         count = holds.order_broken(self.snapshot, self.decision, by_quota=self.deserves_quota)
         return _with(self._counted(name, count), basis=Basis.SUMS)
+
+    def _quota_guarantee(self) -> CertificateItem:
+        """Tenants with a job that is owed GPUs and waits while room could be made for it."""
+        name = Property.QUOTA_GUARANTEE
+        if name not in self.promised or self.guarantee is None:
+            return CertificateItem(name, Verdict.NOT_PROMISED, Basis.LEASES)
+        count = unserved(self.snapshot, self.decision, self.held, self.guarantee)
+        if not count.checked:
+            why = "nobody who is owed GPUs of its quota has a job queued that fits on a node"
+            return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.LEASES, why=why)
+        return self._counted(name, count)
 
     # ---- between rows ----
 

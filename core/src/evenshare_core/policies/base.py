@@ -135,8 +135,10 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     if snapshot.policy not in registry.POLICIES:
         return Promises(ALWAYS_PROMISED)
     options = registry.options(snapshot.policy, snapshot.options)
-    properties = registry.policy(snapshot.policy).promises(options, measured)
-    return Promises(properties, options.deserves_quota)
+    policy = registry.policy(snapshot.policy)
+    properties = policy.promises(options, measured)
+    guarantee = None if measured is None else policy.guarantee(options, measured.decision)
+    return Promises(properties, options.deserves_quota, guarantee)
 
 
 class _RoundUse:

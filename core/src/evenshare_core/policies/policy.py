@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.policies.options import Options
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
 
 # What a certificate asks of every policy.
@@ -50,7 +52,8 @@ class Policy(ABC):
     `version` changes whenever the same snapshot may give another decision, or the memory another
     shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
     `order_text` says who goes first, `queue_order` in which order jobs are taken, `quota_text` what
-    a tenant may expect of its quota. `note_texts` explains the notes of its picks (`Key.note`).
+    a tenant may expect of its quota and `quota_kind` how far it binds, unless options decide that
+    (`quota_promise`). `note_texts` explains the notes of its picks (`Key.note`).
     """
 
     name: str
@@ -63,6 +66,7 @@ class Policy(ABC):
         " the posted price. It moves no job ahead: while others hold the GPUs, a tenant may hold"
         " less than its quota."
     )
+    quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
     options_type: type[Options] = Options
@@ -97,6 +101,25 @@ class Policy(ABC):
         A round that breaks one of them is shown as violated.
         """
         return ALWAYS_PROMISED | self.promised
+
+    def quota_promise(
+        self,
+        options: Options,  # noqa: ARG002 - for policies whose promise depends on them
+        lengths: PoolLengths,  # noqa: ARG002 - for those that guarantee a time
+    ) -> QuotaPromise:
+        """Return what a tenant may expect of its quota with these options, in such a pool."""
+        return QuotaPromise(self.quota_kind, self.quota_text)
+
+    def guarantee(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that guarantee quotas
+        decision: Decision,  # noqa: ARG002 - of a round that is over
+    ) -> Guarantee | None:
+        """Return to whom it guarantees quotas in a round; None: to nobody.
+
+        Rounds are certified for it where `Property.QUOTA_GUARANTEE` is promised.
+        """
+        return None
 
     def session(
         self,

@@ -9,6 +9,7 @@ from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
 from evenshare_core.policies.sharing import gavel, max_efficiency, max_min, oef
 
 POLICIES: dict[str, Policy] = {
@@ -24,8 +25,8 @@ POLICIES: dict[str, Policy] = {
         max_efficiency.POLICY,
     )
 }
-# What a new pool decides by.
-DEFAULT = ltgf.POLICY.name
+# What a new pool decides by (0148).
+DEFAULT = evenshare.POLICY.name
 
 
 class UnknownPolicyError(LookupError):
@@ -61,6 +62,14 @@ def options(name: str, raw: dict[str, Any]) -> Options:
         OptionError: a field is unknown or out of bounds; it is named.
     """
     return parse_options(policy(name).options_type, raw)
+
+
+def quota_promise(name: str, raw: dict[str, Any], lengths: PoolLengths) -> QuotaPromise:
+    """Return what a tenant may expect of its quota in a pool of this policy and these lengths.
+
+    Raises: as `options`.
+    """
+    return policy(name).quota_promise(options(name, raw), lengths)
 
 
 def policy_summary(name: str, raw: dict[str, Any]) -> str:

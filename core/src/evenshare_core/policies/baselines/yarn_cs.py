@@ -20,6 +20,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
 from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared.admission import Refusal
 from evenshare_core.policies.shared.ordered import (
     QueuedJob,
@@ -63,6 +64,7 @@ class YarnCs(Policy):
         "A quota is a fixed part: nobody else takes these GPUs, idle or not, and a tenant holds no"
         " more than them. A gang may still have to wait until nodes fit."
     )
+    quota_kind = QuotaPromiseKind.RESERVED
     options_type = YarnCsOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

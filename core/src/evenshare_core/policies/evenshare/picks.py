@@ -198,6 +198,8 @@ class EvenPicks:
                 self._renew(lease, note)
                 return True
         types = self.types_of(one)
+        if not types:
+            return False  # its profile runs on none of those that it accepts
         refusals = {gpu_type: self._refusal(job, gpu_type) for gpu_type in types}
         allowed = [gpu_type for gpu_type in types if refusals[gpu_type] is None]
         if not allowed:

@@ -52,7 +52,10 @@ from evenshare_core.domain.decision import Decision, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import reported_type_first
+from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
+from evenshare_core.fairness.measure import Measured
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
@@ -77,8 +80,14 @@ from evenshare_core.policies.evenshare.queues import (
     queue_up,
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
-from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import (
+    PoolLengths,
+    QuotaPromise,
+    QuotaPromiseKind,
+    WaitPart,
+)
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.session import Session
@@ -91,6 +100,20 @@ NOTES = {
     DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one.",
     MOVED: "It moved to another node to make room for a larger job.",
 }
+# What rule 4 (a) asks, for people.
+FITS_CONDITION = "The job fits on one node, and with all that its tenant holds within quota."
+ROOM_CONDITION = (
+    "On some node the free GPUs, and those of jobs whose tenants hold more than the smaller of"
+    " quota and demand, are enough. In a round one job gets such GPUs on each node."
+)
+OWED_CONDITION = (
+    f"The tenant received less than {OWED_PERCENT} % of what it deserved over the window; one that"
+    " received more waits until leases end."
+)
+LONG_TERM_TEXT = (
+    "A quota is a long-term target: the tenant that received least for what it deserves is served"
+    " first, as leases end."
+)
 
 
 class Evenshare(Policy):
@@ -108,10 +131,10 @@ class Evenshare(Policy):
         " the least GPU-time."
     )
     quota_text = (
-        "A quota is guaranteed within minutes (the minimum runtime of the jobs that make room, and"
-        " their notice) to a tenant that received less than it deserves over the window, for jobs"
-        " that fit on one node; with the tight preset, to every tenant."
+        "GPUs within quota are guaranteed within the minimum runtime of the jobs that make room,"
+        " the time to the next round, and their notice."
     )
+    quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = NOTES
     traits = Traits(preempts=True, preempts_running=True, keys_drift=True)
     options_type = EvenshareOptions
@@ -144,6 +167,37 @@ class Evenshare(Policy):
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         pool = _pool(snapshot, options, sums, _candidates(snapshot))
         return EvenPicks(pool, options).order()
+
+    def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
+        """Return the base's promises, and the guarantee unless it is switched off."""
+        promised = super().promises(options, measured)
+        is_given = isinstance(options, EvenshareOptions) and options.guarantee
+        return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
+
+    def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
+        """Return the guarantee of rule 4 (a), or the long-term target that is left without it."""
+        if not isinstance(options, EvenshareOptions) or not options.guarantee:
+            return QuotaPromise(QuotaPromiseKind.LONG_TERM, LONG_TERM_TEXT)
+        parts = (
+            WaitPart("minimum runtime of the jobs that make room", options.min_runtime_us),
+            WaitPart("until the next round", lengths.round_us),
+            WaitPart("their notice", lengths.notice_us),
+        )
+        conditions: tuple[str, ...] = (FITS_CONDITION, ROOM_CONDITION)
+        if not options.is_tight:
+            conditions = (*conditions, OWED_CONDITION)
+        return QuotaPromise(self.quota_kind, self.quota_text, parts, conditions)
+
+    def guarantee(self, options: Options, decision: Decision) -> Guarantee | None:
+        """Return who is owed GPUs by rule 4 (a), by the sums that the round left."""
+        if not isinstance(options, EvenshareOptions) or not options.guarantee:
+            return None
+        if options.is_tight:
+            return Guarantee(options.min_runtime_us, None)
+        sums, claims = DecayedSums(options.window_us), decision.service.claims
+        sums.begin(decision.memory, claims, decision.at_us, 0)
+        by_claim = {(row.tenant, row.gpu_type): sums.sums(row) for row in claims}
+        return Guarantee(options.min_runtime_us, by_claim)
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return queues that go on from round to round."""

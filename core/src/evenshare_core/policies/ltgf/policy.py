@@ -61,6 +61,7 @@ from evenshare_core.policies.ltgf.picks import (
 from evenshare_core.policies.ltgf.queues import TenantClaim, claims, kept_claims
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
 from evenshare_core.policies.shared.session import (
     KeptRound,
@@ -83,6 +84,7 @@ class Ltgf(Policy):
         "A quota is a long-term target: over a day a tenant receives it, as far as it asks for it;"
         " in a single round it may hold less, or borrow more."
     )
+    quota_kind = QuotaPromiseKind.LONG_TERM
     note_texts = MappingProxyType({**RESERVED_TEXTS, **OTHER_TYPE_TEXTS})
     traits = Traits(preempts=True, keys_drift=True, picks_by_rho=True)
     options_type = LtgfOptions

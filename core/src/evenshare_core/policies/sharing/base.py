@@ -44,6 +44,7 @@ from evenshare_core.placement.rounding import ShareRequest, round_shares
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
 from evenshare_core.policies.shared.terms import expired_ends
@@ -107,6 +108,7 @@ class SharingPolicy(Policy):
         " the pool is. Of one type it may receive more or less than its quota of that type, and in"
         " a single round more or less than its part."
     )
+    quota_kind = QuotaPromiseKind.WEIGHT
     note_texts = MappingProxyType(
         {
             **RESERVED_TEXTS,

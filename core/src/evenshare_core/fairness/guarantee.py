@@ -1,0 +1,191 @@
+"""Whether a round left a job waiting to whose tenant a policy guarantees the GPUs.
+
+A job is *owed* its GPUs where a policy guarantees quotas, if
+
+- it fits on one node, and together with all that its tenant holds within quota;
+- its tenant received less than 95 % of what it deserved over the policy's window, or deserved
+  nothing so far.
+
+Room *could be made* for it on a node whose free GPUs, together with leases that may end there, are
+as many as it needs. A lease may end if it is on this node alone, past its protection and the
+minimum runtime, and its tenant still holds min(demand, quota) afterwards; of several leases of a
+tenant the larger ones end first. No owed job waits while room could be made: then it waits for as
+long as leases are protected, and that is the minimum runtime.
+
+Counted is what the policy could not overlook, whatever the order of its picks, so that a
+violation is one: held against a tenant is also what the round gave it, and of those that lose
+GPUs only leases that go on through the round count. Left out are nodes on which leases ended for a
+job in this round (there is one exchange per node and round), and GPU types of which a limit
+withdrew a term: where those GPUs would have gone cannot be seen from the decision. A job whose
+lease ended in the round is looked at from the next one on.
+
+Written apart from the policy and its searches. Over its window a policy alone can sum up (the
+pool's sums never forget): these sums are read from what the round stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import ClaimService, Snapshot
+from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.fairness.holds import HeldLease, RuleCount
+
+ClaimKey = tuple[int, str]  # (tenant, GPU type)
+# A tenant that received less of what it deserved than this part is owed its quota.
+OWED_PERCENT = 95
+
+
+class Guarantee(NamedTuple):
+    """A policy's guarantee in one round.
+
+    `min_runtime_us`: how long a lease runs before it may end for others. `sums`: GPU-time received
+    and deserved over the policy's window, by claim; None: whoever is within its quota is owed it,
+    whatever it received.
+    """
+
+    min_runtime_us: int
+    sums: Mapping[ClaimKey, tuple[int, int]] | None
+
+    def is_owed(self, claim: ClaimKey) -> bool:
+        """Whether the tenant is owed GPUs of its quota."""
+        if self.sums is None:
+            return True
+        received, deserved = self.sums.get(claim, (0, 0))
+        return not deserved or 100 * received < OWED_PERCENT * deserved
+
+
+def unserved(
+    snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
+) -> RuleCount:
+    """Return how many waiting jobs are owed their GPUs, and tenants for whom room could be made.
+
+    `held`: what leases hold after the round.
+    """
+    round_ = _Round(snapshot, decision, held, guarantee)
+    owed, broken = 0, set()
+    for job in round_.waiting():
+        types = [name for name in round_.types_of(job) if round_.is_owed(job, name)]
+        owed += bool(types)
+        if any(job.gpus <= round_.largest_room(name) for name in types):
+            broken.add(job.tenant)
+    return RuleCount(owed, tuple(sorted(broken)))
+
+
+class _Round:
+    """What is held after the round, and by whom it could be held instead."""
+
+    def __init__(
+        self, snapshot: Snapshot, decision: Decision, held: list[HeldLease], guarantee: Guarantee
+    ) -> None:
+        self._snapshot, self._guarantee, self._held = snapshot, guarantee, held
+        self._claims = {(row.tenant, row.gpu_type): row for row in decision.service.claims}
+        self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
+        self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
+        self._sizes: dict[str, int] = {}
+        for node in snapshot.nodes:
+            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        withdrawn = [skip for skip in decision.skips if skip.numbers.get("withdrawn")]
+        self._unclear_types = {skip.numbers.get("gpu_type") for skip in withdrawn}
+        self._unclear_jobs = {job for skip in withdrawn for job in skip.jobs}
+        ended = {end.lease for end in decision.ends}
+        early = {row.lease for row in decision.preemptions}
+        self._exchanged = {
+            node for row in snapshot.leases if row.id in early for node, _ in row.placement
+        }
+        self._lasting = [
+            row
+            for row in snapshot.leases
+            if row.id not in ended and not row.ends_by(snapshot.at_us)
+        ]
+        # At most so many its tenant held while the round was decided: ended leases included.
+        self._most: Counter[ClaimKey] = Counter()
+        for row in held:
+            self._most[row.tenant, row.gpu_type] += sum(gpus for _, gpus in row.placement)
+        for lease in snapshot.leases:
+            if lease.id in early:
+                self._most[lease.tenant, lease.gpu_type] += lease.gpus
+        self._jobs = {job.id for job in snapshot.jobs}
+        self._rooms: dict[str, int] = {}
+
+    def waiting(self) -> Iterator[Job]:
+        """Jobs that waited before the round, and still do; not those that lost a lease in it."""
+        left_out = {row.job for row in self._snapshot.leases} | self._unclear_jobs
+        left_out |= {row.job for row in self._held}
+        return (job for job in self._snapshot.jobs if job.id not in left_out)
+
+    def types_of(self, job: Job) -> list[str]:
+        """The GPU types that it would run on and on one node of which it fits."""
+        speeds = self._speeds.get(job.profile)
+        return [
+            name
+            for name in accepted_types(job, self._sizes)
+            if job.gpus <= self._sizes[name] and (speeds is None or speeds.get(name, 0))
+        ]
+
+    def is_owed(self, job: Job, gpu_type: str) -> bool:
+        """Whether its tenant stays within quota with it, and is owed GPUs."""
+        key = (job.tenant, gpu_type)
+        claim = self._claims.get(key)
+        if claim is None or gpu_type in self._unclear_types:
+            return False
+        quota = min(claim.quota, self._quotas.get(key, 0))
+        return self._most[key] + job.gpus <= quota and self._guarantee.is_owed(key)
+
+    def largest_room(self, gpu_type: str) -> int:
+        """The largest gang for which room could be made on a node."""
+        if gpu_type not in self._rooms:
+            self._rooms[gpu_type] = self._find_room(gpu_type)
+        return self._rooms[gpu_type]
+
+    def _find_room(self, gpu_type: str) -> int:
+        load: Counter[int] = Counter()
+        for row in self._held:
+            for place, gpus in row.placement:
+                load[place] += gpus
+        leases: dict[int, dict[int, list[int]]] = {}  # by node and tenant: GPUs of each
+        spare: Counter[int] = Counter()
+        for lease in self._lasting:
+            if lease.gpu_type == gpu_type:
+                spare[lease.tenant] += lease.gpus
+                if self._may_end(lease):
+                    of_node = leases.setdefault(lease.placement[0][0], {})
+                    of_node.setdefault(lease.tenant, []).append(lease.gpus)
+        for tenant in spare:
+            spare[tenant] -= _share(self._claims.get((tenant, gpu_type)))
+        rooms = [0]
+        for node in self._snapshot.nodes:
+            free = node.gpus - load[node.id]
+            if node.gpu_type != gpu_type or node.id in self._exchanged or free < 0:
+                continue
+            of_node = leases.get(node.id, {})
+            rooms.append(free + sum(_losable(of_node[one], spare[one]) for one in of_node))
+        return max(rooms)
+
+    def _may_end(self, lease: Lease) -> bool:
+        at_us = self._snapshot.at_us
+        return (
+            lease.job in self._jobs
+            and lease.may_be_preempted(at_us)
+            and at_us - lease.started_us >= self._guarantee.min_runtime_us
+            and len(lease.placement) == 1
+        )
+
+
+def _share(claim: ClaimService | None) -> int:
+    """min(demand, quota)."""
+    return 0 if claim is None else min(claim.demand, claim.quota)
+
+
+def _losable(leases: list[int], spare: int) -> int:
+    """GPUs of a tenant's leases on a node that may end, larger ones first, within its spare."""
+    left = spare
+    for gpus in sorted(leases, reverse=True):
+        if gpus <= left:
+            left -= gpus
+    return max(0, spare - left)

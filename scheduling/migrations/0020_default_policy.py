@@ -1,0 +1,18 @@
+"""New pools decide by another policy; those that exist keep theirs. Nothing changes in the tables.
+
+0148 says why.
+"""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("scheduling", "0019_sums_by_held_type")]
+
+    operations = [
+        migrations.AlterField(
+            model_name="pool",
+            name="policy",
+            field=models.SlugField(default="evenshare", max_length=31),
+        ),
+    ]

@@ -1,0 +1,35 @@
+"""What a tenant may expect of its quota in a pool, by the pool's policy, options and lengths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
+from evenshare_core.policies.registry import POLICIES, quota_promise
+from evenshare_core.units import SECOND_US
+from scheduling.selectors.lines import PoolFacts
+
+
+def pool_promise(facts: PoolFacts) -> QuotaPromise | None:
+    """Return what a pool promises of quotas now; None where its policy is gone or set wrongly."""
+    options = json.loads(facts.options)
+    return promise_with(facts.policy, options, facts.round_s, facts.grace_s, facts.clock.scale)
+
+
+def promise_with(
+    policy: str, options: Mapping[str, Any], round_s: int, grace_s: int, scale: int
+) -> QuotaPromise | None:
+    """Return what a pool with these settings would promise; None where they are not valid.
+
+    `round_s` is wall time, `grace_s` pool time; `scale`: pool seconds per second of the wall.
+    """
+    if policy not in POLICIES:
+        return None
+    lengths = PoolLengths(round_s * scale * SECOND_US, grace_s * SECOND_US)
+    try:
+        return quota_promise(policy, dict(options), lengths)
+    except OptionError:
+        return None

@@ -1,0 +1,118 @@
+"""What a quota is worth in a pool: the same on every page and in the API, by policy and options."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from scheduling.models import Pool, PoolClock
+from tests.functional.visitors import Town, town
+
+LABELS = {
+    "evenshare": "guaranteed within 5 min 40 s",  # 300 s, a round of 10 s, a notice of 30 s
+    "ltgf": "a long-term target",
+    "yarn_cs": "reserved for its tenant",
+    "oef": "a weight, not a guarantee",
+    "fifo": "not guaranteed",
+}
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    made.submit(2, 9_000)
+    made.play(2)
+    # So that pool time does not pass: no round is late, and none is due.
+    PoolClock.objects.update(paused=True, pause_reason="maintenance")
+    return made
+
+
+def words(page: str) -> str:
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    return re.sub(r" ([,.:;])", r"\1", text)
+
+
+def set_policy(there: Town, policy: str, **options: object) -> None:
+    Pool.objects.filter(pk=there.cluster.pool.pk).update(policy=policy, options=options)
+
+
+class TestAPool:
+    @pytest.mark.parametrize("policy", LABELS)
+    def test_says_the_same_on_every_page(self, there: Town, policy: str) -> None:
+        set_policy(there, policy)
+        name, label = there.cluster.pool.name, LABELS[policy]
+        shown = words(there.owner.get("/t/north/").content.decode())
+        assert f"The quota is {label}" in shown
+        for path in (f"/pools/{name}/", f"/operate/pools/{name}/quotas/"):
+            answer = there.operator.get(path)
+            assert f"A quota here is {label}" in words(answer.content.decode()), path
+        settings = there.operator.get(f"/operate/pools/{name}/settings/").content.decode()
+        assert f"Quota: {label}." in words(settings)
+        assert "Now it is" not in words(settings)
+
+    def test_opens_the_time_to_what_it_is_made_of(self, there: Town) -> None:
+        shown = words(there.owner.get("/t/north/").content.decode())
+        for part in (
+            "minimum runtime of the jobs that make room 5 min",
+            "until the next round 10 s",
+            "their notice 30 s",
+            "at most, by the pool's clock 5 min 40 s",
+            "The job fits on one node",
+            "The tenant received less than 95 % of what it deserved over the window",
+        ):
+            assert part in shown
+
+    def test_follows_options_and_lengths(self, there: Town) -> None:
+        path = f"/pools/{there.cluster.pool.name}/"
+        set_policy(there, "evenshare", preset="tight")
+        Pool.objects.update(round_s=5, grace_s=0)
+        PoolClock.objects.update(scale=60)
+        shown = words(there.owner.get(path).content.decode())
+        assert "guaranteed within 6 min" in shown  # 60 s, and a round of 5 s at scale 60
+        assert "95 %" not in shown
+        set_policy(there, "evenshare", guarantee=False)
+        assert "a long-term target" in words(there.owner.get(path).content.decode())
+
+    def test_says_nothing_where_its_policy_is_gone(self, there: Town) -> None:
+        set_policy(there, "gone")
+        shown = words(there.owner.get(f"/pools/{there.cluster.pool.name}/").content.decode())
+        assert "A quota here is" not in shown
+        answer = there.owner.get(f"/api/v1/pools/{there.cluster.pool.name}").json()
+        assert answer["quota_promise"] is None
+
+
+class TestTheSettings:
+    def test_tell_what_another_policy_would_change(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/settings/"
+        shown = words(there.operator.get(f"{path}?policy=ltgf").content.decode())
+        assert "Quota: a long-term target. Now it is guaranteed within 5 min 40 s." in shown
+
+    def test_tell_what_typed_options_and_lengths_would_change(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/settings/"
+        data = {
+            "do": "preview", "policy": "evenshare", "visibility": "own", "round_s": "30",
+            "lease_s": "900", "grace_s": "60", "outage_grace_s": "60", "option-preset": "standard",
+            "option-min_runtime_s": "600",
+        }  # fmt: skip
+        shown = words(there.operator.post(path, data).content.decode())
+        assert "Quota: guaranteed within 11 min 30 s. Now it is guaranteed" in shown
+        wrong = there.operator.post(path, {**data, "option-min_runtime_s": "long"})
+        assert "Quota: guaranteed" not in words(wrong.content.decode())
+
+
+class TestTheApi:
+    def test_has_the_promise_with_its_parts(self, there: Town) -> None:
+        answer = there.owner.get(f"/api/v1/pools/{there.cluster.pool.name}").json()
+        promise = answer["quota_promise"]
+        assert (promise["kind"], promise["within_s"]) == ("guaranteed", 340)
+        assert [part["length_s"] for part in promise["parts"]] == [300, 10, 30]
+        assert len(promise["conditions"]) == 3
+        set_policy(there, "ltgf")
+        (row,) = there.owner.get("/api/v1/pools").json()["results"]
+        assert (row["quota_promise"]["kind"], row["quota_promise"]["within_s"]) == (
+            "long_term",
+            None,
+        )

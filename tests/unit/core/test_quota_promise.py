@@ -1,0 +1,77 @@
+"""What each policy says that a quota is worth, and what a guarantee's time is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
+from evenshare_core.policies.registry import DEFAULT, POLICIES, UnknownPolicyError, quota_promise
+from evenshare_core.units import SECOND_US
+
+LENGTHS = PoolLengths(round_us=10 * SECOND_US, notice_us=30 * SECOND_US)
+
+
+def promised(**options: Any) -> QuotaPromise:
+    return quota_promise("evenshare", options, LENGTHS)
+
+
+class TestTheGuarantee:
+    def test_is_there_within_minimum_runtime_round_and_notice(self) -> None:
+        promise = promised()
+        assert promise.kind is QuotaPromiseKind.GUARANTEED
+        assert [part.length_us // SECOND_US for part in promise.parts] == [300, 10, 30]
+        assert promise.within_us == 340 * SECOND_US
+        assert promised(min_runtime_s=900).within_us == 940 * SECOND_US
+
+    def test_needs_no_round_where_each_event_has_one(self) -> None:
+        promise = quota_promise("evenshare", {}, LENGTHS._replace(round_us=0))
+        assert promise.within_us == 330 * SECOND_US
+
+    def test_asks_what_was_received_before_unless_the_preset_is_tight(self) -> None:
+        standard, tight = promised(), promised(preset="tight")
+        assert tight.within_us == (60 + 10 + 30) * SECOND_US
+        (owed,) = set(standard.conditions) - set(tight.conditions)
+        assert "less than 95 % of what it deserved" in owed
+        assert len(tight.conditions) == 2
+
+    def test_is_a_target_where_it_is_switched_off(self) -> None:
+        promise = promised(guarantee=False)
+        assert promise.kind is QuotaPromiseKind.LONG_TERM
+        assert (promise.within_us, promise.parts, promise.conditions) == (None, (), ())
+
+    def test_is_what_new_pools_have(self) -> None:
+        assert quota_promise(DEFAULT, {}, LENGTHS).kind is QuotaPromiseKind.GUARANTEED
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        ("ltgf", QuotaPromiseKind.LONG_TERM),
+        ("yarn_cs", QuotaPromiseKind.RESERVED),
+        ("oef", QuotaPromiseKind.WEIGHT),
+        ("gavel", QuotaPromiseKind.WEIGHT),
+        ("fifo", QuotaPromiseKind.NOT_GUARANTEED),
+        ("srtf", QuotaPromiseKind.NOT_GUARANTEED),
+    ],
+)
+def test_of_other_policies_has_no_time(policy: str, kind: QuotaPromiseKind) -> None:
+    promise = quota_promise(policy, {}, LENGTHS)
+    assert (promise.kind, promise.within_us) == (kind, None)
+    assert promise.text == POLICIES[policy].quota_text
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_is_said_in_sentences(name: str) -> None:
+    promise = quota_promise(name, {}, LENGTHS)
+    assert all(text.endswith(".") for text in (promise.text, *promise.conditions))
+    assert bool(promise.parts) == (promise.kind is QuotaPromiseKind.GUARANTEED)
+
+
+def test_of_wrong_settings_is_refused() -> None:
+    with pytest.raises(OptionError, match="min_runtime_s"):
+        promised(min_runtime_s=-1)
+    with pytest.raises(UnknownPolicyError):
+        quota_promise("magic", {}, LENGTHS)
