@@ -128,7 +128,7 @@ class Evenshare(Policy):
     )
     order_text = (
         "The tenant that received least for what it deserves is served first, then its job with"
-        " the least GPU-time."
+        " the least GPU-time; long jobs come last, and first of them whoever is furthest behind."
     )
     quota_text = (
         "GPUs within quota are guaranteed within the minimum runtime of the jobs that make room,"
