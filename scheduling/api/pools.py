@@ -166,6 +166,8 @@ class PoolSet(s.Serializer[object]):
     visibility = s.ChoiceField(list(Pool.Visibility.values))
     round_s = s.IntegerField()
     lease_s = s.IntegerField()
+    least_lease_s = s.IntegerField()
+    most_lease_s = s.IntegerField()
     grace_s = s.IntegerField()
     outage_grace_s = s.IntegerField()
     prices = s.DictField(child=PriceTerms())

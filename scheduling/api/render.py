@@ -141,6 +141,7 @@ def lease_json(lease: LeaseNow) -> dict[str, Any]:
     return {
         "number": lease.number,
         "expires_at": time_text(lease.expires_at),
+        "length_s": lease.lasts_s,
         "protected_until": time_text(lease.protected_until),
         "nodes": list(lease.nodes),
         "own": lease.own,

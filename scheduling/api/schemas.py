@@ -79,6 +79,7 @@ class LeaseRow(s.Serializer[object]):
 
     number = s.IntegerField()
     expires_at = s.DateTimeField()
+    length_s = s.FloatField(help_text="Of its present term.")
     protected_until = s.DateTimeField(
         allow_null=True, help_text="No policy ends it before; null: it is not protected."
     )

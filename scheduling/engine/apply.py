@@ -102,19 +102,19 @@ def _renew(write: RoundWrite) -> int:
     renewals = write.plan.decision.renewals
     if not renewals:
         return 0
-    expires = from_us(write.plan.snapshot.at_us + write.plan.snapshot.lease_us)
     write.cursor.execute(
         """
         UPDATE scheduling_lease l
-        SET term = l.term + 1, expires_at = %s, own = x.own, borrowed = x.borrowed,
+        SET term = l.term + 1, expires_at = x.expires, own = x.own, borrowed = x.borrowed,
             price = x.price
-        FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::numeric[]) x(id, own, borrowed, price)
+        FROM unnest(%s::bigint[], %s::timestamptz[], %s::int[], %s::int[], %s::numeric[])
+             x(id, expires, own, borrowed, price)
         WHERE l.id = x.id AND l.state IN ('waiting', 'launching', 'running')
         RETURNING l.id, l.term
         """,
         [
-            expires,
             [item.lease for item in renewals],
+            [write.expires_at(item) for item in renewals],
             [item.own for item in renewals],
             [item.borrowed for item in renewals],
             [to_credits(item.price_micro) for item in renewals],

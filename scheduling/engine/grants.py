@@ -128,7 +128,7 @@ def _row(
     return (
         *(lease.id, snapshot.pool, item.tenant, item.job, types[item.gpu_type], lease.number),
         *(state.value, item.own + item.borrowed, canonical_bytes(item.placement).decode()),
-        *(snapshot.number, write.at, from_us(snapshot.at_us + snapshot.lease_us)),
+        *(snapshot.number, write.at, write.expires_at(item)),
         *(protected_until, ""),
         *(1, item.own, item.borrowed, to_credits(item.price_micro)),
     )

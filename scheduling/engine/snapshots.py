@@ -18,6 +18,7 @@ from evenshare_core.domain.snapshot import (
     PoolPrice,
     Service,
     Snapshot,
+    lease_bounds_of,
     quotas_since,
     schema_of,
 )
@@ -79,7 +80,11 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     service = decode(bytes(state.service), Service)
     policy = policy_named(pool.policy)
     options = policy_options(pool.policy, pool.options)
-    held_us = max(pool.lease_s * SECOND_US, options.min_runtime_us)
+    lease_us = pool.lease_s * SECOND_US
+    bounds_us = lease_bounds_of(
+        lease_us, pool.least_lease_s * SECOND_US, pool.most_lease_s * SECOND_US
+    )
+    held_us = max(lease_us, *bounds_us, options.min_runtime_us)
     until_us = at_us + held_us + pool.round_s * scale * SECOND_US
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
@@ -99,12 +104,12 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
     return Snapshot(
-        schema=schema_of(backoffs),
+        schema=schema_of(backoffs, bounds_us),
         pool=pool_id,
         number=number,
         at_us=at_us,
         round_us=pool.round_s * scale * SECOND_US,
-        lease_us=pool.lease_s * SECOND_US,
+        lease_us=lease_us,
         policy=policy.name,
         policy_version=policy.version,
         options=pool.options,
@@ -120,6 +125,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
         profiles=read_profiles({job.profile for job in jobs} - {0}),
         backoffs=backoffs,
+        lease_bounds_us=bounds_us,
     )
 
 

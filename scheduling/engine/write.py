@@ -62,6 +62,18 @@ class RoundWrite:
     reserved: dict[int, int] = field(default_factory=dict)
     spared: dict[int, str] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)
+    _lengths_us: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lengths_us = {row.job: row.lease_us for row in self.plan.decision.lengths}
+
+    def lease_us(self, item: Grant | Renew) -> int:
+        """How long a term lasts: as the policy said, else the pool's lease length."""
+        return self._lengths_us.get(item.job, self.plan.snapshot.lease_us)
+
+    def expires_at(self, item: Grant | Renew) -> datetime:
+        """When a term expires, in pool time."""
+        return from_us(self.plan.snapshot.at_us + self.lease_us(item))
 
     def supersede(self, item: str, id_: int, why: str) -> None:
         """Note that a part of the decision could not be applied any more."""
@@ -69,7 +81,7 @@ class RoundWrite:
 
     def reserve(self, item: Grant | Renew) -> None:
         """Set aside the term's worst case from its tenant's budget."""
-        worst = worst_case_micro(item.borrowed, item.price_micro, self.plan.snapshot.lease_us)
+        worst = worst_case_micro(item.borrowed, item.price_micro, self.lease_us(item))
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
 
@@ -78,13 +90,12 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
-    expires = from_us(snapshot.at_us + snapshot.lease_us)
     insert_rows(
         "scheduling_leaseterm",
         ("lease_id", "number", "round", "starts_at", "expires_at", "own", "borrowed", "price"),
         (
             (
-                *(lease, term, snapshot.number, write.at, expires),
+                *(lease, term, snapshot.number, write.at, write.expires_at(item)),
                 *(item.own, item.borrowed, to_credits(item.price_micro)),
             )
             for lease, term, item in items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from evenshare_core.policies.registry import DEFAULT
 
@@ -27,7 +27,9 @@ class Pool(models.Model):
     """Nodes that one policy schedules together, through one executor.
 
     `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool
-    time. `book` names the currency (`main` for pools at scale 1, another for scaled ones).
+    time. `least_lease_s`, `most_lease_s`: what a policy may give a term instead of `lease_s`; 0:
+    `lease_s` is the bound. `book` names the currency (`main` for pools at scale 1, another for
+    scaled ones).
     """
 
     class Visibility(models.TextChoices):
@@ -44,6 +46,8 @@ class Pool(models.Model):
     book = models.SlugField(max_length=31, default="main")
     round_s = models.PositiveIntegerField(default=10)
     lease_s = models.PositiveIntegerField(default=900)
+    least_lease_s = models.PositiveIntegerField(default=0, db_default=0)
+    most_lease_s = models.PositiveIntegerField(default=0, db_default=0)
     grace_s = models.PositiveIntegerField(default=30)
     outage_grace_s = models.PositiveIntegerField(default=3600)
     seed = models.BigIntegerField(default=0)
@@ -62,6 +66,11 @@ class Pool(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(round_s__gte=1), name="pool_round_at_least_1s"),
             models.CheckConstraint(condition=Q(lease_s__gte=1), name="pool_lease_at_least_1s"),
+            models.CheckConstraint(
+                condition=Q(least_lease_s__lte=F("lease_s"))
+                & (Q(most_lease_s=0) | Q(most_lease_s__gte=F("lease_s"))),
+                name="pool_lease_within_bounds",
+            ),
         ]
 
     def __str__(self) -> str:

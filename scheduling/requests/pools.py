@@ -174,6 +174,31 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
             " keep theirs.",
         ),
     ] = UNSET
+    least_lease_s: Annotated[
+        Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
+        Meta(
+            description="The shortest term that a policy may give instead of the lease length, in"
+            " seconds of the pool; 0: none is shorter."
+        ),
+        Input(
+            label="Shortest lease length",
+            unit="s of the pool",
+            hint="What a policy may give a job at least, if it chooses a length itself. 0: none is"
+            " shorter than the lease length.",
+        ),
+    ] = UNSET
+    most_lease_s: Annotated[
+        Annotated[int, Meta(ge=0, le=30 * DAY_S)] | UnsetType,
+        Meta(
+            description="The longest term that a policy may give instead of the lease length, in"
+            " seconds of the pool; 0: none is longer."
+        ),
+        Input(
+            label="Longest lease length",
+            unit="s of the pool",
+            hint="What a policy may give a job at most. 0: none is longer than the lease length.",
+        ),
+    ] = UNSET
     grace_s: Annotated[
         Annotated[int, Meta(ge=0, le=DAY_S)] | UnsetType,
         Meta(

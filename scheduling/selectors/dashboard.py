@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
+
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.units import SECOND_US
-from scheduling.models import Job, Lease, Node, Round
+from scheduling.models import Job, Lease, LeaseTerm, Node, Round
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
@@ -81,6 +84,7 @@ class RunningJob:
     term: int
     since: datetime
     expires_at: datetime
+    lasts_s: float
     protected_s: float
 
     @property
@@ -221,14 +225,23 @@ def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
     leases = list(
         Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
         .select_related("job", "gpu_type")
+        .annotate(lasts=term_length())
         .order_by("-gpus", "id")
     )
     names = node_names(place[0] for lease in leases for place in lease.placement)
-    return [running_job(lease, names) for lease in leases]
+    return [running_job(lease, names, lease.lasts) for lease in leases]
 
 
-def running_job(lease: Lease, names: dict[int, str]) -> RunningJob:
-    """Return a lease as pages show it; `names` holds at least its nodes."""
+def term_length() -> Coalesce:
+    """How long the present term of a lease lasts, for its query."""
+    lasts = ExpressionWrapper(F("expires_at") - F("starts_at"), output_field=DurationField())
+    terms = LeaseTerm.objects.filter(lease=OuterRef("pk"), number=OuterRef("term"))
+    first = ExpressionWrapper(F("expires_at") - F("granted_at"), output_field=DurationField())
+    return Coalesce(Subquery(terms.values(lasts=lasts)), first)
+
+
+def running_job(lease: Lease, names: dict[int, str], lasts: timedelta) -> RunningJob:
+    """Return a lease as pages show it; `names` holds at least its nodes, `lasts`: its term."""
     since = lease.started_at or lease.granted_at
     protected = lease.protected_until
     return RunningJob(
@@ -244,6 +257,7 @@ def running_job(lease: Lease, names: dict[int, str]) -> RunningJob:
         term=lease.term,
         since=since,
         expires_at=lease.expires_at,
+        lasts_s=lasts.total_seconds(),
         protected_s=(protected - since).total_seconds() if protected else 0,
     )
 

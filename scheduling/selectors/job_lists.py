@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
-from scheduling.selectors.dashboard import node_names
+from scheduling.selectors.dashboard import node_names, term_length
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 TEXT_MAX = 80
@@ -69,10 +69,11 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
 
 @dataclass(frozen=True, slots=True)
 class LeaseNow:
-    """The lease that a job has now; `nodes` by name."""
+    """The lease that a job has now; `nodes` by name. `lasts_s`: its term, in pool seconds."""
 
     number: int
     expires_at: datetime
+    lasts_s: float
     protected_until: datetime | None
     nodes: tuple[str, ...]
     own: int
@@ -88,13 +89,15 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
     ids = [job.pk for job in jobs if job.is_active and job.leases_held]
     if not ids:
         return {}
-    rows = list(Lease.objects.filter(job__in=ids, state__in=Lease.LIVE_STATES).order_by("number"))
+    leases = Lease.objects.filter(job__in=ids, state__in=Lease.LIVE_STATES)
+    rows = list(leases.annotate(lasts=term_length()).order_by("number"))
     rows.sort(key=lambda row: row.state != Lease.State.WAITING)
     names = node_names(place[0] for row in rows for place in row.placement)
     return {
         row.job_id: LeaseNow(
             row.number,
             row.expires_at,
+            row.lasts.total_seconds(),
             row.protected_until,
             tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
             row.own,

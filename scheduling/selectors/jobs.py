@@ -247,13 +247,14 @@ def submitted_duration_us(job: Job) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseTermView:
-    """A term of a lease: what it fixed, from when on."""
+    """A term of a lease: what it fixed, from when on, and how long it lasts, in pool seconds."""
 
     number: int
     round: int
     starts_at: datetime
     own: int
     borrowed: int
+    lasts_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +311,8 @@ def job_story(job: Job) -> JobStory:
     terms: dict[int, list[LeaseTermView]] = {}
     rows = LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number")
     for row in rows:
-        term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed)
+        lasts_s = (row.expires_at - row.starts_at).total_seconds()
+        term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed, lasts_s)
         terms.setdefault(row.lease_id, []).append(term)
     numbers = {event.round for event in events if event.round is not None}
     anchors = Round.objects.filter(pool_id=job.pool_id, number__in=numbers).order_by("at")

@@ -13,7 +13,8 @@ from evenshare_core.fairness.rho import rho_of
 from scheduling.models import Pool, PoolClock
 
 _FACTS = """
-SELECT p.id, p.name, p.policy, p.round_s, p.lease_s, p.book,
+SELECT p.id, p.name, p.policy, p.round_s, p.lease_s,
+       greatest(p.lease_s, p.most_lease_s), p.book,
        c.anchor_wall, c.anchor_pool, c.scale, c.paused, c.pause_reason,
        clock_timestamp(), f.last_checked_at,
        r.number, r.at, r.wall_at,
@@ -38,7 +39,8 @@ class PoolFacts:
     """A pool at one moment of the wall, `wall`; `number`, `at`, `wall_at` are of its last round.
 
     `checked_at` is the last grid instant (pool time) that was looked at, with a round or not.
-    `options` are those of its policy that are set, as JSON; `grace_s`: the notice before a stop.
+    `options` are those of its policy that are set, as JSON. `grace_s`: the notice before a stop;
+    `longest_lease_s`: what a policy may give a term at most.
     """
 
     id: int
@@ -46,6 +48,7 @@ class PoolFacts:
     policy: str
     round_s: int
     lease_s: int
+    longest_lease_s: int
     book: str
     clock: PoolClock
     wall: datetime
@@ -87,7 +90,7 @@ def _facts(where: str, value: int | str | list[str]) -> list[PoolFacts]:
 
 
 def _read_facts(row: tuple[Any, ...]) -> PoolFacts:
-    id_, name, policy, round_s, lease_s, book, *rest = row
+    id_, name, policy, round_s, lease_s, longest_lease_s, book, *rest = row
     anchor_wall, anchor_pool, scale, paused, pause_reason, *figures = rest
     clock = PoolClock(
         pool_id=id_,
@@ -97,7 +100,7 @@ def _read_facts(row: tuple[Any, ...]) -> PoolFacts:
         paused=paused,
         pause_reason=pause_reason,
     )
-    return PoolFacts(id_, name, policy, round_s, lease_s, book, clock, *figures)
+    return PoolFacts(id_, name, policy, round_s, lease_s, longest_lease_s, book, clock, *figures)
 
 
 def pool_id_named(name: str) -> int | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from django.db import connection
 
 _OFFER = """
-SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.lease_s, p.round_s,
+SELECT p.id, p.name, p.executor, p.on_demand, p.book,
+       greatest(p.lease_s, p.most_lease_s), p.round_s,
        coalesce((
            SELECT jsonb_object_agg(name, gpus) FROM (
                SELECT t.name, sum(n.gpus) AS gpus
@@ -52,7 +53,7 @@ class PoolOffer:
     executor: str
     on_demand: bool
     book: str
-    lease_s: int
+    lease_s: int  # the longest that its policy may give
     round_s: int
     gpus: Mapping[str, int]
     profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

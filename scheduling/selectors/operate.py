@@ -343,7 +343,8 @@ def near_of(
 
     As `scheduling.engine.snapshots` counts it: a term lasts a lease length, and a round more.
     """
-    near = now + timedelta(seconds=facts.lease_s + facts.round_s * facts.clock.scale)
+    longest = timedelta(seconds=facts.longest_lease_s + facts.round_s * facts.clock.scale)
+    near = now + longest
     return [row for row in windows if row.starts_at < near]
 
 

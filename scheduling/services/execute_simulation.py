@@ -7,7 +7,7 @@ short row now and then. Whoever calls it gives it a process of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
@@ -115,7 +115,7 @@ def _differs(row: Simulation, present: Rules) -> bool:
 
 
 def _instead(present: Rules, row: Simulation) -> Rules:
-    return Rules(row.policy, row.options, present.round_us, present.lease_us, present.seed)
+    return replace(present, policy=row.policy, options=row.options)
 
 
 class _Beat:

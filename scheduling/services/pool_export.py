@@ -162,6 +162,10 @@ def _options(pool: Pool, start: datetime, scale: int) -> tuple[str, ...]:
         *("--lease-s", str(pool.lease_s), "--seed", str(pool.seed)),
         *("--start", start.isoformat(), "--estimates", "given"),
     ]
+    if pool.least_lease_s:
+        options += ["--least-lease-s", str(pool.least_lease_s)]
+    if pool.most_lease_s:
+        options += ["--most-lease-s", str(pool.most_lease_s)]
     for key, value in sorted(pool.options.items()):
         options += ["--option", f"{pool.policy}.{key}={json.dumps(value)}"]
     return tuple(options)

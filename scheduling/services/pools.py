@@ -94,6 +94,17 @@ def check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> Non
         value = lengths.get(name)
         if value is None or not least <= value <= most:
             errors.add(name, f"Write {least:,} to {most:,} seconds.")
+    lease_s, least_s, most_s = (
+        lengths.get(name) or 0 for name in ("lease_s", "least_lease_s", "most_lease_s")
+    )
+    if lease_s and least_s > lease_s:
+        errors.add(
+            "least_lease_s", f"Write at most the lease length, {lease_s:,}, or 0 for no bound."
+        )
+    if lease_s and 0 < most_s < lease_s:
+        errors.add(
+            "most_lease_s", f"Write at least the lease length, {lease_s:,}, or 0 for no bound."
+        )
 
 
 def set_pool_clock(

@@ -12,7 +12,7 @@ import structlog
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, schema_of
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
 from evenshare_core.units import SECOND_US
@@ -102,18 +102,28 @@ def settings_impact(
         options=complete,
         round_s=(lengths["round_s"] or 0) * now.scale,
         lease_s=lengths["lease_s"] or 0,
+        bounds_s=(lengths.get("least_lease_s") or 0, lengths.get("most_lease_s") or 0),
     )
     return _impact(pool_id, snapshot, changed)
 
 
 def with_settings(
-    snapshot: Snapshot, *, policy: str, options: Mapping[str, Any], round_s: int, lease_s: int
+    snapshot: Snapshot,
+    *,
+    policy: str,
+    options: Mapping[str, Any],
+    round_s: int,
+    lease_s: int,
+    bounds_s: tuple[int, int] = (0, 0),
 ) -> Snapshot:
     """Return the snapshot as the engine would read it under other settings. Pure.
 
-    `round_s`, `lease_s` are pool seconds. Another policy, as another version, begins without
+    `round_s`, `lease_s` are pool seconds; `bounds_s`: the least and the most that a policy may give
+    a term instead, 0: `lease_s`. Another policy, as another version, begins without
     memory.
     """
+    lease_us, least_us, most_us = (length_s * SECOND_US for length_s in (lease_s, *bounds_s))
+    bounds_us = lease_bounds_of(lease_us, least_us, most_us)
     version = registry.policy(policy).version
     same = (policy, version) == (snapshot.policy, snapshot.policy_version)
     return msgspec.structs.replace(
@@ -122,7 +132,9 @@ def with_settings(
         policy_version=version,
         options=dict(options),
         round_us=round_s * SECOND_US,
-        lease_us=lease_s * SECOND_US,
+        lease_us=lease_us,
+        schema=schema_of(snapshot.backoffs, bounds_us),
+        lease_bounds_us=bounds_us,
         memory=snapshot.memory if same else {},
     )
 

@@ -15,6 +15,8 @@ from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 
+NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0"}
+
 
 @pytest.fixture
 def there(committed_db: str) -> Town:
@@ -49,6 +51,8 @@ class TestTheSettings:
             "lease_s": "600",
             "grace_s": "30",
             "outage_grace_s": "3600",
+            "least_lease_s": "300",
+            "most_lease_s": "0",
             "visibility": "own",
             "option-spread": "yes",
             "option-lease_bonus": "0.5",
@@ -64,11 +68,21 @@ class TestTheSettings:
         assert answer.status_code == 422
         assert "Write a number from 0 to" in shown
         assert "Write 1 to 3,600 seconds." in shown
+        pool.refresh_from_db()
+        assert (pool.least_lease_s, pool.most_lease_s) == (300, 0)
+        assert AuditRecord.objects.get().after["least_lease_s"] == 300
+        bad = {**data, "least_lease_s": "601", "most_lease_s": "599"}
+        answer = there.operator.post(path, bad)
+        shown = answer.content.decode()
+        assert answer.status_code == 422
+        assert "Write at most the lease length, 600, or 0 for no bound." in shown
+        assert "Write at least the lease length, 600, or 0 for no bound." in shown
 
     def test_save_no_reason_that_the_audit_log_would_cut(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        lengths |= NO_BOUNDS
         data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
         answer = there.operator.post(path, {**data, "reason": "x" * 201})
         assert answer.status_code == 422
@@ -83,6 +97,7 @@ class TestTheSettings:
         pool = there.cluster.pool
         path = f"/operate/pools/{pool.name}/settings/"
         lengths = {"round_s": "20", "lease_s": "600", "grace_s": "30", "outage_grace_s": "3600"}
+        lengths |= NO_BOUNDS
         price = {"do": "price", "gpu_type": "v100", "base": "2.5", "theta": "3"}
         data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
         for form in ({**data, "reason": "shorter leases"}, price):
@@ -99,6 +114,7 @@ class TestTheSettings:
         path = f"/operate/pools/{pool.name}/settings/"
         data = {"do": "preview", "policy": "fifo", "visibility": "own", "reason": "why not"}
         lengths = {"round_s": "10", "lease_s": "1200", "grace_s": "30", "outage_grace_s": "60"}
+        lengths |= NO_BOUNDS
         answer = there.operator.post(path, {**data, **lengths})
         shown = answer.content.decode()
         assert answer.status_code == 200

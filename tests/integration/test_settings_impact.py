@@ -18,7 +18,10 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
 
-LENGTHS = {"round_s": 10, "lease_s": 20, "grace_s": 30, "outage_grace_s": 3600}
+LENGTHS = {
+    "round_s": 10, "lease_s": 20, "least_lease_s": 0, "most_lease_s": 0, "grace_s": 30,
+    "outage_grace_s": 3600,
+}  # fmt: skip
 
 
 def crowded() -> Cluster:
@@ -106,11 +109,9 @@ class TestThePreview:
         lab = crowded()
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         known = msgspec.structs.replace(snapshot, memory={"kept": 1})
-        lengths = {"round_s": 10, "lease_s": 20}
-        assert with_settings(known, policy="fifo", options={}, **lengths).memory == {}
-        assert with_settings(known, policy=known.policy, options={}, **lengths).memory == {
-            "kept": 1
-        }
+        for policy, memory in (("fifo", {}), (known.policy, {"kept": 1})):
+            other = with_settings(known, policy=policy, options={}, round_s=10, lease_s=20)
+            assert other.memory == memory
 
     def test_writes_nothing(self) -> None:
         lab = crowded()

@@ -87,9 +87,10 @@ def job_context(
         "timeline_svg": timeline(job_timeline(story, posted, now, early)),
         "held": held,
         "left_s": (_until(held.lease) - now).total_seconds() if held else 0,
+        "lasts_s": held.terms[-1].lasts_s if held and held.terms else story.job.pool.lease_s,
         "protected_s": _protected_s(held.lease) if held else 0,
         "protected": clocks.instant(_protected(held.lease, now)) if held else None,
-        "lease_lines": lease_lines(held.lease) if held else (),
+        "lease_lines": lease_lines(held) if held else (),
     }
 
 
@@ -367,9 +368,12 @@ def _protected_s(lease: Lease) -> float:
     return (lease.protected_until - (lease.started_at or lease.granted_at)).total_seconds()
 
 
-def lease_lines(lease: Lease) -> tuple[LineItem, ...]:
+def lease_lines(held: LeaseView) -> tuple[LineItem, ...]:
     """What the present term fixed."""
+    lease = held.lease
+    lasts = [LineItem("lease length", duration(term.lasts_s)) for term in held.terms[-1:]]
     return (
+        *lasts,
         LineItem("within quota", plural(lease.own, "GPU")),
         LineItem("borrowed", plural(lease.borrowed, "GPU")),
     )

@@ -16,7 +16,7 @@ from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, moves_of, where
 from portal.site.clocks import Clocks
 from portal.site.preemptions import notice_text, numbers_note
-from scheduling.models import LeaseEvent
+from scheduling.models import LeaseEvent, Pool
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
@@ -90,6 +90,7 @@ def job_log(
             later.get(key),
             losses.get(key, ""),
             early.get(key),
+            _length_text(story.job.pool, hold, event.term),
         )
         line = write(logged)
         if line is None:
@@ -145,7 +146,8 @@ class _LoggedEvent:
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
     `then`: the next lease, whatever came between; `loss`: what the end of this one cost. `early`:
-    by which rule and for whom it ended before its expiry.
+    by which rule and for whom it ended before its expiry. `length`: of its term, where the policy
+    gave it one of its own.
     """
 
     event: LeaseEvent
@@ -157,6 +159,7 @@ class _LoggedEvent:
     then: LeaseView | None = None
     loss: str = ""
     early: PreemptionView | None = None
+    length: str = ""
 
 
 def _granted(logged: _LoggedEvent) -> LogLine | None:
@@ -177,7 +180,7 @@ def _started(logged: _LoggedEvent) -> LogLine:
     if logged.arrives:
         bold = "Moved"
     why = logged.why if lease.granted_at == logged.event.at else None  # else its grant has said it
-    text = f"on {where(logged.hold)}: {_figures(logged.event)}."
+    text = f"on {where(logged.hold)}: {_figures(logged.event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, logged.event.round, why=why)
 
 
@@ -187,11 +190,11 @@ def _renewed(logged: _LoggedEvent) -> LogLine:
     before = next((term for term in hold.terms if term.number == (event.term or 0) - 1), None)
     change = borrowed - before.borrowed if before else 0
     if not change:
-        text = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}."
-        key = (hold.lease.pk, own, borrowed)
+        text = f"on the same {plural(own + borrowed, 'GPU')}: {_figures(event)}{logged.length}."
+        key = (hold.lease.pk, own, borrowed, logged.length)
         return LogLine(logged.at, "running", "Renewed", text, event.round, key=key)
     bold = f"{plural(abs(change), 'GPU')} became {'borrowed' if change > 0 else 'own again'}"
-    text = f"with the renewal: {_figures(event)}."
+    text = f"with the renewal: {_figures(event)}{logged.length}."
     return LogLine(logged.at, "running", bold, text, event.round)
 
 
@@ -293,6 +296,14 @@ def _figures(event: LeaseEvent) -> str:
         return f"{own} own"
     price = credits_text(Decimal(event.data["price"]), PLACES)
     return f"{own} own, {borrowed} borrowed at {price}"
+
+
+def _length_text(pool: Pool, hold: LeaseView, number: int | None) -> str:
+    """ ", for 5 min": how long a term lasts, where the policy gave it a length of its own."""
+    if not pool.least_lease_s and not pool.most_lease_s:
+        return ""
+    lasts_s = next((term.lasts_s for term in hold.terms if term.number == number), pool.lease_s)
+    return "" if lasts_s == pool.lease_s else f", for {duration(lasts_s)}"
 
 
 Writer = Callable[[_LoggedEvent], LogLine | None]

@@ -93,7 +93,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
         "chosen": request.POST.getlist("nodes") if do == "window" else [],
         "nodes_error": errors.get("nodes", ""),
-        "lease_text": duration(facts.lease_s),
+        "lease_text": duration(facts.longest_lease_s),
     }
     return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
 
@@ -141,7 +141,7 @@ def _drain(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     reason = typed_request(DrainRequest, request.POST).reason
     if not change.drain_node(actor=actor_of(request), pool=pool, name=node, reason=reason):
         return Unchanged(f"{node} was drained already; nothing was changed.")
-    return f"{node} takes no new lease. Those there end within {duration(facts.lease_s)}."
+    return f"{node} takes no new lease. Those there end within {duration(facts.longest_lease_s)}."
 
 
 def _resume(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:

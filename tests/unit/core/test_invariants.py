@@ -8,7 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision, End, Grant, Key, Preemption, Renew, Skip
+from evenshare_core.domain.decision import (
+    Decision,
+    End,
+    Grant,
+    Key,
+    Preemption,
+    Renew,
+    Skip,
+    TermLength,
+)
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.invariants import RULES, InvariantViolation, violations
 from evenshare_core.domain.profiles import Profile
@@ -88,6 +97,7 @@ PLANTED: list[tuple[str, str, Decision]] = [
     ("limits", "may borrow 1 v100, borrows 2", granted(own=2, borrowed=2)),
     ("limits", "borrows at 71, at most 70", granted(price_micro=71)),
     ("limits", "may spend 70, not 140", granted(own=2, borrowed=2)),
+    ("lengths", "lasts 1 s", replace(GOOD, lengths=(TermLength(3, 1_000_000),))),
     ("prices", "pays 71, posted is 70", granted(price_micro=71)),
     ("prices", "pays 5, posted is 0", renewed(price_micro=5)),
     ("prices", "negative", replace(GOOD, prices=(PoolPrice("v100", -1, 0, 0, 0, 2000),))),

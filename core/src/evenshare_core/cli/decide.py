@@ -76,6 +76,10 @@ def _read(path: Path) -> Snapshot:
 def _bounds(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
     """What the portal itself never writes otherwise."""
     yield "lease_us must be at least 1", snapshot.lease_us >= 1
+    bounds = snapshot.lease_bounds_us
+    least, most = bounds if len(bounds) == 2 else (1, snapshot.lease_us)
+    is_within = len(bounds) in (0, 2) and 1 <= least <= snapshot.lease_us <= most
+    yield "lease_bounds_us must be empty, or two around lease_us", is_within
     yield "round_us must be at least 0", snapshot.round_us >= 0
     for node in snapshot.nodes:
         yield f"node {node.id}: gpus must be at least 0", node.gpus >= 0

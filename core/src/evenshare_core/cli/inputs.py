@@ -15,6 +15,7 @@ from typing import Any
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.cli.pool_inputs import pool_inputs, whole_number
+from evenshare_core.domain.snapshot import lease_bounds_of
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import options as options_parse
@@ -75,6 +76,11 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
     checkpoint_us = _us(options, "checkpoint_s")
     if checkpoint_us >= lease_us:  # no job would ever end
         raise InputError("--checkpoint-s must be shorter than --lease-s")
+    least_us, most_us = _us(options, "least_lease_s"), _us(options, "most_lease_s")
+    if not checkpoint_us < (least_us or lease_us) <= lease_us:
+        raise InputError("--least-lease-s must be over --checkpoint-s, and at most --lease-s")
+    if most_us and most_us < lease_us:
+        raise InputError("--most-lease-s must be at least --lease-s")
     return Rules(
         policy,
         chosen,
@@ -83,6 +89,7 @@ def _rules(policy: str, chosen: dict[str, Any], options: Options) -> Rules:
         seed=options["seed"],
         cold_us=_us(options, "cold_s"),
         checkpoint_us=checkpoint_us,
+        lease_bounds_us=lease_bounds_of(lease_us, least_us, most_us),
     )
 
 

@@ -39,6 +39,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--option", action="append", default=[], metavar="P.KEY=VALUE", help="see below")
     add("--round-s", type=float, default=0, help="grid of rounds; 0: decide at every event")
     add("--lease-s", type=float, default=900, help="0: until the job is over (%(default)s)")
+    instead = "that a policy may give a term instead; 0: --lease-s"
+    add("--least-lease-s", type=float, default=0, help=f"the least {instead}")
+    add("--most-lease-s", type=float, default=0, help=f"the most {instead}")
     add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
     add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
     add("--start", metavar="INSTANT", help="where the run begins, on the jobs' own clock (0)")
@@ -195,6 +198,8 @@ def _how_run(options: Options, gpus: int) -> str:
     """How the runs of a report were made."""
     names = ("round_s", "lease_s", "cold_s", "checkpoint_s", "estimate_error", "seed")
     settings = [f"{name.replace('_', '-')} {options[name]:g}" for name in names]
+    bounds = ("least_lease_s", "most_lease_s")
+    settings += [f"{name.replace('_', '-')} {options[name]:g}" for name in bounds if options[name]]
     settings += [f"spread-penalty {options['spread_penalty']:g}"] * bool(options["spread_penalty"])
     files = (
         *("node_list", "quotas", "prices", "partitions", "speeds", "profiles"), "churn",

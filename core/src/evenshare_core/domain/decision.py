@@ -78,6 +78,13 @@ class Preemption(Value, frozen=True, array_like=True):
     numbers: dict[str, Any] = {}
 
 
+class TermLength(Value, frozen=True, array_like=True):
+    """How long the term lasts that a job is granted or renewed, within the pool's bounds."""
+
+    job: int
+    lease_us: int
+
+
 class Skip(Value, frozen=True, array_like=True):
     """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
 
@@ -139,9 +146,10 @@ class Decision(Value, frozen=True, array_like=True):
     `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
     `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
     `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
+    `lengths`, by job: of terms that are not of the pool's lease length.
     """
 
-    newest: ClassVar[str] = "preemptions"
+    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths")
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -155,3 +163,4 @@ class Decision(Value, frozen=True, array_like=True):
     ideals: tuple[Ideal, ...] = ()
     solve: Solve | None = None
     preemptions: tuple[Preemption, ...] = ()
+    lengths: tuple[TermLength, ...] = ()

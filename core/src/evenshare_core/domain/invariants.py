@@ -19,6 +19,7 @@ from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.units import SECOND_US
 
 Term = Grant | Renew
 
@@ -57,6 +58,7 @@ class _Facts:
             if lease.id not in self.ended and lease.id not in self.renewed
         ]
         self.terms: list[Term] = [*decision.renewals, *decision.grants]
+        self.lengths = {row.job: row.lease_us for row in decision.lengths}
 
 
 def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
@@ -162,6 +164,21 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
             yield f"lease {lease.id} is {why} and must not be touched"
         if expired and not decided:
             yield f"lease {lease.id} has expired: it must be renewed or ended"
+
+
+def _lengths(facts: _Facts) -> Iterator[str]:
+    """A length is of a term of the round, told once, and within the pool's bounds."""
+    bounds = facts.snapshot.lease_bounds_us or (facts.snapshot.lease_us,) * 2
+    least, most = (bound / SECOND_US for bound in bounds)
+    terms = {term.job for term in facts.terms}
+    yield from _repeated("job", "lengths", Counter(row.job for row in facts.decision.lengths))
+    for row in facts.decision.lengths:
+        length = row.lease_us / SECOND_US
+        if row.job not in terms:
+            yield f"job {row.job} has a length of {length:g} s and no term of this round"
+        if not least <= length <= most:
+            term_text = f"a term of job {row.job} lasts {length:g} s"
+            yield f"{term_text}, the pool allows {least:g} to {most:g} s"
 
 
 BEFORE_EXPIRY = (EndReason.PREEMPTED, EndReason.MOVED)
@@ -305,7 +322,7 @@ def _limits(facts: _Facts) -> Iterator[str]:
             continue
         borrowers.add((term.tenant, term.gpu_type))
         borrowed[term.tenant, term.gpu_type] += term.borrowed
-        lease_us = facts.snapshot.lease_us
+        lease_us = facts.lengths.get(term.job, facts.snapshot.lease_us)
         costs[term.tenant] += worst_case_micro(term.borrowed, term.price_micro, lease_us)
         job = facts.jobs.get(term.job)
         if job and job.max_price_micro is not None and term.price_micro > job.max_price_micro:
@@ -364,6 +381,7 @@ RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
     "known_leases": _known_leases,
     "running_leases": _running_leases,
     "preemptions": _preemptions,
+    "lengths": _lengths,
     "jobs": _jobs,
     "own_and_borrowed": _own_and_borrowed,
     "limits": _limits,

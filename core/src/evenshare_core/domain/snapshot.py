@@ -14,8 +14,8 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 3 has back-offs; without one, a snapshot is of version 2.
-SCHEMA_VERSION = 3
+# Version 4 has bounds of lease lengths, version 3 back-offs; without either it is of version 2.
+SCHEMA_VERSION = 4
 
 
 class ChangeKind(StrEnum):
@@ -146,9 +146,18 @@ class PoolPrice(Value, frozen=True, array_like=True):
     theta_milli: int
 
 
-def schema_of(backoffs: tuple[Backoff, ...]) -> int:
+def schema_of(backoffs: tuple[Backoff, ...], lease_bounds_us: tuple[int, ...] = ()) -> int:
     """Return the version of a snapshot with these."""
-    return SCHEMA_VERSION if backoffs else SCHEMA_VERSION - 1
+    if lease_bounds_us:
+        return SCHEMA_VERSION
+    return 3 if backoffs else 2
+
+
+def lease_bounds_of(lease_us: int, least_us: int, most_us: int) -> tuple[int, ...]:
+    """Return the bounds of lease lengths as a snapshot has them; 0: none but `lease_us` itself."""
+    if not least_us and not most_us:
+        return ()
+    return (least_us or lease_us, most_us or lease_us)
 
 
 class Snapshot(Value, frozen=True, array_like=True):
@@ -159,10 +168,11 @@ class Snapshot(Value, frozen=True, array_like=True):
     the end of the last round: valid in this one. `memory` is the policy's private state, dropped
     when policy or version change. `service` is as of the last round; `changes` happened since, in
     time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
-    start yet.
+    start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
+    `lease_us`; empty: nothing else.
     """
 
-    newest: ClassVar[str] = "backoffs"
+    newest: ClassVar[tuple[str, ...]] = ("backoffs", "lease_bounds_us")
 
     schema: int
     pool: int
@@ -185,6 +195,12 @@ class Snapshot(Value, frozen=True, array_like=True):
     memory: dict[str, Any] = {}
     profiles: tuple[Profile, ...] = ()
     backoffs: tuple[Backoff, ...] = ()
+    lease_bounds_us: tuple[int, ...] = ()
+
+    @property
+    def longest_us(self) -> int:
+        """The longest that a term may last."""
+        return max((self.lease_us, *self.lease_bounds_us))
 
     @property
     def at_s(self) -> float:

@@ -13,11 +13,12 @@ ValueT = TypeVar("ValueT", bound="Value")
 class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A frozen record; encoded as an array in field order, so that bytes are canonical.
 
-    `newest` names the last field of a type that got one, a tuple, when bytes of it were stored
-    already: while it is empty, bytes of a whole value are those of before.
+    `newest` names the last fields of a type that got them, tuples, when bytes of it were stored
+    already, in their order: while they are empty from the last one on, bytes of a whole value are
+    those of before.
     """
 
-    newest: ClassVar[str] = ""
+    newest: ClassVar[tuple[str, ...]] = ()
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -30,8 +31,11 @@ def canonical_bytes(value: Any) -> bytes:
     Source: architecture, "Snapshots": what is stored, hashed and compared on replay.
     """
     data = _encoder.encode(value)
-    if isinstance(value, Value) and value.newest and not getattr(value, value.newest):
-        return data.removesuffix(_EMPTY_LAST) + b"]"
+    if isinstance(value, Value):
+        for name in reversed(value.newest):
+            if getattr(value, name):
+                break
+            data = data.removesuffix(_EMPTY_LAST) + b"]"
     return data
 
 

@@ -78,6 +78,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         ideals=answer.ideals,
         solve=answer.solve,
         preemptions=terms.preemptions,
+        lengths=terms.lengths,
     )
     decision = msgspec.structs.replace(
         decision, shares=_shares(ready, decision), prices=_prices(ready, decision)

@@ -178,7 +178,7 @@ class _KeptRounds:
         if not preemptions or not self.is_limited:
             self._settled.release([state.leases[row.lease] for row in preemptions])
             self._settled.begin(self._prices, self._unused(due))
-            terms = split_terms(renewed, grants, self._settled, state.jobs)
+            terms = split_terms(renewed, grants, self._settled, state.jobs, answer.lengths)
             ends = answer.ends
         else:
             before = self._settled
@@ -191,7 +191,7 @@ class _KeptRounds:
                 return self._settled
 
             terms, _, called_off = settle_exchanges(
-                renewed, grants, preemptions, admission, state.jobs
+                renewed, grants, preemptions, admission, state.jobs, lengths=answer.lengths
             )
             go_on = {row.lease for row in called_off}
             ends = [end for end in answer.ends if end.lease not in go_on]

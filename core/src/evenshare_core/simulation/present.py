@@ -54,7 +54,10 @@ class Start:
     def rules(self) -> Rules:
         """The pool's own policy, options and lengths."""
         now = self.snapshot
-        return Rules(now.policy, now.options, now.round_us, now.lease_us, now.seed)
+        return Rules(
+            now.policy, now.options, now.round_us, now.lease_us, now.seed,
+            lease_bounds_us=now.lease_bounds_us,
+        )  # fmt: skip
 
     @property
     def cluster(self) -> Cluster:

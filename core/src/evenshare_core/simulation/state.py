@@ -60,6 +60,7 @@ class Rules:
     seed: int = 0
     cold_us: int = 0
     checkpoint_us: int = 0
+    lease_bounds_us: tuple[int, ...] = ()  # as in a snapshot
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class Run:
     leases: int = 0
     lease: int = 0  # 0: it waits
     ends_us: int = 0
+    lasts_us: int = 0  # the present term
     overhead_us: int = 0  # of the present lease, so far
     speed_milli: int = ONE_MILLI
 
@@ -243,21 +245,17 @@ class SimulationState:
         self.nodes[change.node] = replace(self.nodes[change.node], gpus=change.gpus)
         self.occupancy.resize(change.node, change.gpus)
         self.quotas = None
-        lost = [
-            lease
-            for lease in self.leases.values()
-            if any(node == change.node and change.gpus < gpus for node, gpus in lease.placement)
-        ]
-        for lease in lost:
-            self._release(lease, at_us, EndReason.NODE_LOST)
-            self._wait(lease.job)
+        for lease in tuple(self.leases.values()):
+            if any(node == change.node and change.gpus < gpus for node, gpus in lease.placement):
+                self._release(lease, at_us, EndReason.NODE_LOST)
+                self._wait(lease.job)
 
     def _release(self, lease: Lease, at_us: int, reason: EndReason) -> None:
         """End a lease; its job keeps what it has done, and is over or waits from now on."""
         run = self.runs[lease.job]
         held_us = at_us - lease.started_us
         if reason is EndReason.NODE_LOST:  # what it did since its last checkpoint is lost
-            term_us = lease.expires_us - self.rules.lease_us
+            term_us = lease.expires_us - (run.lasts_us or self.rules.lease_us)
             run.overhead_us += at_us - max(term_us, lease.started_us)
         overhead_us = min(run.overhead_us, held_us)
         if reason in (EndReason.FINISHED, EndReason.FAILED):
@@ -298,7 +296,7 @@ class SimulationState:
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         return Snapshot(
-            schema=schema_of(backoffs),
+            schema=schema_of(backoffs, self.rules.lease_bounds_us),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -319,6 +317,7 @@ class SimulationState:
             memory=self.memory,
             profiles=self.profiles,
             backoffs=backoffs,
+            lease_bounds_us=self.rules.lease_bounds_us,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
@@ -338,7 +337,7 @@ class SimulationState:
         return self.quotas
 
     def _tell_quotas(self, quotas: list[Entitlement]) -> None:
-        # The very first quotas count from the start of accounting, later ones from this round.
+        # The first ones count from the start of accounting, later ones from this round.
         instant_us = self.at_us if self.has_sums else self.last_us
         for row in quotas:
             key = (row.tenant, row.gpu_type)
@@ -354,7 +353,7 @@ class SimulationState:
         self.service = decision.service
         renewed = [(self.leases[row.lease], _split(row)) for row in decision.renewals]
         granted = [(row, _split(row)) for row in decision.grants]
-        terms = Terms(renewed, granted, [])
+        terms = Terms(renewed, granted, [], {row.job: row.lease_us for row in decision.lengths})
         self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
 
     def apply_terms(
@@ -373,12 +372,13 @@ class SimulationState:
             self._expired.clear()
             self.due = []
         self.number += 1
+        lease_us, length = self.rules.lease_us, terms.lengths.get
         for lease, split in terms.renewed:
-            self.renew(lease, split)
+            self.renew(lease, split, length(lease.job, lease_us))
         for end in ends:
             self.end(self.leases[end.lease], end.reason)
         for grant, split in terms.granted:
-            self.grant(grant, split)
+            self.grant(grant, split, length(grant.job, lease_us))
         self.over.clear()
 
     def end(self, lease: Lease, reason: EndReason) -> None:
@@ -388,10 +388,10 @@ class SimulationState:
         self._release(lease, self.at_us, reason)
         self._wait(lease.job)
 
-    def renew(self, old: Lease, split: Split) -> None:
-        """Give a lease one more term."""
+    def renew(self, old: Lease, split: Split, lease_us: int) -> None:
+        """Give a lease one more term, of `lease_us`."""
         own, borrowed, price_micro = split
-        until_us = self.at_us + self.rules.lease_us
+        until_us = self.at_us + lease_us
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
             old.term + 1, own, borrowed, price_micro, old.protected_until_us,
@@ -399,16 +399,17 @@ class SimulationState:
         self.books.renewed(self.at_us, old, new)
         self.events.push_due(until_us, old.id)
         run = self.runs[old.job]
+        run.lasts_us = lease_us
         checkpoint_us = run.job.checkpoint_us_or(self.rules.checkpoint_us)
         if checkpoint_us:
             run.overhead_us += checkpoint_us
             run.ends_us += checkpoint_us
             self.events.push(run.ends_us, EventKind.END, old.id)
 
-    def grant(self, grant: Grant, split: Split) -> None:
-        """Begin a lease; its job starts at once."""
+    def grant(self, grant: Grant, split: Split, lease_us: int) -> None:
+        """Begin a lease whose first term lasts `lease_us`; its job starts at once."""
         lease_id, self.next_lease = self.next_lease, self.next_lease + 1
-        until_us, least_us = self.at_us + self.rules.lease_us, self._min_runtime_us
+        until_us, least_us = self.at_us + lease_us, self._min_runtime_us
         protected_us = self.at_us + least_us if least_us else 0
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
@@ -420,7 +421,9 @@ class SimulationState:
         who = (grant.tenant, grant.job, gpus, (grant.gpu_type,))
         self.changes.append(Change(self.at_us, ChangeKind.HOLD, *who))
         self.books.granted(self.at_us, lease)
-        self._start(self.runs[grant.job], grant, lease_id)
+        run = self.runs[grant.job]
+        run.lasts_us = lease_us
+        self._start(run, grant, lease_id)
         self.events.push_due(max(until_us, protected_us), lease_id)
 
     def _start(self, run: Run, grant: Grant, lease_id: int) -> None:

@@ -204,19 +204,28 @@ class Admission:
         """Whether any limit could refuse the job, whatever is held."""
         return not self._limits.are_none or job.max_price_micro is not None
 
-    def check(self, job: Job, gpu_type: str) -> Refusal | None:
-        """Return why the job may not take its gang of this type now; None if it may."""
+    def check(self, job: Job, gpu_type: str, lease_us: int | None = None) -> Refusal | None:
+        """Return why the job may not take its gang of this type now; None if it may.
+
+        `lease_us`: how long the term lasts; None: the pool's lease length.
+        """
         if not self.may_refuse(job):
             return None
         account = self._account(job.tenant, gpu_type)
         borrowed = job.gpus - account.left
-        return None if borrowed <= 0 else self._limit(job, gpu_type, account, borrowed)
+        return (
+            None
+            if borrowed <= 0
+            else self._limit(job, gpu_type, account, borrowed, lease_us or self._lease_us)
+        )
 
     def is_own(self, job: Job, gpu_type: str) -> bool:
         """Whether its tenant's quota of this type has room for the whole gang now."""
         return job.gpus <= self._account(job.tenant, gpu_type).left
 
-    def _limit(self, job: Job, gpu_type: str, account: _Account, borrowed: int) -> Refusal | None:
+    def _limit(
+        self, job: Job, gpu_type: str, account: _Account, borrowed: int, lease_us: int
+    ) -> Refusal | None:
         """Which limit so many borrowed GPUs exceed, if one does."""
         may_borrow = account.may_borrow
         if may_borrow is not None and account.borrowed + borrowed > may_borrow:
@@ -236,24 +245,28 @@ class Admission:
             )
         spendable = self._spendable.get(job.tenant)
         if spendable is not None:
-            cost = worst_case_micro(borrowed, price, self._lease_us)
+            cost = worst_case_micro(borrowed, price, lease_us)
             if cost > spendable:
                 return Refusal(Reason.BUDGET, needed_micro=cost, spendable_micro=spendable)
         return None
 
-    def enter(self, job: Job, tenant: int, gpu_type: str) -> Refusal | Split:
-        """Use the job's gang for a term; or say why it may not have it."""
+    def enter(
+        self, job: Job, tenant: int, gpu_type: str, lease_us: int | None = None
+    ) -> Refusal | Split:
+        """Use the job's gang for a term, of `lease_us` as in `check`; or say why it may not."""
         if self._limits.are_none and job.max_price_micro is None:
             own = self._account(tenant, gpu_type).take(job.gpus)
             borrowed = job.gpus - own
         else:
-            refusal = self.check(job, gpu_type)
+            refusal = self.check(job, gpu_type, lease_us)
             if refusal is not None:
                 return refusal
-            own, borrowed = self.take(tenant, gpu_type, job.gpus)
+            own, borrowed = self.take(tenant, gpu_type, job.gpus, lease_us)
         return own, borrowed, self._prices.get(gpu_type, 0) if borrowed else 0
 
-    def take(self, tenant: int, gpu_type: str, gpus: int) -> tuple[int, int]:
+    def take(
+        self, tenant: int, gpu_type: str, gpus: int, lease_us: int | None = None
+    ) -> tuple[int, int]:
         """Use GPUs for one term, own quota first; return (own, borrowed)."""
         account = self._account(tenant, gpu_type)
         own = account.take(gpus)
@@ -266,7 +279,8 @@ class Admission:
             self._kept[gpu_type] += account.keep()
         if borrowed and tenant in self._spendable:
             price = self._prices.get(gpu_type, 0)
-            self._spendable[tenant] -= worst_case_micro(borrowed, price, self._lease_us)
+            lasts_us = lease_us or self._lease_us
+            self._spendable[tenant] -= worst_case_micro(borrowed, price, lasts_us)
         return own, borrowed
 
 

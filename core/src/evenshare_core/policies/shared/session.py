@@ -88,7 +88,7 @@ class KeptRound(Protocol):
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     """What a policy picked; own, borrowed and price are not set yet, nor why jobs wait.
 
-    `ends`: those of preempted leases too.
+    `ends`: those of preempted leases too. `lengths`: as in `terms.Terms`.
     """
 
     grants: Sequence[Grant]
@@ -96,6 +96,7 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     ends: Sequence[End]
     memory: dict[str, Any]
     preemptions: Sequence[Preemption] = ()
+    lengths: Mapping[int, int] = {}
 
 
 class Session(Protocol):

@@ -16,11 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
-from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, Skip
+from evenshare_core.domain.decision import (
+    Decision,
+    End,
+    Grant,
+    Preemption,
+    Renew,
+    Skip,
+    TermLength,
+)
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
@@ -31,6 +40,9 @@ _END_REASONS = {
     Reason.PRICE_ABOVE_MAX: EndReason.PRICE_ABOVE_MAX,
     Reason.BUDGET: EndReason.BUDGET,
 }
+
+
+NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 
 
 def end_reason(reason: Reason) -> EndReason:
@@ -71,11 +83,15 @@ def ends_of(
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """The terms of a round; `withdrawn`: what a limit refused, renewals before grants."""
+    """The terms of a round; `withdrawn`: what a limit refused, renewals before grants.
+
+    `lengths`, by job: how long terms last that are not of the pool's lease length.
+    """
 
     renewed: list[tuple[Lease, Split]]
     granted: list[tuple[Grant, Split]]
     withdrawn: list[tuple[Lease | Grant, Refusal]]
+    lengths: Mapping[int, int] = NO_LENGTHS
 
 
 def split_terms(
@@ -83,28 +99,30 @@ def split_terms(
     grants: Sequence[Grant],
     admission: Admission,
     jobs: Mapping[int, Job],
+    lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> Terms:
     """Split every new term into own and borrowed GPUs; withdraw what may not be taken.
 
-    `admission`: of the round, nothing taken; `jobs` by id, at least those of the terms.
+    `admission`: of the round, nothing taken; `jobs` by id, at least those of the terms. `lengths`:
+    as in `Terms`.
     """
-    enter = admission.enter
+    length, enter = lengths.get, admission.enter
     again: list[tuple[Lease, Split]] = []
     given: list[tuple[Grant, Split]] = []
     withdrawn: list[tuple[Lease | Grant, Refusal]] = []
     for lease in sorted(renewed, key=_by_start) if len(renewed) > 1 else renewed:
-        split = enter(jobs[lease.job], lease.tenant, lease.gpu_type)
+        split = enter(jobs[lease.job], lease.tenant, lease.gpu_type, length(lease.job))
         if isinstance(split, Refusal):
             withdrawn.append((lease, split))
         else:
             again.append((lease, split))
     for grant in sorted(grants, key=_by_order) if len(grants) > 1 else grants:
-        split = enter(jobs[grant.job], grant.tenant, grant.gpu_type)
+        split = enter(jobs[grant.job], grant.tenant, grant.gpu_type, length(grant.job))
         if isinstance(split, Refusal):
             withdrawn.append((grant, split))
         else:
             given.append((grant, split))
-    return Terms(again, given, withdrawn)
+    return Terms(again, given, withdrawn, lengths)
 
 
 def withdrawn_ends(terms: Terms) -> list[End]:
@@ -130,6 +148,8 @@ def settle_exchanges(
     preemptions: Sequence[Preemption],
     admission: Callable[[Collection[int]], Admission],
     jobs: Mapping[int, Job],
+    *,
+    lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> Exchanges:
     """Split the terms of a round that ends leases before their expiry.
 
@@ -140,10 +160,11 @@ def settle_exchanges(
     live, left, off = list(preemptions), list(grants), list[Preemption]()
     refusals: list[tuple[Lease | Grant, Refusal]] = []
     while True:
-        terms = split_terms(renewed, left, admission({row.lease for row in live}), jobs)
+        limits = admission({row.lease for row in live})
+        terms = split_terms(renewed, left, limits, jobs, lengths)
         broken = _called_off(terms, live)
         if not broken:
-            terms = Terms(terms.renewed, terms.granted, [*terms.withdrawn, *refusals])
+            terms = Terms(terms.renewed, terms.granted, [*terms.withdrawn, *refusals], lengths)
             return Exchanges(terms, tuple(live), tuple(off))
         refusals += [(row, broken[row.job]) for row in left if row.job in broken]
         gone = [row for row in live if row.for_job in broken]
@@ -173,6 +194,7 @@ class SettledTerms(NamedTuple):
     ends: tuple[End, ...]
     skips: tuple[Skip, ...]
     preemptions: tuple[Preemption, ...] = ()
+    lengths: tuple[TermLength, ...] = ()
 
 
 def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
@@ -187,8 +209,9 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
     for renewal in answer.renewals:
         renewals.setdefault(renewal.lease, []).append(renewal)
     renewed = [leases[renewal.lease] for renewal in answer.renewals]
+    lengths = {row.job: row.lease_us for row in answer.lengths}
     terms, preemptions, called_off = settle_exchanges(
-        renewed, answer.grants, answer.preemptions, admission, jobs
+        renewed, answer.grants, answer.preemptions, admission, jobs, lengths=lengths
     )
     go_on = {row.lease for row in called_off}
     ends = [end for end in answer.ends if end.lease not in go_on]
@@ -201,7 +224,16 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
         tuple(sorted([*ends, *withdrawn_ends(terms)], key=_by_lease)),
         (*_without(answer.skips, kept_jobs, jobs), *_skips(withdrawn)),
         preemptions,
+        _lengths(answer, terms),
     )
+
+
+def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
+    """Those of the terms that came about; one of no term at all is for the invariants to say."""
+    asked = {row.job for row in answer.grants} | {row.job for row in answer.renewals}
+    given = {row.job for row, _ in terms.granted} | {row.job for row, _ in terms.renewed}
+    gone = asked - given
+    return tuple(row for row in answer.lengths if row.job not in gone)
 
 
 def _without(skips: Iterable[Skip], kept: Collection[int], jobs: Mapping[int, Job]) -> list[Skip]:

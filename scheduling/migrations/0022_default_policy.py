@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0019_sums_by_held_type")]
+    dependencies = [("scheduling", "0021_lease_bounds")]
 
     operations = [
         migrations.AlterField(

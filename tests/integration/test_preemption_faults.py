@@ -1,0 +1,154 @@
+"""A round that preempts, killed or cut off at each of its points: notice once, or not at all.
+
+The matrix of all points is in tests/integration/test_fault_matrix.py; here the round ends a lease
+before its expiry, in a pool whose borrowers pay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import DatabaseError, connection, connections, transaction
+
+from billing.checks import run_checks
+from billing.metering import meter_pool
+from billing.models import UsageLine
+from evenshare_core.money.fixed_point import charge_micro, to_micro
+from evenshare_core.policies import registry
+from evenshare_core.units import SECOND_US
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round, VirtualWork
+from scheduling.selectors.replay import replay_stored_round
+from tenants.faults import arm_faults
+from tenants.models import Budget
+from tests.factories import Cluster, cluster
+from tests.integration.test_fault_matrix import once, step
+from tests.tools import PATIENCE_S
+from tests.toy_policy.preempting import POLICY
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+CHILD = Path(__file__).with_name("round_process.py")
+LONG_S = 40_000
+# Up to the commit nothing has happened; from then on notice was given.
+BEFORE = (
+    *("observe.before_commit", "round.after_decide", "round.first_write", "round.mid_write"),
+    "round.before_commit",
+)
+AFTER = (
+    *("round.after_commit", "dispatch.before_call", "dispatch.after_call"),
+    "dispatch.after_observe",
+)
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+def crowded() -> tuple[Cluster, Job]:
+    """Two jobs of `a` hold all GPUs, one of them borrowed at a price; `b` wants its quota now."""
+    lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8, policy=POLICY.name, lease_s=900)
+    Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=10_000)
+    lab.submit("a", 4, LONG_S)
+    step(lab)
+    lab.at += timedelta(seconds=10)  # the price was posted by the first round
+    lab.submit("a", 4, LONG_S)
+    step(lab)
+    assert Lease.objects.filter(state="running").count() == 2
+    claim = lab.submit("b", 4, LONG_S)
+    lab.at += timedelta(seconds=450)
+    return lab, claim
+
+
+def assert_recovered(lab: Cluster, claim: Job, point: str) -> None:
+    """Right after the fault each lease is whole or has had its notice once; then all goes on."""
+    notices = LeaseEvent.objects.filter(data__has_key="rule")
+    taken = Lease.objects.filter(end_reason="preempted")
+    expected = 1 if point in AFTER else 0
+    assert notices.count() == taken.count() == expected
+    if not expected:
+        assert set(Lease.objects.values_list("state", flat=True)) == {"running"}
+        assert not Round.objects.filter(number__gt=2).exists()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
+    for _ in range(2):
+        lab.at += timedelta(seconds=10)
+        step(lab)
+    (notice,) = notices.all()
+    (victim,) = taken.all()
+    assert (notice.lease_id, notice.data["for_job"]) == (victim.pk, claim.pk)
+    # Who borrowed made way; who was within quota was left alone.
+    assert Lease.objects.get(job=claim).state == "running"
+    other = Lease.objects.exclude(pk=victim.pk).get(job__tenant=lab.tenants["a"])
+    assert (other.state, other.term) == ("running", 1)
+    assert (victim.state, victim.borrowed) == ("ended", 4)
+    assert not Intent.objects.filter(state="open").exists()
+    held = LeaseSlot.objects.filter(holding=True)
+    assert held.count() == held.values("node", "slot").distinct().count() == 8
+    assert_charged(victim)
+    for round_ in Round.objects.all():
+        assert replay_stored_round(round_).same
+    numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def assert_charged(victim: Lease) -> None:
+    """The use of a preempted lease was charged up to its end, to the micro-credit, and no more."""
+    assert victim.ended_at is not None
+    assert victim.started_at is not None
+    assert victim.ended_at < victim.expires_at
+    held_us = (victim.ended_at - victim.started_at) // timedelta(microseconds=1)
+    assert VirtualWork.objects.get(job=victim.job_id).done_us == held_us
+    meter_pool(victim.pool_id)
+    (line,) = UsageLine.objects.filter(lease=victim, meter="borrowed")
+    assert (line.ends_at, line.gpus) == (victim.ended_at, 4)
+    charge = charge_micro(line.gpus, to_micro(line.price), held_us)
+    assert to_micro(line.amount) == charge > 0
+    assert held_us < 900 * SECOND_US
+    assert [check.name for check in run_checks() if check.violations] == []
+
+
+@pytest.mark.parametrize("point", BEFORE + AFTER)
+def test_a_cut_from_the_database_is_healed(point: str) -> None:
+    lab, claim = crowded()
+
+    def cut() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            pid = cursor.fetchone()[0]
+        with connections["owner"].cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+
+    hook, reached = once(point, cut)
+    # A point outside a transaction may meet a connection that heals by itself.
+    healed = contextlib.suppress(DatabaseError, transaction.TransactionManagementError)
+    with arm_faults(hook), healed:
+        step(lab)
+    assert reached
+    connections.close_all()
+    assert_recovered(lab, claim, point)
+
+
+@pytest.mark.parametrize("point", BEFORE + AFTER)
+def test_kill_9_is_healed(point: str) -> None:
+    lab, claim = crowded()
+    victim = subprocess.Popen(
+        [
+            *(sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill"),
+            *("30", POLICY.__module__),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
+    )
+    printed, _ = victim.communicate(timeout=PATIENCE_S)
+    assert victim.returncode == -signal.SIGKILL
+    assert printed.splitlines()[-1] == point
+    assert_recovered(lab, claim, point)

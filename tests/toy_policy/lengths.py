@@ -1,0 +1,77 @@
+"""First come, first served, with terms as long as a job's gang is small.
+
+A policy for tests of what the core, the engine and the pages do with lengths that a policy gives: a
+job of one GPU has the longest term that the pool allows, one of three or more the shortest, one of
+two the pool's lease length.
+
+Source: none. Orders are those of `fifo`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Decision, Grant, Renew, TermLength
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.shared.session import KeptRound, Session, SessionDecision
+
+_INNER = registry.policy("fifo")
+
+
+def length_us(gpus: int, bounds_us: tuple[int, ...]) -> int | None:
+    """How long a term of so many GPUs lasts; None: the pool's lease length."""
+    if not bounds_us or gpus == 2:
+        return None
+    return max(bounds_us) if gpus == 1 else min(bounds_us)
+
+
+class Lengths(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "lengths"
+    version = "1"
+    title = "Short terms for large jobs"
+    promise = "A large job's GPUs are up for others sooner."
+    order_text = "Whoever was submitted first."
+    options_type = _INNER.options_type
+    bounds_us: tuple[int, ...] = ()  # of the pool, for `session`, which is told no snapshot
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        decision = _INNER.decide(snapshot)
+        gpus = {job.id: job.gpus for job in snapshot.jobs}
+        terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+        asked = {term.job: length_us(gpus[term.job], snapshot.lease_bounds_us) for term in terms}
+        rows = [TermLength(job, lasts_us) for job, lasts_us in sorted(asked.items()) if lasts_us]
+        return replace(decision, lengths=tuple(rows))
+
+    def session(self, options: dict[str, Any]) -> Session | None:
+        """The same from round to round."""
+        inner = _INNER.session(options)
+        return None if inner is None else _LengthsSession(inner, self.bounds_us)
+
+
+class _LengthsSession:
+    """That of `fifo`, with lengths."""
+
+    def __init__(self, inner: Session, bounds_us: tuple[int, ...]) -> None:
+        self._inner, self._bounds_us = inner, bounds_us
+
+    def decide(self, view: KeptRound) -> SessionDecision:
+        """Answer a round."""
+        answer = self._inner.decide(view)
+        jobs = [*(lease.job for lease in answer.renewed), *(grant.job for grant in answer.grants)]
+        asked = {job: length_us(view.jobs[job].gpus, self._bounds_us) for job in jobs}
+        lengths = {job: lasts_us for job, lasts_us in asked.items() if lasts_us}
+        return replace(answer, lengths=lengths)
+
+    def quiet_until(self, at_us: int) -> int | None:
+        """As `fifo`."""
+        return self._inner.quiet_until(at_us)
+
+
+POLICY = Lengths()

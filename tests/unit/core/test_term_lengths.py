@@ -1,0 +1,148 @@
+"""Terms that are not of the pool's lease length: bytes, bounds, credit."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Decision, Preemption, TermLength
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.reasons import PreemptionRule, Reason
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, schema_of
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.policies import registry
+from evenshare_core.policies.base import InvariantViolation, decide_round
+from evenshare_core.policies.shared.terms import settle
+from tests.toy_policy.lengths import POLICY
+from tests.unit.core.snapshots import AT_US, job, lease, snapshot
+
+BOUNDS_US = (60_000_000, 1_800_000_000)
+PRICE_MICRO = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+def pool(credit_micro: int | None = None) -> Snapshot:
+    """Jobs 1 to 3 of 1, 2 and 3 GPUs wait; job 4 of 1 GPU is due. None has quota."""
+    plain = snapshot(
+        [job(1, 1), job(2, 2), job(3, 3), job(4, 1)],
+        [lease(4, 4, (2, 1), expires_us=AT_US)],
+        nodes={1: 4, 2: 4},
+        quotas=[Entitlement(1, "v100", 0)],
+    )
+    return replace(
+        plain, policy=POLICY.name, policy_version=POLICY.version, options={},
+        lease_bounds_us=BOUNDS_US, tenants=(Tenant(1, credit_micro),),
+        prices=(PoolPrice("v100", PRICE_MICRO, 1, 8, PRICE_MICRO, 2000),),
+    )  # fmt: skip
+
+
+class TestALength:
+    def test_is_told_of_grants_and_renewals(self) -> None:
+        decision = decide_round(pool())
+        assert {row.job for row in decision.grants} == {1, 2, 3}
+        assert {row.job for row in decision.renewals} == {4}
+        least, most = BOUNDS_US
+        assert decision.lengths == (
+            TermLength(1, most), TermLength(3, least), TermLength(4, most),
+        )  # fmt: skip
+
+    def test_is_the_pools_where_a_policy_may_choose_none(self) -> None:
+        assert decide_round(replace(pool(), lease_bounds_us=())).lengths == ()
+
+    def test_counts_in_the_worst_case_of_its_term(self) -> None:
+        least, most = BOUNDS_US
+        whole = sum(
+            worst_case_micro(gpus, PRICE_MICRO, lasts_us)
+            for gpus, lasts_us in ((1, most), (1, most), (2, pool().lease_us), (3, least))
+        )
+        answer = decide_round(pool())
+        enough = settle(pool(whole), answer)
+        assert {row.job for row in enough.grants} == {1, 2, 3}
+        assert enough.lengths == answer.lengths
+        short = settle(pool(whole - 1), answer)
+        assert {row.job for row in short.grants} == {1, 2}
+        assert [(row.reason, row.jobs) for row in short.skips] == [(Reason.BUDGET, (3,))]
+        # What was withdrawn has no length either.
+        assert {row.job for row in short.lengths} == {1, 4}
+        assert "limits" in {row.rule for row in violations(pool(whole - 1), answer)}
+        assert "limits" not in {row.rule for row in violations(pool(whole), answer)}
+
+
+def decided(*lengths: TermLength) -> Decision:
+    return replace(decide_round(pool()), lengths=lengths)
+
+
+class TestADecision:
+    @pytest.mark.parametrize(
+        ("lengths", "detail"),
+        [
+            (
+                (TermLength(1, 59_000_000),),
+                "a term of job 1 lasts 59 s, the pool allows 60 to 1800",
+            ),
+            ((TermLength(1, 1_800_000_001),), "a term of job 1 lasts"),
+            ((TermLength(9, 60_000_000),), "job 9 has a length of 60 s and no term of this round"),
+            ((TermLength(1, 60_000_000),) * 2, "job 1 has 2 lengths"),
+        ],
+    )
+    def test_out_of_bounds_is_refused(self, lengths: tuple[TermLength, ...], detail: str) -> None:
+        rows = [row for row in violations(pool(), decided(*lengths)) if row.rule == "lengths"]
+        assert [row for row in rows if detail in row.detail], rows
+
+    def test_at_a_bound_is_good(self) -> None:
+        at_both = decided(TermLength(1, BOUNDS_US[0]), TermLength(4, BOUNDS_US[1]))
+        assert violations(pool(), at_both) == []
+
+    def test_of_another_length_is_refused_where_the_pool_has_no_bounds(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def decide(snapshot: Snapshot) -> Decision:
+            return replace(
+                registry.policy("fifo").decide(snapshot), lengths=(TermLength(1, 60_000_000),)
+            )
+
+        monkeypatch.setattr(POLICY, "decide", decide, raising=False)
+        with pytest.raises(InvariantViolation, match="lasts 60 s, the pool allows"):
+            decide_round(replace(pool(), lease_bounds_us=()))
+
+
+class TestBytes:
+    def test_without_lengths_are_those_of_before(self) -> None:
+        """Of decisions and snapshots from before there were any, with and without preemptions."""
+        fields = Decision.__struct_fields__
+        assert fields[-2:] == Decision.newest
+        row = Preemption(1, 1, 1, PreemptionRule.GUARANTEE, 5, 1, {"held": 0})
+        for decision, count in (
+            (Decision(at_us=AT_US), 2),
+            (Decision(at_us=AT_US, preemptions=(row,)), 1),
+            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 0),
+        ):
+            data = canonical_bytes(decision)
+            kept = fields[: len(fields) - count]
+            values = [canonical_bytes(getattr(decision, name)) for name in kept]
+            assert data == b"[" + b",".join(values) + b"]"
+            assert decode(data, Decision) == decision
+
+    def test_of_a_snapshot_name_its_version(self) -> None:
+        bounded = pool()
+        bounded = replace(bounded, schema=schema_of(bounded.backoffs, bounded.lease_bounds_us))
+        assert bounded.schema == 4
+        assert decode(canonical_bytes(bounded), Snapshot) == bounded
+        plain = replace(bounded, schema=schema_of(()), lease_bounds_us=())
+        assert plain.schema == 2
+        assert decode(canonical_bytes(plain), Snapshot) == plain
+        assert canonical_bytes(bounded)[:-1].endswith(b",[],[60000000,1800000000]")
+
+    @pytest.mark.parametrize(
+        ("least", "most", "bounds"), [(0, 0, ()), (3, 0, (3, 9)), (0, 20, (9, 20)), (3, 9, (3, 9))]
+    )
+    def test_of_bounds_that_say_nothing_are_none(
+        self, least: int, most: int, bounds: tuple[int, ...]
+    ) -> None:
+        assert lease_bounds_of(9, least, most) == bounds
