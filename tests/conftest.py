@@ -8,10 +8,13 @@ import pytest
 
 from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
+from tests.stages import clocks, made_clocks, made_pair, made_settled, pair, settled
 from tests.tools import PATIENCE_S, require_tool
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+__all__ = ["clocks", "made_clocks", "made_pair", "made_settled", "pair", "settled"]
 
 
 @pytest.fixture(scope="session")

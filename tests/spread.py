@@ -25,8 +25,13 @@ NOT_FAST = (
     "tests/unit/client/test_lease.py",
     "tests/unit/portal/test_checks.py",
 )
-# What all tests of these files share is dear: a portal of four processes, a restored backup.
-TOGETHER = ("tests/integration/test_production.py", "tests/integration/test_backup_restore.py")
+# What all tests of these files share is dear: a portal of four processes, a restored backup, what
+# axe has looked at.
+TOGETHER = (
+    "tests/browser/test_role_stories.py",
+    "tests/integration/test_backup_restore.py",
+    "tests/integration/test_production.py",
+)
 # Each test of these files is long enough to be sent on its own.
 APART = (
     "tests/functional/test_api_schema.py",
@@ -44,6 +49,7 @@ FIRST = (
     "tests/functional/test_matrix.py",
     "tests/functional/test_cli.py",
     "tests/functional/test_api_schema.py",
+    "tests/browser/test_role_stories.py",
     "tests/integration/test_production.py",
     "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_mixed_pool.py",

@@ -1,11 +1,14 @@
-"""The deficit of a tenant's last day, from the sums that its charts have read anyway."""
+"""The deficit of tenants' last day, from the sums that charts have read anyway."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.registry import options as read_options
 from portal.charts.figures import gpu_hours, percent
 from portal.charts.notes import LineItem
 from scheduling.selectors.histories import ClaimHistoryPoint
@@ -41,29 +44,47 @@ class DayDeficit:
         )
 
 
+def tells_deficits(policy: str, options: str) -> bool:
+    """Whether sums under a policy are since the pool began: those of a window tell of no hour.
+
+    `options` are those that are set, as JSON.
+    """
+    return policy in POLICIES and not read_options(policy, json.loads(options)).fairness_window_us
+
+
 def day_deficit(points: Sequence[ClaimHistoryPoint], now: datetime) -> DayDeficit | None:
     """Return it from sums since the pool began, oldest first; None where nothing was deserved.
 
-    Hours are counted back from `now` and end with their last round that is there; a day is thinned
-    to some rounds, so an hour is a few minutes off. All GPU types count as one, for the fair share
-    of a job that accepts several may be counted on another type than it holds. Sums that fall, as
-    they do when they are corrected, count as nothing.
+    All GPU types count as one, for the fair share of a job that accepts several may be counted on
+    another type than it holds.
     """
-    since = now - HOURS * HOUR
     sums: dict[str, tuple[float, float]] = {}
-    marks: dict[int, tuple[float, float]] = {}  # by hour: (received, deserved) at its last round
-    first: tuple[float, float] | None = None
     rounds: dict[datetime, list[ClaimHistoryPoint]] = {}
     for point in points:
         rounds.setdefault(point.at, []).append(point)
+    totals: list[tuple[datetime, tuple[float, float]]] = []
     for at, rows in sorted(rounds.items()):
         for row in rows:
             sums[row.gpu_type] = (row.received_gpu_s, row.deserved_gpu_s)
         received, deserved = (sum(pair[place] for pair in sums.values()) for place in (0, 1))
-        first = first or (received, deserved)
-        marks[min(HOURS - 1, (at - since) // HOUR)] = (received, deserved)
+        totals.append((at, (received, deserved)))
+    return deficit_of(totals, now)
+
+
+def deficit_of(
+    totals: Sequence[tuple[datetime, tuple[float, float]]], now: datetime
+) -> DayDeficit | None:
+    """Return it from (received, deserved) GPU-seconds at rounds, oldest first.
+
+    Hours are counted back from `now` and end with their last round that is there; a day is thinned
+    to some rounds, so an hour is a few minutes off. Sums that fall, as they do when they are
+    corrected, count as nothing.
+    """
+    since = now - HOURS * HOUR
+    # By hour: the sums at its last round.
+    marks = {min(HOURS - 1, (at - since) // HOUR): pair for at, pair in totals}
     short = whole = 0.0
-    before = first or (0.0, 0.0)
+    before = totals[0][1] if totals else (0.0, 0.0)
     for _, mark in sorted(marks.items()):
         got, fair = (max(0.0, now_ - then) for now_, then in zip(mark, before, strict=True))
         short, whole, before = short + max(0.0, fair - got), whole + fair, mark

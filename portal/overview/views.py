@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
@@ -13,8 +10,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from evenshare_core.policies.registry import POLICIES, options
-from portal.charts.deficits import DayDeficit, day_deficit
+from evenshare_core.policies.registry import POLICIES
+from portal.charts.deficits import day_deficit, tells_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
@@ -24,7 +21,7 @@ from portal.site.quota_promises import pool_promise_text
 from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
-from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
+from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
 from scheduling.selectors.start_estimates import first_start
 from scheduling.selectors.tenant_pools import pool_uses
@@ -97,16 +94,5 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         promise=pool_promise_text(pool),
-        deficit=_deficit(pool, days, now),
+        deficit=day_deficit(days, now) if tells_deficits(pool.policy, pool.options) else None,
     )
-
-
-def _deficit(
-    pool: PoolFacts, days: Sequence[ClaimHistoryPoint], now: datetime
-) -> DayDeficit | None:
-    """The last day's deficit; None where sums are of a window, which tells nothing of an hour."""
-    if pool.policy not in POLICIES:
-        return None
-    if options(pool.policy, json.loads(pool.options)).fairness_window_us:
-        return None
-    return day_deficit(days, now)

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 
 from evenshare_core.fairness.rho import rho_of
+from evenshare_core.units import SECOND_US
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 POINTS = 200
@@ -37,12 +38,15 @@ class TenantCourse:
     """One tenant over the rounds of a `PoolHistory`, on GPUs of all types.
 
     `tenant` None: all that the viewer may not see, in one sum, whose `rho` is not told. `rho` is
-    None where nothing was asked, and where a round has no row of the tenant.
+    None where nothing was asked, and where a round has no row of the tenant. `sums`: GPU-seconds
+    received and deserved by then, since the pool began; nothing where `tenant` is None, and where
+    several histories were joined.
     """
 
     tenant: VisibleTenant | None
     use: tuple[int, ...]
     rho: tuple[float | None, ...]
+    sums: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ def pool_history(
             None if tenant is None else visibility.of(tenant),
             tuple(one.use[index] for index in range(len(at))),
             tuple(None if tenant is None else one.rho(index) for index in range(len(at))),
+            () if tenant is None else tuple(map(one.gpu_s, range(len(at)))),
         )
         for tenant, one in sums.items()
     ]
@@ -182,6 +187,9 @@ class _Sums:
         self.use[place] += use
         self._received[place] += received or 0
         self._deserved[place] += deserved or 0
+
+    def gpu_s(self, place: int) -> tuple[float, float]:
+        return self._received[place] / SECOND_US, self._deserved[place] / SECOND_US
 
     def rho(self, place: int) -> float | None:
         return rho_of(self._received[place], self._deserved[place])

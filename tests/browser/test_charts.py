@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from scheduling.models import Round
 from tenants.models import Tenant
 from tests.browser.complaints import complaints_of
 from tests.browser.test_accessible import AXE, SERIOUS
-from tests.functional.pool_stage import Stage, settled_stage
+from tests.functional.pool_stage import Stage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -38,9 +39,15 @@ WITHOUT = ("/t/alpha/jobs/", "/pools/{pool}/rounds/", "/pools/{pool}/rounds/1/",
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return settled_stage()
+def there(settled: Stage) -> Stage:
+    return settled
+
+
+@pytest.fixture
+def committed_db(there: Stage) -> str:
+    """The database of the stage: `site` shows that one."""
+    assert there.pool
+    return str(connection.settings_dict["NAME"])
 
 
 @pytest.fixture

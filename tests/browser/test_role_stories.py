@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from django.db import connection
 
 from scheduling.models import Job
 from tenants.models import ApiToken, Tenant
 from tests.browser.complaints import complaints_of
 from tests.browser.story import WIDE, Story
-from tests.functional.two_clocks import TwoClocks, two_clocks
+from tests.functional.two_clocks import TwoClocks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,18 +25,32 @@ CHANGES = (
 
 
 @pytest.fixture
-def there(committed_db: str) -> TwoClocks:
-    assert committed_db
-    return two_clocks()
+def there(clocks: TwoClocks) -> TwoClocks:
+    return clocks
 
 
 @pytest.fixture
-def story(there: TwoClocks, site: str, browser: Browser) -> Iterator[Story]:
+def committed_db(there: TwoClocks) -> str:
+    """The database of the stage: `site` shows that one."""
+    assert there.labs
+    return str(connection.settings_dict["NAME"])
+
+
+@pytest.fixture(scope="module")
+def looked() -> dict[str, set[str]]:
+    """What axe has looked at."""
+    return {}
+
+
+@pytest.fixture
+def story(
+    there: TwoClocks, site: str, browser: Browser, looked: dict[str, set[str]]
+) -> Iterator[Story]:
     assert there.labs
     context = browser.new_context(base_url=site, viewport=WIDE)  # type: ignore[arg-type]  # a literal of two numbers
     page = context.new_page()
     complaints = complaints_of(page)
-    story = Story(page)
+    story = Story(page, looked=looked)
     yield story
     context.close()
     assert story.findings == []

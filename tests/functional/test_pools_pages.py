@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
+from portal.charts.deficits import day_deficit
+from portal.charts.explore.spans import DAY
+from portal.charts.figures import gpu_hours, percent
+from portal.site.clocks import pool_now
 from scheduling.models import GpuType, Job, LeaseSlot, Node, PoolState
+from scheduling.selectors.histories import claim_history
+from scheduling.selectors.lines import pool_facts
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
+from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
 
@@ -45,6 +52,34 @@ class TestWhoMayLook:
 
     def test_finds_no_pool_of_another_name(self, there: Stage) -> None:
         assert there.get("operator", "/pools/none/").status_code == 404
+
+
+class TestTheLastDaysDeficit:
+    def test_is_told_to_the_operator_as_each_tenants_dashboard_tells_it(
+        self, settled: Stage
+    ) -> None:
+        page = settled.get("operator", settled.url())
+        rows = {row.badge.name: row for row in page.context["deficits"]}
+        assert 'id="deficits"' in page.content.decode()
+        with site_scope():
+            facts = pool_facts(settled.lab.pool.pk)
+            assert facts is not None
+            now = pool_now(facts).pool_at
+            for name in ("alpha", "beta", "gamma"):
+                tenant = settled.tenant(name).pk
+                points = claim_history(settled.lab.pool.pk, tenant, since=now - DAY)
+                expected = day_deficit(points, now)
+                assert expected is not None
+                assert rows[name].short == gpu_hours(expected.short_gpu_s)
+                assert rows[name].deserved == gpu_hours(expected.deserved_gpu_s)
+                assert rows[name].share == percent(expected.share, 1)
+        assert len({row.share for row in rows.values()}) > 1
+
+    def test_is_not_told_to_tenants_nor_where_sums_are_of_a_window(self, settled: Stage) -> None:
+        assert 'id="deficits"' not in settled.page("owner", settled.url())
+        settled.lab.pool.options = {"fairness_window_s": 86_400}
+        settled.lab.pool.save(update_fields=["options"])
+        assert 'id="deficits"' not in settled.page("operator", settled.url())
 
 
 class TestThePoolPage:

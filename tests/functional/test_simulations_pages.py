@@ -118,6 +118,7 @@ class TestAResult:
         for name in (
             *("avg_jct_s", "avg_queue_s", "avg_slowdown", "sharing_loss_jobs", "waste"),
             *("tenant_unfair_intervals", "tenant_deficit", "late_vs_fair_reference", "rounds"),
+            "tenant_daily_deficit",
             *("gpu_utilisation", "preemptions", "deadline_miss_rate"),
         ):
             assert f'id="f-{name}"' in page

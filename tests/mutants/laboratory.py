@@ -42,6 +42,8 @@ PYTEST = (
     *("-c", os.devnull, "--rootdir", ".", "--import-mode", "importlib"),
     *("-p", "tests.patience"),
 )
+# Of each file the first test alone.
+FIRST_ONLY = ("-p", "tests.mutants.first")
 PURE = (*PYTEST, "--noconftest")
 STORED = (
     *(*PYTEST, "-p", "pytest_django.plugin", "--ds", "portal.site.settings"),
@@ -106,13 +108,18 @@ class Nursery:
         )
 
     def run(
-        self, tests: Iterable[str], *, limit_s: float, patience_s: float = PATIENCE_S
+        self,
+        tests: Iterable[str],
+        *,
+        limit_s: float,
+        patience_s: float = PATIENCE_S,
+        options: Sequence[str] = (),
     ) -> int | None:
         """Return pytest's status, None where it took longer than the limit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {
-            "arguments": [*self._arguments, *tests],
+            "arguments": [*self._arguments, *options, *tests],
             "environment": {"EVENSHARE_TEST_PATIENCE_S": f"{patience_s:g}"},
             "said": str(self._said),
             "limit_s": limit_s,

@@ -1,42 +1,35 @@
 """`export_pool` and then `simulate` on its files give the leases of the live rounds.
 
-The same hours as in `test_live_equals_simulated`, but everything that the simulator knows went
-through files: nothing is handed over in Python.
+Hours as in `test_live_equals_simulated`, which has the ones on three types: but everything that the
+simulator knows went through files, nothing is handed over in Python.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import shlex
 from datetime import timedelta
 from decimal import Decimal
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from evenshare_core.cli.main import main
-from evenshare_core.domain.instants import to_us
-from evenshare_core.simulation.workload_files import format_seconds
 from scheduling.engine.clock import PoolNow
-from scheduling.models import Job, Lease, Node, Pool, PriceSetting, VirtualWork
+from scheduling.models import Job, Node, Pool, PriceSetting, VirtualWork
 from scheduling.services.jobs import cancel_job
 from tenants.models import Budget, Quota
 from tests.factories import BEGIN, Cluster, cluster
+from tests.simulation.exported import exported, live_leases, simulated_leases
 from tests.simulation.test_live_equals_simulated import (
     HOUR_S,
     LEASE_S,
     QUOTAS,
     ROUND_S,
     submit_all,
-    submit_profiled,
 )
 
 pytestmark = pytest.mark.usefixtures("committed_db")
-
-END_US = to_us(BEGIN) + HOUR_S * 1_000_000
 
 
 def live_hour(lab: Cluster) -> None:
@@ -50,47 +43,6 @@ def live_hour(lab: Cluster) -> None:
             job = active.order_by("-id").first()
             if job is not None:
                 cancel_job(job=job, now=PoolNow(at, at, 1, paused=False))
-
-
-def exported(lab: Cluster, folder: Path) -> tuple[list[str], str]:
-    """The words of the command that `export_pool` prints, and its remarks."""
-    out, err = StringIO(), StringIO()
-    call_command("export_pool", lab.pool.name, "--to", str(folder), stdout=out, stderr=err)
-    return shlex.split(out.getvalue()), err.getvalue()
-
-
-def simulated(words: list[str], folder: Path) -> list[tuple[str, ...]]:
-    """Leases that began within the hour; the end of those that still held then is left out."""
-    assert words[0] == "evenshare-core"
-    assert main([*words[1:], "--json", "--leases-out", str(folder)]) == 0
-    policy = words[words.index("--policy") + 1]
-    rows = []
-    with (folder / f"leases_{policy}.csv").open() as file:
-        for row in csv.DictReader(file):
-            if Decimal(row["start_s"]) * 1_000_000 > END_US:
-                continue
-            holds = Decimal(row["end_s"]) * 1_000_000 > END_US
-            end = ("", "") if holds else (row["end_s"], row["end_reason"])
-            rows.append(
-                (row["job"], row["tenant"], row["lease"], row["nodes"], row["start_s"], *end)
-            )
-    return sorted(rows)
-
-
-def live() -> list[tuple[str, ...]]:
-    names = dict(Node.objects.values_list("pk", "name"))
-    return sorted(
-        (
-            f"{row.job_id}-{row.job.name}",
-            row.job.tenant.slug,
-            str(row.number),
-            " ".join(f"{names[node]}:{gpus}" for node, gpus in row.placement),
-            format_seconds(to_us(row.started_at)) if row.started_at else "",
-            format_seconds(to_us(row.ended_at)) if row.ended_at else "",
-            row.end_reason,
-        )
-        for row in Lease.objects.select_related("job__tenant")
-    )
 
 
 class TestASeededHour:
@@ -117,29 +69,11 @@ class TestASeededHour:
             Job.objects.filter(pk=job.pk).update(estimate_s=60 + job.pk % 50)
         live_hour(lab)
         words, remarks = exported(lab, tmp_path)
-        expected = live()
+        expected = live_leases()
         assert len(expected) > 40
         assert "cancelled" in {row[-1] for row in expected}
-        assert simulated(words, tmp_path) == expected
+        assert simulated_leases(words, tmp_path) == expected
         assert "Nodes that are not up" in remarks
-
-    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("oef", 5)])
-    def test_gives_the_live_leases_of_three_types_at_their_speeds(
-        self, tmp_path: Path, policy: str, seed: int
-    ) -> None:
-        lab = cluster(
-            {"a": 3, "b": 1, "c": 0, "d": 0}, nodes=1, gpus=4,
-            round_s=ROUND_S, lease_s=LEASE_S, policy=policy,
-        )  # fmt: skip
-        lab.add_type("p100", nodes=1, gpus=4, quotas={"b": 2, "c": 2})
-        lab.add_type("k80", nodes=2, gpus=2, quotas={"a": 1, "d": 3})
-        submit_profiled(lab, seed)
-        live_hour(lab)
-        words, remarks = exported(lab, tmp_path)
-        assert remarks == ""
-        expected = live()
-        assert {lease.gpu_type.name for lease in Lease.objects.all()} == {"v100", "p100", "k80"}
-        assert simulated(words, tmp_path) == expected
 
 
 class TestARealExecutor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -43,6 +44,7 @@ from scheduling.models import Profile as ProfileRow
 from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
+from tests.simulation import exported
 from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -259,7 +261,9 @@ class TestASeededHourWithPreemption:
 
 class TestASeededHourOnThreeTypes:
     @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("fifo", 4), ("oef", 5)])
-    def test_gives_the_same_leases_terms_and_charges(self, policy: str, seed: int) -> None:
+    def test_gives_the_same_leases_terms_and_charges(
+        self, tmp_path: Path, policy: str, seed: int
+    ) -> None:
         lab = cluster(
             {"a": 3, "b": 1, "c": 0, "d": 0}, nodes=1, gpus=4,
             round_s=ROUND_S, lease_s=LEASE_S, policy=policy,
@@ -274,7 +278,14 @@ class TestASeededHourOnThreeTypes:
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds
+        self._is_the_same_from_files(lab, tmp_path)
         self._told_anew(lab)
+
+    @staticmethod
+    def _is_the_same_from_files(lab: Cluster, folder: Path) -> None:
+        words, remarks = exported.exported(lab, folder)
+        assert remarks == ""
+        assert exported.simulated_leases(words, folder) == exported.live_leases()
 
     @staticmethod
     def _told_anew(lab: Cluster) -> None:

@@ -82,7 +82,14 @@ METRICS = (
         0.001,
     ),
     SimulationMetric(
-        "tenant_deficit", "Fair share of GPU-time that was not received", _share, -1, 0.001
+        "tenant_deficit",
+        "Fair share of GPU-time that was not received in its hour",
+        _share,
+        -1,
+        0.001,
+    ),
+    SimulationMetric(
+        "tenant_daily_deficit", "The same, not received on its day", _share, -1, 0.001
     ),
     SimulationMetric(
         "late_vs_fair_reference", "Jobs later than alone on their quota", _share, -1, 0.001

@@ -10,8 +10,9 @@ from typing import Any
 from django.urls import reverse
 
 from evenshare_core.domain.reasons import Reason
+from portal.charts.deficits import deficit_of
 from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, tells_rho
-from portal.charts.figures import clock, credits_text, plural, thousands
+from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.roundstrip import RoundBar, round_strip
@@ -89,6 +90,30 @@ def history_context(
     if tells_rho(history):
         charts.append(pool_rho_chart(history, badges, now, pool=name))
     return {"charts": charts}
+
+
+@dataclass(frozen=True, slots=True)
+class DeficitRow:
+    """The last day of a tenant, in GPU-hours."""
+
+    badge: TenantBadge
+    short: str
+    deserved: str
+    share: str
+
+
+def deficit_rows(day: PoolHistory, badges: Badges, now: datetime) -> list[DeficitRow]:
+    """Return the hourly deficit of the last day of each tenant that was owed anything, by name."""
+    badges = _charted_badges(day, badges)
+    rows = []
+    for course in day.tenants:
+        if course.tenant is None or course.tenant.id not in badges:
+            continue
+        deficit = deficit_of(tuple(zip(day.at, course.sums, strict=True)), now)
+        if deficit is not None:
+            gpu_h = (gpu_hours(deficit.short_gpu_s), gpu_hours(deficit.deserved_gpu_s))
+            rows.append(DeficitRow(badges[course.tenant.id], *gpu_h, percent(deficit.share, 1)))
+    return rows
 
 
 def _charted_badges(history: PoolHistory, badges: Badges) -> Badges:

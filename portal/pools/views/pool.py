@@ -9,9 +9,16 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.charts.deficits import tells_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
-from portal.pools.text.pool import badges_of, history_context, pool_context, strip_title
+from portal.pools.text.pool import (
+    badges_of,
+    deficit_rows,
+    history_context,
+    pool_context,
+    strip_title,
+)
 from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
@@ -48,28 +55,26 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         now = pool_now(facts).pool_at
         windows = windows_near(facts, now)
         view = pool_overview(facts.id, visibility, away={row.node_id for row in windows})
-        history = joined(
-            [
-                pool_history(facts.id, visibility, **older_days(now, OLDER_POINTS)),
-                pool_history(facts.id, visibility, since=now - DAY, points=POINTS),
-            ]
-        )
+        older = pool_history(facts.id, visibility, **older_days(now, OLDER_POINTS))
+        day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS)
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
         anchors = round_instants(facts.id, [row.round for row in early])
-    badges = badges_of(view)
+    badges, is_operator = badges_of(view), may_on_site(access(request).site_role, Action.OPERATE)
+    tells = is_operator and tells_deficits(facts.policy, facts.options)
     context = {
         **pool_context(name, view, badges),
         "strip_title": strip_title(view.rounds, facts.unit),
         "price_unit": f"credits per {facts.unit}-hour",
-        **history_context(history, badges, view, name, now),
+        **history_context(joined([older, day]), badges, view, name, now),
+        "deficits": deficit_rows(day, badges, now) if tells else [],
         **throughput_context(throughput, badges, name, now),
         **preemption_context(early, clocks(facts, anchors), more=more_early),
         "promise": pool_promise_text(facts),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,
         "visibility": visibility,
-        "may_simulate": may_on_site(access(request).site_role, Action.OPERATE),
+        "may_simulate": is_operator,
         "nav_key": "pool",
         "live": True,
     }

@@ -1,4 +1,8 @@
-"""Stages that are dear, made once in a process: each test has a copy of their database."""
+"""Stages that are dear, made once in a process: each test has a copy of their database.
+
+The fixtures are named in tests/conftest.py. A test with a live server has it on its copy by a
+`committed_db` of its own that asks for the stage, as in tests/browser/test_charts.py.
+"""
 
 from __future__ import annotations
 

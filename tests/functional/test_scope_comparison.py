@@ -1,0 +1,41 @@
+"""Each query of a tenant's scope is asked for everybody too (tests/scope.py)."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from scheduling.models import Job
+from tenants.scopes import site_scope, tenant_scope
+from tests.factories import Cluster, cluster
+from tests.scope import uncompared
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    made = cluster({"a": 1, "b": 1})
+    for tenant in "ab":
+        made.submit(tenant, 1, 60)
+    return made
+
+
+class TestAQueryInATenantsScope:
+    def test_without_its_filter_is_noticed_once_it_would_find_more(self, lab: Cluster) -> None:
+        tenant = lab.tenants["a"].pk
+        with tenant_scope(tenant), pytest.raises(AssertionError, match="finds less in the scope"):
+            Job.objects.count()
+        with tenant_scope(tenant), uncompared():
+            assert Job.objects.count() == 1
+
+    def test_goes_on_in_its_scope_after_it_was_compared(self, lab: Cluster) -> None:
+        tenant = lab.tenants["a"].pk
+        with tenant_scope(tenant):
+            mine = Job.objects.filter(tenant=tenant, name__contains="%")
+            assert (mine.count(), Job.objects.filter(tenant=tenant).count()) == (0, 1)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT current_setting('evenshare.scope')")
+                assert cursor.fetchone() == (f"{{{tenant}}}",)
+        with site_scope():
+            assert Job.objects.count() == 2

@@ -1,0 +1,19 @@
+"""Keeps the first test of each file alone: a plugin for where all of them pass elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the others."""
+    files: set[str] = set()
+    others: list[pytest.Item] = []
+    for item in tuple(items):
+        file = item.nodeid.partition("::")[0]
+        if file in files:
+            items.remove(item)
+            others.append(item)
+        files.add(file)
+    config.hook.pytest_deselected(items=others)
