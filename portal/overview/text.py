@@ -318,14 +318,11 @@ def idle_text(board: Board) -> str:
     if not idle:
         return "" if board.uses else "No job asks for GPUs."
     kept = min(idle, board.kept)
-    be, them = ("is", "it") if idle == 1 else ("are", "them")
+    waits, them = ("waits", "it") if idle == 1 else ("wait", "them")
     if not board.uses:
-        text = f"No job asks for GPUs. {'It is' if idle == 1 else 'They are'} there at the next"
-        text += " round when one does; "
+        text = f"No job asks for GPUs. {'It waits' if idle == 1 else 'They wait'} for one; "
     else:
-        text = (
-            f"The other {thousands(idle)} {be} there at the next round when a job asks for {them}; "
-        )
+        text = f"The other {thousands(idle)} {waits} for a job; "
     if kept == idle:
         they_are = "it is" if idle == 1 else "they are"
         return f"{text}nobody else may use {them}, because {they_are} not lent."

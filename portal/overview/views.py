@@ -10,7 +10,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
-from evenshare_core.policies.registry import POLICIES
 from portal.charts.deficits import day_deficit, tells_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration

@@ -34,7 +34,9 @@ class QuotaPromiseText:
         """What the label opens."""
         text = self.text
         if self.conditions:
-            text += " It holds where all of this is so. " + " ".join(self.conditions)
+            numbered = enumerate(self.conditions, start=1)
+            conditions = " ".join(f"({place}) {sentence}" for place, sentence in numbered)
+            text += f" It holds where all of this is so: {conditions}"
         return Note(f"A quota is {self.label}", self.parts, self.total, text)
 
 

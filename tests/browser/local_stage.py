@@ -73,6 +73,7 @@ def local_stage(root: Path) -> Iterator[LocalStage]:
         executor="local",
         round_s=1,
         lease_s=30,
+        policy="ltgf",
         grace_s=2,
         on_demand=True,
     )

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from scheduling.engine.clock import read_clock
-from scheduling.models import Job, LeaseSlot, Node, PoolClock
+from scheduling.models import Job, LeaseSlot, Node, Pool, PoolClock
 from scheduling.tasks import run_round
 from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
@@ -29,7 +29,8 @@ def there(committed_db: str) -> Town:
     assert committed_db
     made = town()
     made.cluster.pool.lease_s = 30
-    made.cluster.pool.save(update_fields=["lease_s"])
+    made.cluster.pool.policy = "ltgf"  # which lets leases end as short as that
+    made.cluster.pool.save(update_fields=["lease_s", "policy"])
     for tenant in ("north", "south"):
         for _ in range(6):
             made.submit(tenant=tenant, duration_s=100_000)
@@ -198,6 +199,20 @@ class TestAnOperator:
         assert read_clock(pool_id).pool_at >= stood
         actions = AuditRecord.objects.order_by("id").values_list("action", flat=True)
         assert list(actions) == ["clock.paused", "clock.resumed"]
+
+    def test_sees_what_drafted_options_promise_of_quotas(self, there: Town, page: Page) -> None:
+        Pool.objects.update(policy="evenshare")
+        page.goto(f"{base(there)}/settings/")
+        promise = page.locator("#quota-promise")
+        assert "Quota: guaranteed within 5 min 40 s." in promise.inner_text()
+        page.fill("[name=option-min_runtime_s]", "600")
+        page.click("text=Preview the next round")
+        page.wait_for_selector("#quota-promise >> text=Now it is guaranteed within 5 min 40 s.")
+        assert "Quota: guaranteed within 10 min 40 s." in promise.inner_text()
+        page.fill("[name=option-min_runtime_s]", "")
+        page.click("text=Preview the next round")
+        page.wait_for_selector("#impact >> text=No preview")
+        assert promise.inner_text().strip() == ""
 
     @pytest.mark.parametrize("width", WIDTHS)
     def test_has_pages_that_fit_the_window_with_every_id_once(
