@@ -30,7 +30,8 @@ def test_is_near_where_a_term_that_begins_now_could_overlap_it(
 ) -> None:
     facts = PoolFacts(
         id=1, name="p", policy=policy, round_s=10, lease_s=lease_s,
-        longest_lease_s=lease_s, book="main", clock=PoolClock(scale=1), wall=NOW, checked_at=None, number=None, at=None, wall_at=None,
+        longest_lease_s=lease_s, book="main", clock=PoolClock(scale=1), wall=NOW,
+        checked_at=None, number=None, at=None, wall_at=None,
         nodes=1, gpus=8, options=json.dumps(options),
     )  # fmt: skip
     windows = [
