@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.browser.test_pools_pages import page, there
-from tests.functional.pool_stage import Stage
+import pytest
+
+from tests.browser.test_pools_pages import page
+from tests.functional.pool_stage import Stage, stage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["page", "there"]  # pytest finds the fixtures by these names
+__all__ = ["page"]  # pytest finds the fixture by this name
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return stage(policy="ltgf")  # whose picks are told by rho
 
 
 class TestARound:
