@@ -77,8 +77,9 @@ class TestTheLastDaysDeficit:
 
     def test_is_not_told_to_tenants_nor_where_sums_are_of_a_window(self, settled: Stage) -> None:
         assert 'id="deficits"' not in settled.page("owner", settled.url())
+        settled.lab.pool.policy = "ltgf"
         settled.lab.pool.options = {"fairness_window_s": 86_400}
-        settled.lab.pool.save(update_fields=["options"])
+        settled.lab.pool.save(update_fields=["policy", "options"])
         assert 'id="deficits"' not in settled.page("operator", settled.url())
 
 

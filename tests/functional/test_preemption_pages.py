@@ -175,7 +175,7 @@ class TestABeneficiaryThatIsCancelledAfterTheRound:
         assert committed_db
         executor = SlowExecutor()
         monkeypatch.setattr("scheduling.engine.rounds.executor_for", lambda _: executor)
-        made = pool_stage()
+        made = pool_stage(policy="ltgf")  # whose leases are not protected
         made.see(setting)
         Pool.objects.update(policy=POLICY.name, grace_s=90)
         made.lab.pool.refresh_from_db()

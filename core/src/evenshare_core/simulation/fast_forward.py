@@ -13,7 +13,7 @@ from round to round:
 | reasons, shares, invariants | not made: nobody asks |
 
 Rounds are passed over where the policy says that its answer stays (`Session.quiet_until`): nothing
-happened, the last answer was empty, and neither prices nor memory moved with it.
+is to happen, and the last answer was empty.
 
 Churn, limits, options and timing do not matter to any of this: for every policy
 tests/simulation/test_fast_forward.py compares it with `decide_round` round by round.
@@ -160,14 +160,10 @@ class _KeptRounds:
         has_use = terms.granted or ends or occupancy.version != self._posted_of
         if has_use or prices is not self._posted:
             prices = self._post(terms, ends)
-        self._is_quiet = not (
-            had_changes
-            or answer.renewed
-            or answer.grants
-            or ends
-            or prices is not state.prices
-            or answer.memory != state.memory
-        )
+        # Prices that moved are those of a use that stays; only where something is limited do they
+        # refuse anybody.
+        is_priced_anew = self.is_limited and prices is not state.prices
+        self._is_quiet = not (answer.renewed or answer.grants or ends or is_priced_anew)
         return terms, ends, answer.memory, prices
 
     def _settle(self, answer: SessionDecision) -> tuple[Terms, Sequence[End]]:

@@ -22,6 +22,7 @@ from evenshare_core.policies.evenshare.queues import (
     insert,
     queue_up,
 )
+from evenshare_core.policies.evenshare.quiet import stays_until
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
@@ -35,15 +36,18 @@ class IncrementalEvenshare:
         self._queues: dict[ClaimKey, Kinds] = {}
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
+        self._last: tuple[EvenPicks, KeptRound] | None = None  # of a round that chose
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `Evenshare.decide` answers its snapshot."""
         self._sums.begin(view.memory, view.sums.claims.values(), view.at_us, view.round_us)
         answer = uncontested(view, self._sums.memory)
         if answer is not None:
+            self._last = None
             return answer
         picks = EvenPicks(self._pool(view), self._options)
         picks.run()
+        self._last = (picks, view)
         grants, renewals = stay(picks, view.due)
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
@@ -57,8 +61,11 @@ class IncrementalEvenshare:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Whom leases may end for changes with time."""
-        return at_us
+        """Whom leases may end for changes with time, at instants that are known."""
+        if self._last is None:
+            return at_us
+        picks, view = self._last
+        return stays_until(picks, view.sums.claims, self._sums.next_mark_us)
 
     def _pool(self, view: KeptRound) -> RoundPool:
         at_us, options = view.at_us, self._options

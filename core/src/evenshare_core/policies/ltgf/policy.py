@@ -59,6 +59,7 @@ from evenshare_core.policies.ltgf.picks import (
     skips,
 )
 from evenshare_core.policies.ltgf.queues import TenantClaim, claims, kept_claims
+from evenshare_core.policies.ltgf.quiet import EmptyRound, stays_until
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
@@ -157,6 +158,7 @@ class IncrementalLtgf:
 
     def __init__(self, options: LtgfOptions) -> None:
         self._options = options
+        self._last: EmptyRound | None = None  # where it chose
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `Ltgf.decide` answers its snapshot."""
@@ -164,6 +166,7 @@ class IncrementalLtgf:
         if not view.memory or not view.waiting:
             answer = uncontested(view, {}, spread=options.spread)
             if answer is not None:
+                self._last = None
                 return answer
         tenants = kept_claims(view, options)
         free_by_type = view.free_capacity(spread=options.spread)
@@ -173,6 +176,7 @@ class IncrementalLtgf:
         pick = LtgfPicks(view.at_us, view.lease_us, free_by_type, view.admission(), explains=False)
         reservations = Reservations.load(view, options.reserve_after_leases)
         select(tenants, pick, reservations, options)
+        self._last = EmptyRound(view, tenants, pick, reservations, options)
         grants, renewals = keep_placements(pick.grants, pick.renewals, view.due)
         renewed = {renewal.lease for renewal in renewals}
         return SessionDecision(
@@ -188,5 +192,8 @@ class IncrementalLtgf:
         While nothing fits, whoever comes first: with line 17 that must be asked.
         """
         options = self._options
-        is_timeless = options.work_conserving and not options.reserve_after_leases
-        return None if is_timeless else at_us
+        if not options.work_conserving:
+            return at_us
+        if not options.reserve_after_leases:
+            return None
+        return at_us if self._last is None else stays_until(self._last)

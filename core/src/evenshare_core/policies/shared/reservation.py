@@ -12,7 +12,7 @@ State, in plain JSON: {"passed": {job: first time passed over}, "reserved": {GPU
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -93,6 +93,19 @@ class Reservations:
     def gangs(self) -> list[tuple[str, int]]:
         """(GPU type, job) of every reservation, by type."""
         return [(gpu_type, row[0]) for gpu_type, row in sorted(self._reserved.items())]
+
+    def stays_until(self, gpu_type: str, gpus: Mapping[int, int]) -> int | None:
+        """Until when nothing else is held back, of one GPU type alone, if nothing happens.
+
+        `gpus` of the gangs by job; call it after a round that gave nothing. The round's own instant
+        where what is held back is chosen anew in each round; None: time never changes it.
+        """
+        if gpu_type not in self._reserved:
+            first_us = min(self._passed.values(), default=None)
+            return None if first_us is None else first_us + self._after_us + 1
+        job, holds = self._reserved[gpu_type]
+        is_whole = sum(count for _, count in holds) == gpus[job]
+        return None if is_whole else self._snapshot.at_us
 
     def served(self, gpu_type: str, job: int) -> None:
         """The gang starts: nothing is held back for it any more."""

@@ -109,6 +109,7 @@ class Session(Protocol):
     def quiet_until(self, at_us: int) -> int | None:
         """Until when the empty answer of the round at `at_us` stays, if nothing happens.
 
+        It is asked right after that round, whose memory the next one finds.
         None: time alone never changes it. `at_us`: it may be another at the next round.
         """
         ...

@@ -1,0 +1,131 @@
+"""Until when a round that gave nothing would give nothing again, if nothing happens.
+
+Nothing happens: no job comes, ends or is taken back, no lease expires, no node changes. Without
+estimates, what a round gives then depends on time in four ways, each with an instant:
+
+| what | when it may change the answer |
+|---|---|
+| the decayed sums | at the next mark; between marks they are lines |
+| rule 4 (a) | when a tenant whose job it would serve begins to be owed GPU-time |
+| who may be preempted or moved | when a lease has run for the minimum runtime |
+| rule 4 (b) | when a job has received so much that its lease may end for a new one |
+
+The order in which jobs are tried moves with the tenants' keys, and among long jobs with what they
+lag behind. That makes no difference: where
+nothing is given, each is tried on the same free GPUs. What one failure spares the others (`_failed`
+of a round) must fail on any order: a larger gang needs all that a smaller one needs, and rule 4
+(b), where that is not so, remembers by tenant, whose jobs are tried in one order. Victims of one
+size receive at one rate, so that their order stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.fairness.gpu_time import ClaimSums
+from evenshare_core.placement.defragmentation import MOVABLE_GPUS
+from evenshare_core.policies.evenshare.picks import EvenPicks
+from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, TenantStanding
+
+
+class _Rules(NamedTuple):
+    """The rules by which somebody who waits could get room, by GPU type.
+
+    `guarantee`: types; `defragment`: types; `pays`: tenants with new jobs, by type.
+    """
+
+    guarantee: set[str]
+    defragment: set[str]
+    pays: dict[str, set[int]]
+
+
+def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int) -> int:
+    """Return the instant before which the answer of a round that gave nothing stays, in us.
+
+    `claims`: the sums at the round, by (tenant, GPU type). The round's own instant where that is
+    not known: with estimates, whose keys and ranks drift, and where a job that waits accepts
+    several GPU types, whose claim may move with time.
+    """
+    pool, options = picks.pool, picks.options
+    if options.estimates != "none" or _has_choice_of_types(picks):
+        return pool.at_us
+    rules = _Rules(set(), set(), {})
+    until_us = next_mark_us
+    for key, kinds in pool.queues.items():
+        gangs = [kind[0] for kind, entries in kinds.items() if entries]
+        if not gangs:
+            continue
+        gpu_type = key[1]
+        free = picks.free_by_type.get(gpu_type)
+        if free is None:
+            return pool.at_us
+        if any(2 <= gpus <= free.unheld.total for gpus in gangs) and options.moves_per_round:
+            rules.defragment.add(gpu_type)
+        is_new = any(kind[4] for kind, entries in kinds.items() if entries)
+        if is_new and options.pays and not options.is_tight:
+            rules.pays.setdefault(gpu_type, set()).add(key[0])
+        mine = picks.standings[key]
+        if not options.guarantee or mine.held + min(gangs) > mine.quota:
+            continue
+        if options.is_tight or mine.is_owed():
+            rules.guarantee.add(gpu_type)
+        else:
+            owed_us = _owed_from(mine, claims[key], pool.at_us)
+            until_us = until_us if owed_us is None else min(until_us, owed_us)
+    return _until_victims(picks, rules, until_us)
+
+
+def _has_choice_of_types(picks: EvenPicks) -> bool:
+    """Whether a job that waits could go to a type of the pool that it does not claim."""
+    offered = {name for name, free in picks.free_by_type.items() if free.capacity}
+    return any(
+        entries and not offered.isdisjoint({*(kind[1] or offered)} - {gpu_type})
+        for (_, gpu_type), kinds in picks.pool.queues.items()
+        for kind, entries in kinds.items()
+    )
+
+
+def _owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
+    """When a tenant that is not owed begins to be (`TenantStanding.is_owed`); None: never."""
+    falls = 19 * mine.share - 20 * claim.held
+    if falls <= 0:
+        return None
+    return at_us + (20 * mine.received - 19 * mine.deserved) // falls + 1
+
+
+def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
+    """When the first lease may end or move for somebody that may not yet."""
+    if not (rules.guarantee or rules.defragment or rules.pays):
+        return until_us
+    pool, least_us = picks.pool, picks.options.min_runtime_us
+    at_us, nobody = pool.at_us, set[int]()
+    for lease in pool.running():
+        if len(lease.placement) != 1 or lease.job not in pool.jobs:
+            continue
+        gpu_type, gpus = lease.gpu_type, lease.placement[0][1]
+        row = pool.sums[lease.job]
+        if row.held != gpus:
+            return at_us
+        may_lose = picks.standings[lease.tenant, gpu_type].spare >= gpus
+        payers = rules.pays.get(gpu_type, nobody)
+        pays = bool(payers) and (may_lose or lease.tenant in payers)
+        guarantees = may_lose and gpu_type in rules.guarantee
+        moves = gpus <= MOVABLE_GPUS and gpu_type in rules.defragment
+        if not (pays or guarantees or moves):
+            continue
+        instant_us = _preemptible_from(lease, least_us)
+        if instant_us <= at_us or not (guarantees or moves):
+            if not pays:
+                continue
+            long_us = row.held_since_us + (LONG_GPU_US - row.alloc_gpu_us) // gpus + 1
+            instant_us = max(instant_us, long_us)
+        if at_us < instant_us < until_us:
+            until_us = instant_us
+    return until_us
+
+
+def _preemptible_from(lease: Lease, min_runtime_us: int) -> int:
+    """See `policies.shared.preemption.preemptible`."""
+    return max(lease.protected_until_us, lease.started_us + min_runtime_us)

@@ -1,0 +1,143 @@
+"""Until when a round that gave nothing would give nothing again, if nothing happens.
+
+While nothing fits, whoever comes first: the answer stays. What time changes is who is passed over
+at the head of the least-rho tenant, which reservations remember, and since when. Here are the
+instants up to which that is nobody else, told by bounds on what moves with time.
+
+| what | how it moves while nothing happens |
+|---|---|
+| rho of a tenant (12) | (a + p t) / (b + q t): between its values at both ends |
+| rho of a waiting job (15) | falls, at most as fast as if its share were not rounded down |
+
+Divisions of whole numbers round to the nearest float, so that they keep this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import inf
+from typing import NamedTuple
+
+from evenshare_core.fairness.gpu_time import ClaimSums, job_received
+from evenshare_core.policies.ltgf.options import LtgfOptions
+from evenshare_core.policies.ltgf.picks import LtgfPicks
+from evenshare_core.policies.ltgf.queues import LtgfCandidate, TenantClaim
+from evenshare_core.policies.shared.reservation import Reservations
+from evenshare_core.policies.shared.session import KeptRound
+
+
+class EmptyRound(NamedTuple):
+    """What a round of kept state looked at, and what it remembered."""
+
+    view: KeptRound
+    tenants: list[TenantClaim]
+    pick: LtgfPicks
+    reservations: Reservations
+    options: LtgfOptions
+
+
+class _Rival(NamedTuple):
+    """A tenant's claim as it goes on: (12) is (alloc + held t) / (fair + share t)."""
+
+    alloc: int
+    held: int
+    fair: int
+    share: int
+
+    def rho(self, span_us: int) -> float:
+        """After a span; without a share, 0 before any GPU-time and then last."""
+        fair = self.fair + self.share * span_us
+        alloc = self.alloc + self.held * span_us
+        if fair:
+            return alloc / fair
+        return inf if alloc else 0.0
+
+    def is_smooth(self) -> bool:
+        """Whether its rho is defined, or undefined and still, from now on."""
+        return bool(self.fair or not (self.share or (self.held and not self.alloc)))
+
+
+def stays_until(last: EmptyRound) -> int:
+    """Return the instant before which the answer of a round that gave nothing stays, in us.
+
+    The round's own instant where that is not known: on several GPU types, with rewards that follow
+    the clock, and where a job was refused, so that another one came to be the first.
+    """
+    view, pick = last.view, last.pick
+    at_us = view.at_us
+    if len(pick.free_by_type) != 1 or last.options.hooked or pick.refused:
+        return at_us
+    waiting = [claim for claim in last.tenants if claim.queue]
+    if not waiting:
+        return at_us
+    first = min(waiting, key=lambda claim: (*claim.rank(), _arrival(claim.queue[0])))
+    head = first.queue[0]
+    gpus = {one.job.id: one.job.gpus for claim in waiting for one in claim.queue}
+    held_us = last.reservations.stays_until(first.gpu_type, gpus)
+    until_us = at_us + view.lease_us if held_us is None else min(held_us, at_us + view.lease_us)
+    known = last.reservations
+    rows = view.sums.claims
+    behind = [
+        one
+        for one in first.queue[1:]
+        if one.job.id not in known and not _is_always_behind(one, head)
+    ]
+    others = [claim for claim in waiting if claim is not first and _has_other(claim, known)]
+    if any((claim.tenant, claim.gpu_type) not in rows for claim in (first, *others)):
+        return at_us
+    sums = rows[first.tenant, first.gpu_type]
+    by_quota = last.options.deserves_quota
+    leader = _rival(first, sums, by_quota=by_quota)
+    rivals = [
+        _rival(claim, rows[claim.tenant, claim.gpu_type], by_quota=by_quota) for claim in others
+    ]
+    if rivals and not all(one.is_smooth() for one in (leader, *rivals)):
+        return at_us
+    span_us = until_us - at_us
+    while span_us >= view.round_us > 0:
+        highest = max(leader.rho(0), leader.rho(span_us))
+        if all(highest < min(one.rho(0), one.rho(span_us)) for one in rivals) and all(
+            head.rank[1] < _least_rho(one, first, sums, at_us, span_us) for one in behind
+        ):
+            return at_us + span_us
+        span_us //= 2
+    return at_us
+
+
+def _arrival(one: LtgfCandidate) -> tuple[int, int]:
+    return one.job.submitted_us, one.job.id
+
+
+def _has_other(claim: TenantClaim, known: Collection[int] | Reservations) -> bool:
+    return any(one.job.id not in known for one in claim.queue)
+
+
+def _is_always_behind(one: LtgfCandidate, head: LtgfCandidate) -> bool:
+    """Whether no time lets the job come before the head, whose rank is less now."""
+    mine, best = one.sums, head.sums
+    if one.rank[0] != head.rank[0]:
+        return True
+    if not (best.alloc_gpu_us or best.held):  # it never ran: its rho is 0
+        return True
+    return (  # of one class, deserving no more and having received no less
+        (mine.demand, mine.weight) == (best.demand, best.weight)
+        and mine.baseline_gpu_us >= best.baseline_gpu_us
+        and mine.alloc_gpu_us >= best.alloc_gpu_us
+        and _arrival(one) > _arrival(head)
+    )
+
+
+def _rival(claim: TenantClaim, row: ClaimSums, *, by_quota: bool) -> _Rival:
+    share = row.quota if by_quota else min(row.demand, row.quota)
+    return _Rival(claim.alloc, row.held, claim.fair, share)
+
+
+def _least_rho(
+    one: LtgfCandidate, claim: TenantClaim, row: ClaimSums, at_us: int, span_us: int
+) -> float:
+    """No more than a waiting job's rho at any instant of the span."""
+    sums = one.sums
+    fair = claim.classes[sums.demand, sums.weight].fair_gpu_us - sums.baseline_gpu_us
+    share = min(row.demand, row.quota) * sums.weight * span_us // row.weights
+    fair += min(sums.demand * span_us, share)
+    return job_received(sums, at_us) / fair if fair else inf

@@ -1,0 +1,120 @@
+"""Rounds that are passed over while jobs wait would have given nothing, and remembered the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from evenshare_core.simulation.fast_forward import Rounds
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob, quotas_by_demand
+from evenshare_core.units import SECOND_US
+from tests.simulation.test_fast_forward import WORK, drawn, pool
+
+Done = tuple[SimulationState, SimulationResult, dict[tuple[str, str], int]]
+HOUR_US = 3600 * SECOND_US
+# Of the options of each policy in test_fast_forward, and of its pools with and without churn,
+# limits and several GPU types.
+SEEDS = range(8)
+
+
+def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tuple[SimJob, ...]]:
+    """The same nodes as one GPU type, which every job accepts."""
+    nodes = tuple(with_fields(node, gpu_type="v100") for node in cluster.nodes)
+    jobs = tuple(replace(job, gpu_types=()) for job in jobs)
+    quotas = quotas_by_demand(jobs, nodes)
+    return replace(cluster, nodes=nodes, quotas=quotas), jobs
+
+
+def remembered(
+    state: SimulationState, result: SimulationResult, until_us: int
+) -> dict[tuple[str, str], int]:
+    """Run it; return all that `ltgf` ever remembered: since when, and for whom on which nodes."""
+    seen: dict[tuple[str, str], int] = {}
+
+    def look(_: int) -> None:
+        for name, part in state.memory.items():
+            for row in _rows(part):
+                seen.setdefault((name, str(row)), state.at_us)
+
+    run(state, result, until_us=until_us, timer=_counter(), progress=look)
+    return seen
+
+
+def _rows(part: object) -> Iterable[object]:
+    return part.items() if isinstance(part, dict) else ()
+
+
+def done(policy: str, seed: int) -> Done:
+    """A pool after an hour of rounds every 2 s; leases end often and jobs wait."""
+    cluster, jobs, rules = drawn(policy, seed)
+    if seed % 3:  # where time alone moves no claims
+        cluster, jobs = of_one_type(cluster, jobs)
+    state = SimulationState(cluster, jobs, replace(rules, round_us=2 * SECOND_US))
+    result = SimulationResult(state.books, 0, 0)
+    return state, result, remembered(state, result, HOUR_US)
+
+
+# Few things happen on these, so that what time alone changes is what is seen.
+CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, minutes of a lease
+    ("evenshare", {}, 3, 60),
+    ("evenshare", {"window_s": 600, "min_runtime_s": 1200}, 3, 90),
+    ("evenshare", {"preset": "tight"}, 2, 60),
+    ("ltgf", {}, 2, 30),
+    ("ltgf", {"reserve_after_leases": 1, "tenant_share": "quota"}, 3, 60),
+]
+
+
+def calm(policy: str, options: dict[str, Any], nodes: int, minutes: int) -> Done:
+    """A small pool with long leases, a round every 5 s, for ten hours."""
+    lease_us = minutes * 60 * SECOND_US
+    rules = Rules(policy, options, round_us=5 * SECOND_US, lease_us=lease_us)
+    state = SimulationState(pool(nodes), WORK.jobs, rules)
+    result = SimulationResult(state.books, 0, 0)
+    return state, result, remembered(state, result, 10 * HOUR_US)
+
+
+def _counter() -> Callable[[], float]:
+    ticks = iter(range(10**9))
+    return lambda: float(next(ticks))
+
+
+def told(done: Done) -> tuple[object, ...]:
+    """All that a run comes to."""
+    state, result, seen = done
+    return (
+        state.books.sha256(), result.rounds, state.memory, state.prices, state.service,
+        state.number, seen,
+    )  # fmt: skip
+
+
+class TestPassingOverRounds:
+    """It changes nothing."""
+
+    def passed(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
+        """How many were passed over, of a run that is as if none had been."""
+        found = go()
+        with patch.context() as without:
+            without.setattr(Rounds, "pass_over", lambda *_: 0)
+            asked = go()
+        assert told(found) == told(asked)
+        assert len(asked[1].decide_s) == asked[1].rounds
+        return found[1].rounds - len(found[1].decide_s)
+
+    @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf"])
+    def test_under_churn_and_limits(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        passed = sum(self.passed(monkeypatch, partial(done, policy, seed)) for seed in SEEDS)
+        assert passed > 200, passed
+
+    @pytest.mark.parametrize("case", CALM)
+    def test_where_little_happens(
+        self, case: tuple[str, dict[str, Any], int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        passed = self.passed(monkeypatch, partial(calm, *case))
+        assert passed > 2000, passed
