@@ -11,11 +11,10 @@ estimates, what a round gives then depends on time in four ways, each with an in
 | rule 4 (b) | when a job has received so much that its lease may end for a new one |
 
 The order in which jobs are tried moves with the tenants' keys, and among long jobs with what they
-lag behind. That makes no difference: where
-nothing is given, each is tried on the same free GPUs. What one failure spares the others (`_failed`
-of a round) must fail on any order: a larger gang needs all that a smaller one needs, and rule 4
-(b), where that is not so, remembers by tenant, whose jobs are tried in one order. Victims of one
-size receive at one rate, so that their order stays.
+lag behind. That makes no difference: where nothing is given, each is tried on the same free GPUs.
+What one failure spares the others (`_failed` of a round) must fail on any order: a larger gang
+needs all that a smaller one needs, and rule 4 (b), where that is not so, remembers by tenant, whose
+new jobs are tried in one order. Victims of one size receive at one rate, so that their order stays.
 """
 
 from __future__ import annotations
