@@ -261,8 +261,8 @@ class JobLine:
 
     def join(self, other: JobLine) -> None:
         """Take over all of another line."""
-        self._heap += other._heap
-        heapify(self._heap)
+        for row in other._heap:
+            heappush(self._heap, row)
 
     def _push(self, entries: list[Entry], index: int, job_class: JobClass | None) -> None:
         is_waiting = self._is_waiting
