@@ -195,6 +195,33 @@ class TestRule4Guarantee:
         )  # fmt: skip
         assert not decide_round(asked).preemptions
 
+    def test_the_round_stands_where_a_limit_gives_back_what_was_needed(self) -> None:
+        """Job 5 is picked within quota and withdrawn, as job 4's lease fills that before it.
+
+        When the lease of job 3 ended for job 6, no GPU was free: the one of job 5 is, afterwards.
+        """
+        jobs = [
+            job(2, 4, 3),
+            job(3, 1, 3),
+            job(4, 2, 2),
+            job(5, 1, 2, max_price_micro=0),
+            job(6, 1),
+        ]
+        leases = [
+            running(2, 1, 4, 3),
+            running(3, 1, 1, 3),
+            running(4, 1, 2, 2, 900, expires_us=AT_US),
+        ]
+        quotas = [Entitlement(1, "v100", 2), Entitlement(2, "v100", 2), Entitlement(3, "v100", 4)]
+        sums = {1: (5_000, 10_000), 2: (0, 10_000), 3: (12_000, 10_000)}
+        decision = decide_round(
+            pool(jobs, leases, nodes={1: 8}, quotas=quotas, sums=sums, price_micro=5)
+        )
+        assert [grant.job for grant in decision.grants] == [6]
+        assert [(row.lease, row.for_job) for row in decision.preemptions] == [(3, 6)]
+        withdrawn = [row.jobs for row in decision.skips if row.numbers.get("withdrawn")]
+        assert withdrawn == [(5,)]
+
 
 class TestRule4Pays:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:

@@ -111,3 +111,17 @@ class TestADecisionThatPreempts:
         grants = (*GRANTS[:3], replace(GRANTS[3], placement=((2, 1),), own=1))
         rows = violations(replace(ROUND, jobs=jobs), replace(GOOD, grants=grants))
         assert "2 jobs are moved for job 6, which has 1 GPUs" in [row.detail for row in rows]
+
+    def test_may_have_needed_what_a_limit_gave_back_afterwards(self) -> None:
+        """Node 1 had one GPU less to give when job 5 was picked: the pick of it was withdrawn."""
+        nodes = tuple(replace(node, gpus=8) if node.id == 1 else node for node in ROUND.nodes)
+        round_ = replace(ROUND, nodes=nodes)
+        needless = "job 5 did not need the GPUs of lease 1"
+        assert needless in [row.detail for row in violations(round_, GOOD)]
+        withdrawn = Skip(Reason.PRICE_ABOVE_MAX, 1, (7,), 1, {"withdrawn": True})
+        asked = replace(round_, jobs=(*ROUND.jobs, job(7, 1)))
+        decision = replace(GOOD, skips=(*GOOD.skips, withdrawn))
+        assert violations(asked, decision) == []
+        elsewhere = replace(GRANTS[0], placement=((4, 4),))
+        moved = replace(decision, grants=(elsewhere, *GRANTS[1:]))
+        assert needless in [row.detail for row in violations(asked, moved)]

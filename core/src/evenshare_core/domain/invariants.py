@@ -259,10 +259,12 @@ class _NeededGpus:
             self._left[node_id] = self._left.get(node_id, 0) - gpus
 
     def takes(self, lease: Lease, grant: Grant) -> bool:
-        """Whether they share a node that has too few GPUs for both."""
+        """Whether they share a node, and one that has too few GPUs for both where that is known."""
         nodes = {node for node, _ in grant.placement}
         return any(
-            gpus > self._left.get(node, 0) for node, gpus in lease.placement if node in nodes
+            gpus > self._left.get(node, 0) or not self._is_whole
+            for node, gpus in lease.placement
+            if node in nodes
         )
 
 
