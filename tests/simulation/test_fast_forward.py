@@ -177,6 +177,10 @@ class TestEachRound:
         if policy == "ltgf":
             assert seen["remembered"] > seen["held back"] > 0, seen
 
+    def test_ends_leases_in_one_order_where_a_limit_withdraws_a_renewal(self) -> None:
+        """In this pool a lease ends so in a round in which one with a higher number ends too."""
+        both("evenshare", 44, Counter())
+
 
 WORK = synthetic(seed=11, jobs=150, tenants=4, hours=6, failed=0.1, cancelled=0.1)
 

@@ -192,7 +192,7 @@ class _KeptRounds:
             go_on = {row.lease for row in called_off}
             ends = [end for end in answer.ends if end.lease not in go_on]
         if terms.withdrawn:
-            ends = [*ends, *withdrawn_ends(terms)]
+            ends = sorted([*ends, *withdrawn_ends(terms)], key=lambda end: end.lease)
             for grant in grants:
                 state.occupancy.touch(grant.placement)
         return terms, ends
