@@ -39,8 +39,8 @@ class TenantCourse:
 
     `tenant` None: all that the viewer may not see, in one sum, whose `rho` is not told. `rho` is
     None where nothing was asked, and where a round has no row of the tenant. `sums`: GPU-seconds
-    received and deserved by then, since the pool began; nothing where `tenant` is None, and where
-    several histories were joined.
+    received and deserved by then, since the pool began, 0 where a round has no row of the tenant;
+    nothing where `tenant` is None.
     """
 
     tenant: VisibleTenant | None
@@ -163,11 +163,14 @@ def joined(parts: Iterable[PoolHistory]) -> PoolHistory:
     for key in order:
         use: list[int] = []
         rho: list[float | None] = []
+        sums: list[tuple[float, float]] = []
         for part in parts:
             course = next((one for one in part.tenants if _key(one) == key), None)
             use += course.use if course else [0] * len(part.at)
             rho += course.rho if course else [None] * len(part.at)
-        courses.append(TenantCourse(tenants[key], tuple(use), tuple(rho)))
+            if key is not None:
+                sums += course.sums if course else [(0.0, 0.0)] * len(part.at)
+        courses.append(TenantCourse(tenants[key], tuple(use), tuple(rho), tuple(sums)))
     return PoolHistory(tuple(at for part in parts for at in part.at), tuple(courses))
 
 

@@ -87,7 +87,7 @@ class TestInstants:
             NodeChange(50 * SECOND_US, 1, 0),
             NodeChange(80 * SECOND_US, 1, 2),
         )
-        rules = replace(GRID, lease_us=20 * SECOND_US)
+        rules = replace(GRID, policy="ltgf", lease_us=20 * SECOND_US)  # which protects no lease
         result = simulate(small(changes=changes), one_job(), rules)
         assert [row.reason for row in result.books.leases] == ["node_lost", "finished"]
         assert result.books.leases[0].overhead_us == 10 * SECOND_US
