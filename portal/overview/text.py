@@ -70,6 +70,7 @@ class Board:
     moments: Sequence[ThroughputPoint] = ()
     older: Sequence[ClaimHistoryPoint] = ()
     promise: QuotaPromiseText | None = None
+    may_be_preempted: bool = False
     deficit: DayDeficit | None = None
 
     @property

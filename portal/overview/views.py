@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
+from evenshare_core.policies.registry import traits
 from portal.charts.deficits import day_deficit, tells_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
@@ -93,5 +94,6 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         ledger_url=f"{reverse('ledger', args=[tenant.slug])}?pool={pool.name}",
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         promise=pool_promise_text(pool),
+        may_be_preempted=traits(pool.policy).preempts_running,
         deficit=day_deficit(days, now) if tells_deficits(pool.policy, pool.options) else None,
     )

@@ -6,8 +6,9 @@ import html
 import re
 
 import pytest
+from django.db.models import F
 
-from scheduling.models import Pool, PoolClock
+from scheduling.models import Lease, Pool, PoolClock
 from tests.functional.visitors import Town, town
 
 LABELS = {
@@ -52,6 +53,16 @@ class TestAPool:
         settings = there.operator.get(f"/operate/pools/{name}/settings/").content.decode()
         assert f"Quota: {label}." in words(settings)
         assert "Now it is" not in words(settings)
+
+    @pytest.mark.parametrize(("policy", "early"), [("evenshare", True), ("ltgf", False)])
+    def test_tells_who_borrows_whether_notice_may_come_before_the_end(
+        self, there: Town, policy: str, early: bool
+    ) -> None:
+        set_policy(there, policy)
+        Lease.objects.filter(tenant__slug="north").update(own=0, borrowed=F("gpus"))
+        shown = words(there.owner.get("/t/north/").content.decode())
+        assert "A borrowed GPU goes back at the end of its term" in shown
+        assert ("of its term, or with notice before it, when its owner" in shown) == early
 
     def test_opens_the_time_to_what_it_is_made_of(self, there: Town) -> None:
         shown = words(there.owner.get("/t/north/").content.decode())
