@@ -85,6 +85,13 @@ class TestRule2:
         assert starts(decide_round(asked)) == [4, 1, 2, 3]
         assert POLICY.queue_order(asked) == (4, 1, 2, 3)
 
+    def test_a_long_job_deserves_nothing_before_it_came(self) -> None:
+        """Job 1 is an hour old and 100 s behind; job 2 half an hour, and 901 s ahead."""
+        late = AT_US // 2  # its number too
+        jobs = [job(1, 1), job(late, 1)]
+        asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained={1: 3_500, late: 2_701})
+        assert starts(decide_round(asked)) == [1, late]
+
     def test_a_long_job_that_renews_is_a_lease_ahead(self) -> None:
         """Four GPUs by weights of 3, 1 and 1: they deserve 7,200, 2,880 and 2,880 GPU-s.
 
