@@ -105,7 +105,7 @@ def lines_match_events() -> CheckReport:
 def _swept(cursor: MeterCursor, report: CheckReport) -> Iterator[list[ClosedTerm]]:
     """Yield closed terms, batch by batch, as the meter must have seen them.
 
-    A cursor past the pool's last event is told: whatever that one was to be, it would be skipped.
+    A cursor past the pool's last event is reported: whatever comes next would be skipped.
     """
     since = cursor.state.get("rule_since")
     is_former = cursor.state.get("sweep", {}).get("version") == 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from evenshare_core.policies.registry import POLICIES
-from evenshare_core.policies.registry import options as read_options
 from portal.charts.figures import gpu_hours, percent
 from portal.charts.notes import LineItem
 from scheduling.selectors.histories import ClaimHistoryPoint
+from scheduling.selectors.lines import PoolFacts
 
 HOUR = timedelta(hours=1)
 HOURS = 24
@@ -44,12 +42,10 @@ class DayDeficit:
         )
 
 
-def tells_deficits(policy: str, options: str) -> bool:
-    """Whether sums under a policy are since the pool began: those of a window tell of no hour.
-
-    `options` are those that are set, as JSON.
-    """
-    return policy in POLICIES and not read_options(policy, json.loads(options)).fairness_window_us
+def has_deficits(pool: PoolFacts) -> bool:
+    """Whether the sums of a pool are since it began: those of a window say nothing of an hour."""
+    options = pool.policy_options
+    return options is not None and not options.fairness_window_us
 
 
 def day_deficit(points: Sequence[ClaimHistoryPoint], now: datetime) -> DayDeficit | None:

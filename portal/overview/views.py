@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.accounts import account_summary
 from evenshare_core.policies.registry import traits
-from portal.charts.deficits import day_deficit, tells_deficits
+from portal.charts.deficits import day_deficit, has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
 from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
@@ -95,5 +95,5 @@ def _read(request: HttpRequest, tenant: Tenant, pool: PoolFacts) -> Board:
         moments=tenant_throughput(pool.id, tenant.pk, since=now - DAY),
         promise=pool_promise_text(pool),
         may_be_preempted=traits(pool.policy).preempts_running,
-        deficit=day_deficit(days, now) if tells_deficits(pool.policy, pool.options) else None,
+        deficit=day_deficit(days, now) if has_deficits(pool) else None,
     )

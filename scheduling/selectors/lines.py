@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,8 @@ from typing import Any
 from django.db import connection
 
 from evenshare_core.fairness.rho import rho_of
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import OptionError, Options
 from scheduling.models import Pool, PoolClock
 
 _FACTS = """
@@ -61,6 +64,14 @@ class PoolFacts:
     cpus_only: bool = False
     options: str = "{}"
     grace_s: int = 0
+
+    @property
+    def policy_options(self) -> Options | None:
+        """The options of its policy; None where that is gone, or they are not valid for it."""
+        try:
+            return registry.options(self.policy, json.loads(self.options))
+        except (registry.UnknownPolicyError, OptionError):
+            return None
 
     @property
     def unit(self) -> str:

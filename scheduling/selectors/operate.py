@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,9 +10,6 @@ from uuid import UUID
 
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
 
-from evenshare_core.policies.options import OptionError
-from evenshare_core.policies.registry import POLICIES
-from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.models import (
     Intent,
@@ -349,11 +344,8 @@ def near_of(
     As `scheduling.engine.snapshots` counts it: a term lasts a lease length, at least the minimum
     runtime that protects it, and a round more.
     """
-    least_s = 0
-    if facts.policy in POLICIES:
-        with suppress(OptionError):
-            options = policy_options(facts.policy, json.loads(facts.options))
-            least_s = options.min_runtime_us // SECOND_US
+    options = facts.policy_options
+    least_s = options.min_runtime_us // SECOND_US if options else 0
     term_s = max(facts.longest_lease_s, least_s)
     near = now + timedelta(seconds=term_s + facts.round_s * facts.clock.scale)
     return [row for row in windows if row.starts_at < near]

@@ -31,7 +31,7 @@ class PreemptionView:
     `tenant` and `job` lost `gpus`, `for_tenant` and `for_job` got them; None: out of sight.
     `moved`: the job went on elsewhere. `notice_s`: pool seconds that it had at most to save its
     state. `finished`: its process ended by itself first. `unused`: `for_job` was cancelled, or lost
-    its grant, before it started; told where its tenant is in sight. `number`: of the event.
+    its grant, before it started; shown where its tenant is in sight. `number`: of the event.
     """
 
     number: int

@@ -18,7 +18,7 @@ __all__ = ["page"]  # pytest finds the fixture by this name
 @pytest.fixture
 def there(committed_db: str) -> Stage:
     assert committed_db
-    return stage(policy="ltgf")  # whose picks are told by rho
+    return stage(policy="ltgf")  # whose picks are explained by rho
 
 
 class TestARound:

@@ -187,7 +187,7 @@ class TestABeneficiaryThatIsCancelledAfterTheRound:
         Job.objects.filter(pk=winner.pk).update(cancel_asked_at=made.lab.at)
         made.lab.round(after_s=20)
         page = words(made.page("owner", f"/jobs/{victim.uid}/"))
-        # What became of another's job is told where its tenant is in sight.
+        # What became of another's job is shown where its tenant is in sight.
         assert (gave_up in page) == (setting != "own")
         shown = section(made.page("owner", made.url()))
         assert ("; the beneficiary gave up" in shown) == (setting != "own")

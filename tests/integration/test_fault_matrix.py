@@ -114,9 +114,8 @@ def test_an_exception_is_healed(point: str) -> None:
     assert_heals(lab)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_cut_from_the_database_is_healed(point: str) -> None:
-    lab = eventful_cluster()
+def cut_off(lab: Cluster, point: str) -> None:
+    """Take one step, whose connection to the database is ended at a point."""
 
     def cut() -> None:
         with connection.cursor() as cursor:
@@ -132,14 +131,13 @@ def test_a_cut_from_the_database_is_healed(point: str) -> None:
         step(lab)
     assert reached
     connections.close_all()
-    assert_heals(lab)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_kill_9_is_healed(point: str) -> None:
-    lab = eventful_cluster()
+def killed(lab: Cluster, point: str, *policies: str) -> None:
+    """Take one step in a process that is killed at a point; `policies`: modules that it loads."""
+    arguments = (str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30", *policies)
     victim = subprocess.Popen(
-        [sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30"],
+        [sys.executable, str(CHILD), *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
@@ -147,4 +145,17 @@ def test_kill_9_is_healed(point: str) -> None:
     printed, _ = victim.communicate(timeout=PATIENCE_S)
     assert victim.returncode == -signal.SIGKILL
     assert printed.splitlines()[-1] == point
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_cut_from_the_database_is_healed(point: str) -> None:
+    lab = eventful_cluster()
+    cut_off(lab, point)
+    assert_heals(lab)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_9_is_healed(point: str) -> None:
+    lab = eventful_cluster()
+    killed(lab, point)
     assert_heals(lab)

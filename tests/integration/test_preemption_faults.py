@@ -6,16 +6,11 @@ before its expiry, in a pool whose borrowers pay.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import connection
 
 from billing.checks import run_checks
 from billing.metering import meter_pool
@@ -25,11 +20,9 @@ from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round, VirtualWork
 from scheduling.selectors.replay import replay_stored_round
-from tenants.faults import arm_faults
 from tenants.models import Budget
 from tests.factories import Cluster, cluster
-from tests.integration.test_fault_matrix import once, step
-from tests.tools import PATIENCE_S
+from tests.integration.test_fault_matrix import cut_off, killed, step
 from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -118,37 +111,12 @@ def assert_charged(victim: Lease) -> None:
 @pytest.mark.parametrize("point", BEFORE + AFTER)
 def test_a_cut_from_the_database_is_healed(point: str) -> None:
     lab, claim = crowded()
-
-    def cut() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            pid = cursor.fetchone()[0]
-        with connections["owner"].cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-
-    hook, reached = once(point, cut)
-    # A point outside a transaction may meet a connection that heals by itself.
-    healed = contextlib.suppress(DatabaseError, transaction.TransactionManagementError)
-    with arm_faults(hook), healed:
-        step(lab)
-    assert reached
-    connections.close_all()
+    cut_off(lab, point)
     assert_recovered(lab, claim, point)
 
 
 @pytest.mark.parametrize("point", BEFORE + AFTER)
 def test_kill_9_is_healed(point: str) -> None:
     lab, claim = crowded()
-    victim = subprocess.Popen(
-        [
-            *(sys.executable, str(CHILD), str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill"),
-            *("30", POLICY.__module__),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
-    )
-    printed, _ = victim.communicate(timeout=PATIENCE_S)
-    assert victim.returncode == -signal.SIGKILL
-    assert printed.splitlines()[-1] == point
+    killed(lab, point, POLICY.__module__)
     assert_recovered(lab, claim, point)

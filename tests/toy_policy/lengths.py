@@ -38,7 +38,7 @@ class Lengths(Policy):
     promise = "A large job's GPUs are up for others sooner."
     order_text = "Whoever was submitted first."
     options_type = _INNER.options_type
-    bounds_us: tuple[int, ...] = ()  # of the pool, for `session`, which is told no snapshot
+    bounds_us: tuple[int, ...] = ()  # of the pool, for `session`, which has no snapshot
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""

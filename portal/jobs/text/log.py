@@ -146,8 +146,8 @@ class _LoggedEvent:
 
     `moves_to`: the lease that the same round granted instead; `arrives`: this is such a lease.
     `then`: the next lease, whatever came between; `loss`: what the end of this one cost. `early`:
-    by which rule and for whom it ended before its expiry. `length`: of its term, where the policy
-    gave it one of its own.
+    by which rule and for whom it ended before its expiry. `length`: of its term, where it is
+    not the pool's of now.
     """
 
     event: LeaseEvent
@@ -299,9 +299,7 @@ def _figures(event: LeaseEvent) -> str:
 
 
 def _length_text(pool: Pool, hold: LeaseView, number: int | None) -> str:
-    """ ", for 5 min": how long a term lasts, where the policy gave it a length of its own."""
-    if not pool.least_lease_s and not pool.most_lease_s:
-        return ""
+    """ ", for 5 min": how long a term lasts, where that is not the pool's lease length of now."""
     lasts_s = next((term.lasts_s for term in hold.terms if term.number == number), pool.lease_s)
     return "" if lasts_s == pool.lease_s else f", for {duration(lasts_s)}"
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.charts.deficits import tells_deficits
+from portal.charts.deficits import has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
 from portal.pools.text.pool import (
@@ -61,7 +61,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
         anchors = round_instants(facts.id, [row.round for row in early])
     badges, is_operator = badges_of(view), may_on_site(access(request).site_role, Action.OPERATE)
-    tells = is_operator and tells_deficits(facts.policy, facts.options)
+    tells = is_operator and has_deficits(facts)
     context = {
         **pool_context(name, view, badges),
         "strip_title": strip_title(view.rounds, facts.unit),

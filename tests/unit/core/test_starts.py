@@ -165,7 +165,7 @@ class TestNoEstimate:
 
     @pytest.mark.parametrize("is_cut", [False, True])
     def test_where_its_maximum_price_keeps_it_out(self, is_cut: bool) -> None:
-        """It was told of the queue's length, though any queue would be too long for it."""
+        """It was put down to the queue's length, though any queue would be too long for it."""
         asked = busy(job(1, 1), job(2, 1, max_price_micro=5), job(3, 1, max_price_micro=5))
         asked = replace(asked, prices=(PoolPrice("v100", 6, 1, 1, 6, 2000),))
         asked = replace(asked, entitlements=())

@@ -167,7 +167,7 @@ def _running_leases(facts: _Facts) -> Iterator[str]:
 
 
 def _lengths(facts: _Facts) -> Iterator[str]:
-    """A length is of a term of the round, told once, and within the pool's bounds."""
+    """A length is of a term of the round, given once, and within the pool's bounds."""
     bounds = facts.snapshot.lease_bounds_us or (facts.snapshot.lease_us,) * 2
     least, most = (bound / SECOND_US for bound in bounds)
     terms = {term.job for term in facts.terms}

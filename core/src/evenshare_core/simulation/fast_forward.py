@@ -12,7 +12,7 @@ from round to round:
 | `prices.post_prices` | the same |
 | reasons, shares, invariants | not made: nobody asks |
 
-Rounds are passed over where the policy says that its answer stays (`Session.quiet_until`): nothing
+Rounds are skipped where the policy says that its answer stays (`Session.quiet_until`): nothing
 is to happen, and the last answer was empty.
 
 Churn, limits, options and timing do not matter to any of this: for every policy

@@ -116,9 +116,10 @@ class JobOrder(ABC):
     def rank(self, candidate: EvenCandidate) -> Rank:
         """Where a candidate stands in its list, or by itself where its lease ends."""
 
-    @abstractmethod
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        """The entry of a list of long jobs, with its rank at the round."""
+        """The entry of a kept list of long jobs, with its rank at the round."""
+        (tier, kept), submitted_us, job = entry
+        return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
     def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
         """(14): FairTime of a class of jobs at the round, from where its integral began."""
@@ -162,10 +163,6 @@ class AttainedOrder(JobOrder):
         fair_us = self.fair_us((sums.tenant, sums.gpu_type), sums.demand, sums.weight)
         return 1, (kept - fair_us) / sums.demand - self._lease_us
 
-    def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        (tier, kept), submitted_us, job = entry
-        return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
-
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
     """E of rule 2: all that a job needs, by its estimate; time at its gang, in us."""
@@ -196,9 +193,6 @@ class EstimateOrder(JobOrder):
         fair_us = self.fair_us(claim, sums.demand, sums.weight) - sums.baseline_gpu_us
         late_us = (work - fair_us) / fair_share
         return 0, late_us - RENEWAL_US if candidate.lease is not None else late_us
-
-    def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        raise TypeError(f"with estimates no list is kept: {entry}, {job_class}")
 
 
 # ---- the lists ----

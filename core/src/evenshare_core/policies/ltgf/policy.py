@@ -187,7 +187,7 @@ class IncrementalLtgf:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Who is passed over changes with time; where nobody remembers it, nothing does.
+        """Who waits first in line changes with time; where nobody remembers it, nothing does.
 
         While nothing fits, whoever comes first: with line 17 that must be asked.
         """

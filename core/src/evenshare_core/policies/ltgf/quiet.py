@@ -1,8 +1,8 @@
 """Until when a round that gave nothing would give nothing again, if nothing happens.
 
-While nothing fits, whoever comes first: the answer stays. What time changes is who is passed over
-at the head of the least-rho tenant, which reservations remember, and since when. Here are the
-instants up to which that is nobody else, told by bounds on what moves with time.
+While nothing fits, whoever comes first: the answer stays. What time changes is who is at the head
+of the least-rho tenant and not scheduled, which reservations remember, and since when. Here are the
+instants up to which that is nobody else, from bounds on what moves with time.
 
 | what | how it moves while nothing happens |
 |---|---|

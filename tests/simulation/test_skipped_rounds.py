@@ -1,4 +1,4 @@
-"""Rounds that are passed over while jobs wait would have given nothing, and remembered the same."""
+"""Rounds that are skipped while jobs wait would have given nothing, and remembered the same."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _counter() -> Callable[[], float]:
     return lambda: float(next(ticks))
 
 
-def told(done: Done) -> tuple[object, ...]:
+def outcome(done: Done) -> tuple[object, ...]:
     """All that a run comes to."""
     state, result, seen = done
     return (
@@ -94,27 +94,27 @@ def told(done: Done) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-class TestPassingOverRounds:
+class TestSkippingRounds:
     """It changes nothing."""
 
-    def passed(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
-        """How many were passed over, of a run that is as if none had been."""
+    def skipped(self, patch: pytest.MonkeyPatch, go: Callable[[], Done]) -> int:
+        """How many were skipped, of a run that is as if none had been."""
         found = go()
         with patch.context() as without:
             without.setattr(Rounds, "pass_over", lambda *_: 0)
             asked = go()
-        assert told(found) == told(asked)
+        assert outcome(found) == outcome(asked)
         assert len(asked[1].decide_s) == asked[1].rounds
         return found[1].rounds - len(found[1].decide_s)
 
     @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf"])
     def test_under_churn_and_limits(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        passed = sum(self.passed(monkeypatch, partial(done, policy, seed)) for seed in SEEDS)
-        assert passed > 200, passed
+        skipped = sum(self.skipped(monkeypatch, partial(done, policy, seed)) for seed in SEEDS)
+        assert skipped > 200, skipped
 
     @pytest.mark.parametrize("case", CALM)
     def test_where_little_happens(
         self, case: tuple[str, dict[str, Any], int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        passed = self.passed(monkeypatch, partial(calm, *case))
-        assert passed > 2000, passed
+        skipped = self.skipped(monkeypatch, partial(calm, *case))
+        assert skipped > 2000, skipped
