@@ -132,3 +132,8 @@ def clock(at: datetime | None) -> str:
 def plural(count: int, word: str, many: str | None = None) -> str:
     """1 -> "1 job"; 12 -> "12 jobs"; `many` for an irregular plural."""
     return f"{thousands(count)} {word if count == 1 else many or word + 's'}"
+
+
+def gpus_of_type(count: int, gpu_type: str) -> str:
+    """(4, "V100") -> "4 V100 GPUs"; a type that is named `gpu` itself is not said twice."""
+    return plural(count, "GPU" if gpu_type.lower() == "gpu" else f"{gpu_type} GPU")

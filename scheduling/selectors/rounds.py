@@ -13,7 +13,7 @@ from evenshare_core.domain.decision import Decision, Grant, Preemption, Renew, S
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
-from evenshare_core.units import ONE_MILLI
+from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import certificate_same
@@ -56,7 +56,10 @@ class PlacedGpus:
 
 @dataclass(frozen=True, slots=True)
 class PickRow:
-    """One grant or renewal with the numbers that decided; `lost` says why it was not applied."""
+    """One grant or renewal with the numbers that decided; `lost` says why it was not applied.
+
+    `lasts_s`: how long the term is, in pool seconds, where that is not the pool's lease length.
+    """
 
     order: int
     granted: bool
@@ -72,6 +75,7 @@ class PickRow:
     price: Decimal
     job: JobRef | None = None
     lost: str = ""
+    lasts_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +273,7 @@ class _RowReader:
         placements: list[Placement] = [row.placement for row in grants]
         placements += [leases[row.lease].placement for row in (*renewals, *ends)]
         self.early = {row.lease: row for row in decision.preemptions}
+        self.lengths = {row.job: row.lease_us / SECOND_US for row in decision.lengths}
         self._name(placements, [*grants, *renewals, *ends])
         return RoundDecision(
             grants=tuple(self._pick(row, row.placement) for row in grants),
@@ -348,6 +353,7 @@ class _RowReader:
             price=to_credits(row.price_micro),
             job=self.jobs.get(row.job),
             lost=self.lost.get(item, ""),
+            lasts_s=self.lengths.get(row.job),
         )
 
     def _early(self, lease: int) -> EarlyEnd | None:

@@ -54,7 +54,7 @@ def change_pool(
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
         errors = FieldErrors()
-        check_lengths(lengths, errors)
+        check_lengths(lengths, lengths_of(pool), errors)
         if visibility not in Pool.Visibility.values:
             errors.add("visibility", "Choose what tenants see.")
         chosen = complete_options(policy, options, errors)
@@ -89,7 +89,14 @@ def complete_options(
     return {}
 
 
-def check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> None:
+def lengths_of(pool: Pool) -> dict[str, int]:
+    return {name: getattr(pool, name) for name in LENGTHS}
+
+
+def check_lengths(
+    lengths: Mapping[str, int | None], present: Mapping[str, int], errors: FieldErrors
+) -> None:
+    """Note what is wrong beside the length that differs from the `present` one."""
     for name, (least, most) in LENGTHS.items():
         value = lengths.get(name)
         if value is None or not least <= value <= most:
@@ -97,14 +104,19 @@ def check_lengths(lengths: Mapping[str, int | None], errors: FieldErrors) -> Non
     lease_s, least_s, most_s = (
         lengths.get(name) or 0 for name in ("lease_s", "least_lease_s", "most_lease_s")
     )
-    if lease_s and least_s > lease_s:
-        errors.add(
-            "least_lease_s", f"Write at most the lease length, {lease_s:,}, or 0 for no bound."
-        )
-    if lease_s and 0 < most_s < lease_s:
-        errors.add(
-            "most_lease_s", f"Write at least the lease length, {lease_s:,}, or 0 for no bound."
-        )
+    bounds = (
+        ("least_lease_s", least_s, "at most", "at least", "shortest", least_s > lease_s),
+        ("most_lease_s", most_s, "at least", "at most", "longest", 0 < most_s < lease_s),
+    )
+    for name, value, bound, other, which, is_wrong in bounds:
+        if not lease_s or not is_wrong:
+            continue
+        if value == present.get(name) and lease_s != present.get("lease_s"):
+            problem = f"Write {other} the {which} lease length, {value:,}, or change that too."
+            errors.add("lease_s", problem)
+        else:
+            problem = f"Write {bound} the lease length, {lease_s:,}, or 0 for no bound."
+            errors.add(name, problem)
 
 
 def set_pool_clock(

@@ -18,7 +18,8 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
-from scheduling.services.pools import check_lengths, complete_options
+from scheduling.models import Pool
+from scheduling.services.pools import check_lengths, complete_options, lengths_of
 from scheduling.services.round_impact import (
     NONE_QUEUED,
     ImpactRow,
@@ -89,7 +90,9 @@ def settings_impact(
         RuntimeError: it is called inside a transaction.
     """
     errors = FieldErrors()
-    check_lengths(lengths, errors)
+    with site_scope():
+        present = lengths_of(Pool.objects.get(pk=pool_id))
+    check_lengths(lengths, present, errors)
     complete = complete_options(policy, options, errors)
     errors.raise_any()
     with site_scope():

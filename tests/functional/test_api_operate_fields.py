@@ -68,6 +68,23 @@ class TestAPool:
         assert PriceSetting.objects.get().theta == 2
 
     @pytest.mark.parametrize(
+        ("bound", "body", "field", "problem"),
+        [
+            ("least_lease_s", {"lease_s": 800}, "lease_s", "at least the shortest lease length"),
+            ("most_lease_s", {"lease_s": 1000}, "lease_s", "at most the longest lease length"),
+            ("most_lease_s", {"most_lease_s": 800}, "most_lease_s", "at least the lease length"),
+        ],
+    )
+    def test_says_of_what_was_sent_that_a_bound_forbids_it(
+        self, stage: ApiStage, bound: str, body: dict[str, int], field: str, problem: str
+    ) -> None:
+        Pool.objects.update(lease_s=900, **{bound: 900})
+        refused = edit(stage, "PATCH", self.ONE, body, seen=self.ONE)
+        (error,) = refused.json()["errors"]
+        assert (refused.status_code, error["field"]) == (400, field)
+        assert f"Write {problem}, 900, or" in error["reason"]
+
+    @pytest.mark.parametrize(
         ("field", "value"),
         [
             ("round_s", 0), ("round_s", "5"), ("round_s", None), ("lease_s", 10**30),

@@ -111,3 +111,5 @@ class TestThePages:
             for row in there.owner.get("/api/v1/jobs").json()["results"]
         }
         assert shown == {str(job.uid): 3600.0, str(plain.uid): 900.0}
+        page = words(there.owner.get(f"/pools/{job.pool.name}/rounds/1/").content.decode())
+        assert page.count("for 1 h") == 1

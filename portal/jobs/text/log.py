@@ -10,7 +10,7 @@ from itertools import pairwise
 from operator import attrgetter
 from types import MappingProxyType
 
-from portal.charts.figures import credits_text, duration, plural
+from portal.charts.figures import credits_text, duration, gpus_of_type, plural
 from portal.charts.notes import Instant, Note
 from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, moves_of, where
@@ -120,7 +120,7 @@ def _made_way(view: PreemptionView, clocks: Clocks) -> LogLine:
     """A lease that ended before its expiry for this job, by the same rule as on its own page."""
     who = view.tenant.name if view.tenant else "another tenant"
     verb = "was moved" if view.moved else "was preempted"
-    gpus = f"{plural(view.gpus, f'{view.gpu_type} GPU')}"
+    gpus = gpus_of_type(view.gpus, view.gpu_type)
     text = f"{gpus} of {who}, whose job {verb} with {duration(view.notice_s)} notice"
     used_s = view.notice_used_s
     if used_s is None:

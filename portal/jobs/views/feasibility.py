@@ -97,7 +97,7 @@ def answer_feasibility(
     first = _way(gpus, run, offer, as_written=True)
     ways = [first]
     if run.reason_code:
-        sizes = _sizes(gpus, free, max(offer.gpus.values(), default=0))
+        sizes = _sizes(gpus, free, most_gpus(form.spec, offer))
         ways += _smaller(form.spec, sizes, offer, tenant=tenant, now=now)
     return replace(
         _verdict(first),
@@ -166,6 +166,13 @@ def _way(gpus: int, run: DryRun, offer: PoolOffer, *, as_written: bool = False) 
         exact = max(run.price, run.price_after) * run.borrowed * offer.lease_s / HOUR_S
         cost = exact.quantize(Decimal("0.0001"), ROUND_CEILING)
     return Way(gpus, run, cost, as_written)
+
+
+def most_gpus(spec: Mapping[str, object], offer: PoolOffer) -> int:
+    """GPUs of the pool's largest type that the job accepts; it accepts all where it names none."""
+    named = spec.get("gpu_types")
+    accepted = set(named) if isinstance(named, list | tuple) and named else set(offer.gpus)
+    return max((gpus for name, gpus in offer.gpus.items() if name in accepted), default=0)
 
 
 def _sizes(gpus: int, free: int, largest: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from evenshare_core.policies import registry
 from evenshare_core.units import MILLISECOND_US
 from portal.charts.bars import hash_bars, hash_groups
-from portal.charts.figures import plural, thousands
+from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import Note, count_note
 from portal.rounds.text import round as round_text
 from portal.site.clocks import Clocks
@@ -167,6 +167,7 @@ def _picks(rows: Sequence[PickRow], policy: str) -> list[dict[str, Any]]:
             "badge": badge_of(row.tenant),
             "key": round_text.key_note(row, policy),
             "where": _where(row.places),
+            "lasts": f"for {duration(row.lasts_s)}" if row.lasts_s is not None else "",
             "head": heads.get(place, ""),
         }
         for place, row in enumerate(rows)

@@ -129,3 +129,12 @@ class TestWords:
         assert figures.gpu_hours(3822480) == "1,061.8"
         assert figures.gpu_hours(None) == NONE
         assert figures.percent(0.5091, 2) == "50.91 %"
+
+
+class TestGpusOfAType:
+    @pytest.mark.parametrize(
+        ("count", "gpu_type", "shown"),
+        [(1, "V100", "1 V100 GPU"), (1200, "a100", "1,200 a100 GPUs"), (1, "gpu", "1 GPU")],
+    )
+    def test_says_the_word_once(self, count: int, gpu_type: str, shown: str) -> None:
+        assert figures.gpus_of_type(count, gpu_type) == shown

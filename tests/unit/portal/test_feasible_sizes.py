@@ -1,0 +1,21 @@
+"""How large a job may be at most that is asked about in smaller sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.jobs.views.feasibility import most_gpus
+from scheduling.selectors.offers import PoolOffer
+
+OFFER = PoolOffer(1, "mixed", "virtual", False, "main", 900, 10, {"k80": 4, "v100": 8, "t4": 0})
+
+
+class TestTheMost:
+    @pytest.mark.parametrize(
+        ("accepted", "most"),
+        [(None, 8), ([], 8), (["k80"], 4), (["k80", "v100"], 8), (["t4"], 0), (["h100"], 0)],
+    )
+    def test_is_of_the_types_that_the_job_accepts(
+        self, accepted: list[str] | None, most: int
+    ) -> None:
+        assert most_gpus({} if accepted is None else {"gpu_types": accepted}, OFFER) == most
