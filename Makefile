@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: fields run test lint bench soak mutate clean lock core dev
+.PHONY: fields run test lint bench reproduce soak mutate clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
@@ -26,6 +26,10 @@ lint: dev
 
 bench: dev
 	@$(RUN) -m benchmarks $(ARGS)
+
+# Which claims of the papers hold on public data: `ARGS=--list` names the parts and their time.
+reproduce: dev
+	@$(RUN) -m benchmarks.reproduce $(ARGS)
 
 soak: dev
 	@$(RUN) -m pytest -m soak $(ARGS)

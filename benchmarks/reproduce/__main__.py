@@ -1,0 +1,81 @@
+"""`python -m benchmarks.reproduce [PART ...]`: which claims of the papers hold on public data.
+
+Runs what is missing, says how long it will take before it begins, keeps each result so that a run
+which is cut off goes on, and writes a page with charts into `.data/reproduce/`. `--write` puts the
+report into docs/reproduce.md too, with every part of which all runs are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+
+from benchmarks.__main__ import machine
+from benchmarks.reproduce import slices
+from benchmarks.reproduce.model import Findings, Part
+from benchmarks.reproduce.report import DOCUMENT, markdown, page
+from benchmarks.reproduce.runs import KEPT, minutes, perform_all
+
+PARTS: tuple[Part, ...] = slices.PARTS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for, and write the report."""
+    options = _options(arguments)
+    if options.list:
+        for part in PARTS:
+            mark = "  (long: by name only)" if part.is_long else ""
+            print(f"{part.name:<14} {minutes(part.about_s):>7} on one core  {part.title}{mark}")
+        return 0
+    chosen = [part for part in PARTS if part.name in options.parts] or [
+        part for part in PARTS if not part.is_long
+    ]
+    results = perform_all(
+        [run for part in chosen for run in part.runs],
+        processes=options.processes,
+        say=lambda text: print(text, flush=True),
+    )
+    done = [(part, part.judge(results)) for part in chosen]
+    made = f"Made {datetime.now(UTC).date().isoformat()} on {machine()}."
+    path = KEPT / "report.html"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(done, made), encoding="utf-8")
+    print(f"\nThe report with charts: {path}")
+    if options.write:
+        DOCUMENT.write_text(markdown(_all_kept(), made), encoding="utf-8")
+        print(f"and as text: {DOCUMENT}")
+    else:
+        print(markdown(done, made))
+    return 0
+
+
+def _all_kept() -> list[tuple[Part, Findings]]:
+    """Every part of which all runs are kept, with its findings."""
+    done = []
+    for part in PARTS:
+        kept = {run: run.kept() for run in part.runs}
+        if None not in kept.values():
+            done.append((part, part.judge(kept)))
+    return done
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce")
+    names = ", ".join(part.name for part in PARTS)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {names}")
+    parser.add_argument("--list", action="store_true", help="name the parts and their time")
+    parser.add_argument("--write", action="store_true", help="write docs/reproduce.md")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
+    options = parser.parse_args(arguments)
+    for name in options.parts:
+        if name not in {part.name for part in PARTS}:
+            parser.error(f"no part is named {name!r}; there are {names}")
+    if options.processes < 1:
+        parser.error("--processes: write 1 or more")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The report as docs/reproduce.md, and as a page with charts."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reproduce.model import Claim, Findings, Part, ReportTable
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "reproduce.md"
+PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
+HEAD = """# What holds of the papers' claims
+
+Written by `make reproduce`, which runs all that is not marked as long: `make reproduce
+ARGS="PART ..."` runs parts by name, `ARGS=--list` names them with the time that they take, and a
+run that is cut off goes on where it stopped. Figures are ours, on public data: compare rows of one
+table with each other, not with a paper's absolute figures. What the columns mean:
+[metrics.md](metrics.md). Less is better but for use, which rewards running long jobs early.
+
+The trace is Microsoft's Philly, CC-BY-4.0 ([its README](../benchmarks/data/README.md)).
+"""
+CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
+Done = Sequence[tuple[Part, Findings]]
+
+
+def markdown(done: Done, made: str) -> str:
+    """The document. `made`: when and on what."""
+    parts = [HEAD, f"{made}\n"]
+    claims = [(part, claim) for part, findings in done for claim in findings.claims]
+    if claims:
+        counts: dict[str, int] = {}
+        for _, claim in claims:
+            counts[claim.verdict.value] = counts.get(claim.verdict.value, 0) + 1
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        parts.append(f"Of {len(claims)} claims: {said}.\n")
+    for part, findings in done:
+        parts.append(f"## {part.title}\n")
+        parts += [f"{part.source}.\n"] if part.source else []
+        parts.append(f"*Run*: {part.ran}\n")
+        if findings.claims:
+            rows = [_claim_row(claim) for claim in findings.claims]
+            parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))
+        parts += [f"{note}\n" for note in findings.notes]
+        for table in findings.tables:
+            parts += [f"### {table.title}\n", _markdown_table(table)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _claim_row(claim: Claim) -> list[str]:
+    verdict = f"*{claim.verdict.value}*" + (f": {claim.why}" if claim.why else "")
+    return [claim.place, claim.text, claim.paper, claim.ours, verdict]
+
+
+def _markdown_table(table: ReportTable) -> str:
+    lines = [_line(table.head), _line(["---"] * len(table.head)), *map(_line, table.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+# The page: one file, which needs no network.
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1d21; --lo: #5b6470; --line: #d9dee5; --paper: #fff;
+  --good: #17794b; --mid: #8a5a00; --bad: #b3261e }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --lo: #9aa4b1; --line: #343a43;
+  --paper: #14171b; --good: #5bd49a; --mid: #f0b64a; --bad: #ff8a80 } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+h1, h2, h3 { line-height: 1.2 } h2 { margin-top: 3rem; border-top: 1px solid var(--line);
+  padding-top: 1.5rem } .lo { color: var(--lo) }
+.wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums;
+  margin: 1rem 0 } th, td { text-align: left; padding: .3rem .7rem; vertical-align: top;
+  border-bottom: 1px solid var(--line) } th { font-weight: 600 }
+.reproduced { color: var(--good) } .in-direction { color: var(--mid) }
+.not-reproduced { color: var(--bad) } .chart { height: 22rem }
+"""
+SCRIPT = """
+const style = getComputedStyle(document.documentElement)
+const ink = style.getPropertyValue('--ink'), line = style.getPropertyValue('--line')
+for (const [id, chart] of Object.entries(CHARTS)) Plotly.newPlot(id, chart.traces, {
+  margin: {t: 10, r: 10}, paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
+  font: {color: ink}, xaxis: {title: {text: chart.x}, gridcolor: line},
+  yaxis: {title: {text: chart.y}, gridcolor: line}, legend: {orientation: 'h', y: -0.25}
+}, {responsive: true, displaylogo: false})
+"""
+
+
+def page(done: Done, made: str) -> str:
+    """The report as one HTML file with its charts."""
+    charts: dict[str, Any] = {}
+    body = ["<h1>What holds of the papers' claims</h1>", f'<p class="lo">{html.escape(made)}</p>']
+    for part, findings in done:
+        body.append(f"<h2>{html.escape(part.title)}</h2>")
+        body += [f'<p class="lo">{html.escape(part.source)}.</p>'] if part.source else []
+        body.append(f"<p>{_inline(part.ran)}</p>")
+        if findings.claims:
+            body.append(_claims(findings.claims))
+        body += [f"<p>{_inline(note)}</p>" for note in findings.notes]
+        for chart in findings.charts:
+            name = f"chart-{len(charts)}"
+            charts[name] = {"x": chart.x, "y": chart.y, "traces": chart.traces}
+            body += [
+                f"<h3>{html.escape(chart.title)}</h3>",
+                f'<div class="chart" id="{name}"></div>',
+            ]
+        for table in findings.tables:
+            body += [f"<h3>{_inline(table.title)}</h3>", _table(table)]
+    data = json.dumps(charts).replace("<", "\\u003c")
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>Reproduced</title>'
+        f"<style>{STYLE}</style><body>{''.join(body)}"
+        f"<script>{PLOTLY.read_text(encoding='utf-8')}</script>"
+        f"<script>const CHARTS = {data}\n{SCRIPT}</script></body></html>\n"
+    )
+
+
+def _inline(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    rows = []
+    for claim in claims:
+        section, text, paper, ours, _ = (_inline(cell) for cell in _claim_row(claim))
+        name = claim.verdict.value.replace(" ", "-")
+        why = f": {html.escape(claim.why)}" if claim.why else ""
+        verdict = f'<b class="{name}">{claim.verdict.value}</b>{why}'
+        cells = "".join(f"<td>{cell}</td>" for cell in (section, text, paper, ours, verdict))
+        rows.append(f"<tr>{cells}</tr>")
+    head = "".join(f"<th>{name}</th>" for name in CLAIM_HEAD)
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _table(table: ReportTable) -> str:
+    head = "".join(f"<th>{_inline(cell)}</th>" for cell in table.head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    return f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'

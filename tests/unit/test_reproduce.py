@@ -1,0 +1,202 @@
+"""`make reproduce`: runs are made once, what was cut off goes on, every part can be judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.reproduce import __main__ as command
+from benchmarks.reproduce import runs
+from benchmarks.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    ReportTable,
+    Results,
+)
+from benchmarks.reproduce.philly import ORIGIN, TRACE, two_weeks
+from benchmarks.reproduce.report import markdown, page
+from benchmarks.reproduce.runs import KeptRun, perform, perform_all
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import parse_options
+
+MADE = "tests.unit.test_reproduce:made"
+
+
+def made(folder: str, number: int) -> dict[str, int]:
+    """A run that counts how often it was made; 13 cannot be."""
+    if number == 13:
+        raise RuntimeError("no")
+    with (Path(folder) / f"{number}").open("a", encoding="utf-8") as file:
+        file.write(".")
+    return {"square": number * number}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(runs, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept")
+    return tmp_path
+
+
+def counted(folder: Path, *numbers: int) -> list[KeptRun]:
+    return [
+        KeptRun.of(MADE, f"{number}", number, folder=str(folder), number=number)
+        for number in numbers
+    ]
+
+
+def squares(wanted: Sequence[KeptRun]) -> tuple[list[int], list[str]]:
+    said: list[str] = []
+    results = perform_all(wanted, processes=1, say=said.append)
+    return [results[run]["square"] for run in wanted], said
+
+
+class TestRuns:
+    def test_are_made_once(self, folder: Path) -> None:
+        wanted = counted(folder, 2, 3, 2)
+        assert squares(wanted)[0] == [4, 9, 4]
+        values, said = squares(wanted)
+        assert values == [4, 9, 4]
+        assert said == ["2 of 2 runs are kept from before; the others take about 0 s on 1 core"]
+        assert (folder / "2").read_text() == (folder / "3").read_text() == "."
+
+    def test_that_were_cut_off_go_on_where_they_stopped(self, folder: Path) -> None:
+        with pytest.raises(RuntimeError):
+            squares(counted(folder, 20, 13, 2))
+        assert squares(counted(folder, 20, 2))[0] == [400, 4]
+        assert (folder / "20").read_text() == "."
+
+    def test_half_written_are_made_anew(self, folder: Path) -> None:
+        (run,) = counted(folder, 5)
+        perform(run)
+        run.path.write_text('{"square": 2', encoding="utf-8")
+        assert squares([run])[0] == [25]
+
+    def test_of_other_code_or_other_arguments_are_others(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = counted(folder, 1, 2)
+        assert one.path != other.path
+        before = one.path
+        monkeypatch.setattr(runs, "code_digest", lambda: "other")
+        assert one.path != before
+
+    def test_are_spread_over_processes(self, folder: Path) -> None:
+        results = perform_all(counted(folder, 2, 3, 4), processes=2, say=lambda _: None)
+        assert sorted(value["square"] for value in results.values()) == [4, 9, 16]
+
+
+class TestTheTrace:
+    def test_is_two_weeks_of_philly(self) -> None:
+        jobs = two_weeks("2017-10-09").jobs
+        assert len(jobs) == 26_936
+        assert len({job.tenant for job in jobs}) == 11
+        assert TRACE.with_name("README.md").is_file()
+        assert ORIGIN.isoformat() in TRACE.with_name("README.md").read_text(encoding="utf-8")
+
+
+def plain(part: Part) -> dict[KeptRun, dict[str, Any]]:
+    """Results as `philly.run` makes them, each run a little worse than the one before."""
+    results = {}
+    for step, run in enumerate(dict.fromkeys(part.runs), 1):
+        curve = [step / 100 * quantile for quantile in range(101)]
+        shares = dict.fromkeys(
+            ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
+             "tenant_daily_deficit", "late_vs_fair_reference", "gpu_utilisation", "waste"),
+            step / 1000,
+        )  # fmt: skip
+        results[run] = {
+            "nodes": 60, "jobs": 100, "preemptions": step, "deadline_miss_rate": None, **shares,
+            "slowdown": 1 + step / 1000, "slowdown_p99": 2.0, "jct_s": 9000.0 + step,
+            "rho_quantiles": curve, "slowdown_quantiles": curve, "queue_s_by_gang": {"1": 1.0},
+        }  # fmt: skip
+    return results
+
+
+class TestEveryPart:
+    @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
+    def test_names_runs_that_can_be_made(self, part: Part) -> None:
+        assert part.runs
+        for run in part.runs:
+            arguments = json.loads(run.arguments)
+            if arguments.get("policy"):
+                policy = registry.policy(arguments["policy"])
+                parse_options(policy.options_type, arguments["options"])
+
+    @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
+    def test_is_judged_and_written(self, part: Part) -> None:
+        findings = part.judge(plain(part))
+        assert findings.tables
+        text = markdown([(part, findings)], "Made today.")
+        for table in findings.tables:
+            assert f"### {table.title}\n" in text
+            assert all(len(row) == len(table.head) for row in table.rows)
+        for claim in findings.claims:
+            assert claim.ours
+            assert f"*{claim.verdict.value}*" in text
+        assert page([(part, findings)], "Made today.").count('class="chart"') == len(
+            findings.charts
+        )
+
+    def test_has_a_name_of_its_own(self) -> None:
+        names = [part.name for part in command.PARTS]
+        assert len(names) == len(set(names))
+
+    def test_of_those_that_run_unasked_is_done_in_an_hour_on_two_cores(self) -> None:
+        asked = {run for part in command.PARTS if not part.is_long for run in part.runs}
+        assert sum(run.about_s for run in asked) <= 2 * 3600
+
+
+HOSTILE = "</script><b>&|"
+
+
+def judged(results: Results) -> Findings:
+    (value,) = (row["square"] for row in results.values())
+    claim = Claim("1", HOSTILE, "9", f"{value}", ClaimVerdict.REPRODUCED)
+    chart = ReportChart("c", "x", "y", [{"x": [HOSTILE], "y": [value]}])
+    return Findings([claim], [ReportTable("t", ["", "a|b"], [["r", "1"]])], [chart])
+
+
+class TestTheCommand:
+    @pytest.fixture
+    def part(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
+        one = Part("one", "One", "A paper", "nothing", counted(folder, 3), judged)
+        other = Part("other", "Other", "", "nothing", counted(folder, 13), judged, is_long=True)
+        monkeypatch.setattr(command, "PARTS", (one, other))
+        monkeypatch.setattr(command, "DOCUMENT", folder / "reproduce.md")
+        return one
+
+    def test_runs_what_is_not_long_and_writes_what_is_whole(
+        self, part: Part, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert command.main(["--processes", "1", "--write"]) == 0
+        text = (folder / "reproduce.md").read_text(encoding="utf-8")
+        assert "| 1 | </script><b>&\\| | 9 | 9 | *reproduced* |" in text
+        assert "## One" in text
+        assert "## Other" not in text
+        shown = (folder / "kept" / "report.html").read_text(encoding="utf-8")
+        assert "&lt;/script&gt;" in shown
+        assert "const CHARTS" in shown
+        assert '"</script>' not in shown
+        assert "report.html" in capsys.readouterr().out
+
+    def test_lists_its_parts_with_their_time(
+        self, part: Part, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert command.main(["--list"]) == 0
+        out = capsys.readouterr().out
+        assert "13 s on one core  Other  (long: by name only)" in out
+
+    def test_names_what_it_does_not_know(
+        self, part: Part, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            command.main(["none"])
+        assert "no part is named 'none'; there are one, other" in capsys.readouterr().err
