@@ -147,7 +147,7 @@ class RoundTotals:
         with self._lock, kept("rounds", self._own) as stored:
             sums = {int(key): RoundsSince(*row) for key, row in stored.items()}
             for pool in pools:
-                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 12)
+                fresh = RoundsSince(pool.id, pool.rounds, *[0] * 13)
                 if sums.setdefault(pool.id, fresh).number > pool.rounds:
                     sums[pool.id] = fresh  # an older database was put back
             after = {pool.id: sums[pool.id].number for pool in pools}
@@ -174,6 +174,7 @@ def _added(before: RoundsSince, new: RoundsSince) -> RoundsSince:
         before.guarantee + new.guarantee,
         before.pays + new.pays,
         before.defragment + new.defragment,
+        before.gang + new.gang,
     )
 
 

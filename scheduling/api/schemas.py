@@ -199,7 +199,7 @@ class PreemptionRow(s.Serializer[object]):
 
     at = s.DateTimeField(help_text="When notice was given.")
     round = s.IntegerField()
-    rule = s.CharField(help_text="guarantee, pays or defragment.")
+    rule = s.CharField(help_text="guarantee, pays, defragment or gang.")
     words = s.CharField()
     moved = s.BooleanField(help_text="The job went on elsewhere.")
     gpus = s.IntegerField()

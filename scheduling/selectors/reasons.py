@@ -164,6 +164,10 @@ RULES: dict[str, tuple[str, str]] = {
         "defragmentation",
         "it makes room on its node for a job of {who}",
     ),
+    PreemptionRule.GANG.value: (
+        "large gang",
+        "a job of {who} that needs several nodes came before this one",
+    ),
 }
 
 

@@ -59,7 +59,8 @@ SELECT x.pool_id, coalesce(max(r.number), x.after), count(r.number),
        count(*) FILTER (WHERE r.certificate ? 'failure'),
        coalesce(sum((r.summary->'preempted'->>'guarantee')::bigint), 0),
        coalesce(sum((r.summary->'preempted'->>'pays')::bigint), 0),
-       coalesce(sum((r.summary->'preempted'->>'defragment')::bigint), 0)
+       coalesce(sum((r.summary->'preempted'->>'defragment')::bigint), 0),
+       coalesce(sum((r.summary->'preempted'->>'gang')::bigint), 0)
 FROM unnest(%s::bigint[], %s::bigint[]) x(pool_id, after)
 LEFT JOIN LATERAL (
     SELECT number, summary, snapshot_us, decide_us, fallback, certificate
@@ -131,7 +132,7 @@ class GpuCount:
 class RoundsSince:
     """What some rounds of a pool did together; `number` is the last of them.
 
-    The last three: leases that they ended before their expiry, by rule.
+    The last four: leases that they ended before their expiry, by rule.
     """
 
     pool: int
@@ -148,6 +149,7 @@ class RoundsSince:
     guarantee: int
     pays: int
     defragment: int
+    gang: int = 0  # sums that were kept before there was this rule lack it
 
 
 @dataclass(frozen=True, slots=True)

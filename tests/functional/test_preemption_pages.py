@@ -349,7 +349,9 @@ class TestTheMetrics:
         there.lab.rounds(2, every_s=10)
         there.lab.submit("beta", 3, 40_000)
         there.lab.round(after_s=10)
-        assert counted(collector) == {"guarantee": 1.0, "pays": 0.0, "defragment": 0.0}
+        assert counted(collector) == {
+            "guarantee": 1.0, "pays": 0.0, "defragment": 0.0, "gang": 0.0,
+        }  # fmt: skip
 
 
 def counted(collector: DatabaseCollector) -> dict[str, float]:

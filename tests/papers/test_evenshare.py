@@ -282,6 +282,113 @@ class TestRule5:
         assert not decide_round(pool(jobs, leases, nodes={1: 5, 2: 5, 3: 3})).preemptions
 
 
+class TestRule6:
+    """A gang of 8 on nodes of 4, each with a lease of 4 of tenant 2, which holds 12."""
+
+    JOBS = (job(1, 8), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))
+    LEASES = tuple(running(number, number - 1, 4, 2) for number in (2, 3, 4))
+    NODES = {1: 4, 2: 4, 3: 4}
+    LONG = {2: 2_700, 3: 9_000, 4: 2_699}
+
+    def asked(self, attained: dict[int, int] | None = None, **options: Any) -> Decision:
+        quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
+        return decide_round(
+            pool(
+                self.JOBS, self.LEASES, nodes=self.NODES, quotas=quotas, sums={1: (2, 1)},
+                attained={1: 0, **(attained or self.LONG)}, options=options,
+            )
+        )  # fmt: skip
+
+    def test_leases_of_long_jobs_on_several_nodes_end_for_a_gang(self) -> None:
+        decision = self.asked()
+        assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 4)))]
+        assert decision.grants[0].key.note == "large gang"
+        preempted = (EndReason.PREEMPTED, PreemptionRule.GANG)
+        assert ended(decision) == {2: preempted, 3: preempted}
+        (first, _) = decision.preemptions
+        assert first.numbers == {
+            "threshold_gpu_us": 2_700 * SECOND_US, "attained_gpu_us": 2_700 * SECOND_US
+        }  # fmt: skip
+
+    def test_not_of_jobs_that_received_little(self) -> None:
+        assert not self.asked({2: 2_699, 3: 9_000, 4: 2_699}).preemptions
+
+    def test_not_when_it_is_off(self) -> None:
+        assert not self.asked(gangs_overtake=False).preemptions
+        assert not self.asked(preset="tight").preemptions
+
+    def test_not_from_tenants_that_would_fall_below_their_share(self) -> None:
+        """Tenant 2 may lose 12 - 5 = 7 GPUs, which is one lease."""
+        quotas = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 5)]
+        asked = pool(
+            self.JOBS, self.LEASES, nodes=self.NODES, quotas=quotas, sums={1: (2, 1)},
+            attained={1: 0, **self.LONG},
+        )  # fmt: skip
+        assert not decide_round(asked).preemptions
+
+    def test_the_own_tenant_may_lose_any(self) -> None:
+        """Nothing of it is above its share: the order of its jobs alone decides."""
+        jobs = [job(1, 8), job(2, 4), job(3, 4)]
+        leases = [running(2, 1, 4), running(3, 2, 4)]
+        quotas = [Entitlement(1, "v100", 8)]
+        attained = {1: 0, 2: 2_700, 3: 2_700}
+        asked = pool(
+            jobs, leases, nodes={1: 4, 2: 4}, quotas=quotas, sums={1: (2, 1)}, attained=attained
+        )
+        assert ended(decide_round(asked)).keys() == {2, 3}
+
+    def test_a_gang_that_ran_for_long_waits_until_it_comes_before_them(self) -> None:
+        """All an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
+
+        These are (9,000 - 4,800) / 4 = 1,050 s ahead, with the lease that they have 150 s.
+        """
+        for ahead_s, count in ((149, 2), (151, 0)):
+            attained = {1: 4 * 3_600 + 8 * ahead_s, 2: 9_000, 3: 9_000, 4: 9_000}
+            assert len(self.asked(attained).preemptions) == count
+
+    def test_the_node_that_gives_most_and_on_it_the_fewest_leases(self) -> None:
+        """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 of one each; node 4 gives 3."""
+        jobs = [job(1, 8), *(job(number, 1, tenant=2) for number in (2, 3, 4, 5))]
+        jobs += [job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 3, tenant=2), job(9, 1, tenant=2)]
+        leases = [running(number, 1, 1, 2) for number in (2, 3, 4, 5)]
+        leases += [running(6, 2, 4, 2), running(7, 3, 4, 2), running(8, 4, 3, 2)]
+        leases.append(running(9, 4, 1, 2, ran_s=299))
+        asked = pool(
+            jobs, leases, nodes={1: 4, 2: 4, 3: 4, 4: 4}, sums={1: (2, 1)},
+            quotas=[Entitlement(1, "v100", 4), Entitlement(2, "v100", 0)],
+            attained={1: 0, **dict.fromkeys(range(2, 10), 3_000)},
+        )  # fmt: skip
+        decision = decide_round(asked)
+        assert [row.placement for row in decision.grants] == [((2, 4), (3, 4))]
+        assert ended(decision).keys() == {6, 7}
+
+    def test_what_is_left_of_a_node_is_nobodys_in_the_round(self) -> None:
+        """The gang of 5 takes 4 and 1 of them; job 8 asks for one of the three that are left."""
+        jobs = [job(1, 5), job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 1, tenant=2)]
+        asked = pool(
+            jobs, [running(6, 1, 4, 2), running(7, 2, 4, 2)], nodes={1: 4, 2: 4},
+            quotas=[Entitlement(1, "v100", 4), Entitlement(2, "v100", 0)], sums={1: (2, 1)},
+            attained={1: 0, 6: 3_000, 7: 3_000, 8: 10},
+        )  # fmt: skip
+        decision = decide_round(asked)
+        assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 1)))]
+
+    def test_the_guarantee_clears_several_nodes(self) -> None:
+        """Whoever is owed its quota does not ask how much the others' jobs received."""
+        quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 4)]
+        few = dict.fromkeys((2, 3, 4), 1_600)
+        for sums, count in (((900, 1_000), 2), ((950, 1_000), 0)):
+            asked = pool(
+                self.JOBS, self.LEASES, nodes=self.NODES, quotas=quotas, sums={1: sums},
+                attained={1: 60, **few},
+            )  # fmt: skip
+            decision = decide_round(asked)
+            rules = [row.rule for row in decision.preemptions]
+            assert rules == [PreemptionRule.GUARANTEE] * count
+            off = replace(asked, options={"guarantee": False})
+            assert not decide_round(off).preemptions
+
+
 class TestTight:
     TIGHT = {"preset": "tight"}
 

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.fairness.gpu_time import ServiceView, job_received
+from evenshare_core.fairness.gpu_time import ServiceView, deserved, job_received, received
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, remaining_us
@@ -28,6 +30,7 @@ from evenshare_core.policies.shared.preemption import (
     VictimSearch,
     fewest_victims,
 )
+from evenshare_core.policies.shared.several_nodes import clear_nodes
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import (
     Cluster,
@@ -37,7 +40,7 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.units import SECOND_US
-from tests.unit.core.snapshots import lease
+from tests.unit.core.snapshots import lease as lease_of
 
 SEEDS = st.integers(0, 10**6)
 ROUND_US = 20 * SECOND_US
@@ -135,6 +138,83 @@ class TestEveryPreemption:
         assert sum(interrupted.values())
 
 
+class TestGangsOverSeveralNodes:
+    """Rule 6."""
+
+    @settings(max_examples=6, deadline=None)
+    @given(SEEDS, st.sampled_from(["none", "given"]))
+    def test_end_leases_of_long_jobs_that_their_tenants_can_spare(
+        self, seed: int, estimates: str
+    ) -> None:
+        """Their own tenant's, or of tenants that hold min(demand, quota) afterwards."""
+        for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
+            rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
+            leases = {row.id: row for row in asked.leases}
+            sums = ServiceView(decision.service).jobs
+            grants = {row.job: row for row in decision.grants}
+            for row in rows:
+                assert job_received(sums[row.job], asked.at_us) >= LONG_GPU_US
+                nodes = dict(grants[row.for_job].placement)
+                assert len(nodes) > 1
+                assert leases[row.lease].placement[0][0] in nodes
+            ended = {row.lease for row in decision.ends}
+            held = Counter[int]()
+            for lease in asked.leases:
+                held[lease.tenant] += 0 if lease.id in ended else lease.gpus
+            for grant in decision.grants:
+                held[grant.tenant] += sum(gpus for _, gpus in grant.placement)
+            shares = {row.tenant: min(row.demand, row.quota) for row in decision.service.claims}
+            losers = {row.tenant for row in rows if row.tenant != row.for_tenant}
+            assert all(held[tenant] >= shares[tenant] for tenant in losers)
+
+    @settings(max_examples=20, deadline=None)
+    @given(SEEDS, st.integers(9, 24))
+    def test_start_when_the_jobs_before_them_are_long(self, seed: int, gpus: int) -> None:
+        """One tenant without quota fills three nodes: a job of one GPU is long after 2,700 s."""
+        rng = random.Random(seed)  # noqa: S311 - a test's seed
+        sizes: list[int] = []
+        while (left := 8 - sum(sizes) % 8) < 8 or sum(sizes) < 24:
+            sizes.append(rng.choice([one for one in (1, 2, 4, 8) if one <= left]))
+        jobs = [
+            SimJob(number, 1, size, 0, 40_000 * SECOND_US)
+            for number, size in enumerate(sizes, start=1)
+        ]
+        came_us = rng.randrange(4_000) * SECOND_US
+        jobs.append(SimJob(len(jobs) + 1, 2, gpus, came_us, 40_000 * SECOND_US))
+        quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
+        rules = Rules("evenshare", {}, ROUND_US, 900 * SECOND_US)
+        state = SimulationState(Cluster(make_nodes({"v100": 3}, 8), quotas), tuple(jobs), rules)
+        started_us = None
+        for number in range(400):
+            state.advance(number * ROUND_US)
+            decision = decide_round(state.snapshot())
+            state.joined.clear()
+            state.apply(decision)
+            if any(row.job == len(jobs) for row in decision.grants):
+                started_us = decision.at_us
+                break
+        assert started_us is not None
+        assert started_us <= max(2_700 * SECOND_US, came_us) + ROUND_US
+
+    @pytest.mark.parametrize("small", [1, 8])
+    def test_share_a_pool_with_small_jobs(self, small: int) -> None:
+        """Two tenants with half of the quota each and more work than fits: both come to theirs."""
+        jobs = [SimJob(number, 1, 16, 0, 50_000 * SECOND_US) for number in (1, 2)]
+        jobs += [
+            SimJob(number, 2, small, 0, 50_000 * SECOND_US) for number in range(3, 3 + 64 // small)
+        ]
+        quotas = (Entitlement(1, "v100", 16), Entitlement(2, "v100", 16))
+        rules = Rules("evenshare", {}, ROUND_US, 600 * SECOND_US)
+        state = SimulationState(Cluster(make_nodes({"v100": 4}, 8), quotas), tuple(jobs), rules)
+        for number in range(900):
+            state.advance(number * ROUND_US)
+            decision = decide_round(state.snapshot())
+            state.joined.clear()
+            state.apply(decision)
+        for claim in decision.service.claims:
+            assert received(claim, decision.at_us) > 0.9 * deserved(claim, decision.at_us)
+
+
 def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
     """The GPU-time that it does not wait for is more than what its victims wait for."""
     left_us = [
@@ -195,7 +275,7 @@ def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
             if gpus <= left:
                 number = len(leases) + 1
                 tenant = draw(st.integers(1, 3))
-                leases.append(lease(number, number, (node, gpus), tenant=tenant))
+                leases.append(lease_of(number, number, (node, gpus), tenant=tenant))
                 left -= gpus
         free[node] = left
     return free, leases
@@ -252,6 +332,35 @@ class TestTheSearches:
         assert sum(row.gpus for row in cleared.victims if row.tenant == 1) <= spare
         assert free[cleared.node] + sum(taken) >= gpus
         assert all(free[cleared.node] + sum(taken) - one < gpus for one in taken)
+
+
+class TestSeveralNodes:
+    @settings(max_examples=200, deadline=None)
+    @given(nodes_with_leases(), st.integers(9, 40), st.integers(0, 24))
+    def test_are_cleared_for_the_gang_and_no_lease_ends_in_vain(
+        self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int
+    ) -> None:
+        free, leases = pool
+        by_node: dict[int, list[tuple[float, Any]]] = {}
+        for row in leases:
+            if row.tenant != 3:
+                by_node.setdefault(row.placement[0][0], []).append((float(row.id), row))
+        limits: dict[int, int | None] = {1: spare, 2: None}
+        parts = clear_nodes(gpus, free, by_node, limits)
+        own = sum(row.gpus for row in leases if row.tenant == 2)
+        if parts is None:  # all that could surely be had was too little
+            assert sum(free.values()) + own < gpus
+            return
+        assert sum(part.gpus for part in parts) == gpus
+        assert len({part.cleared.node for part in parts}) == len(parts)
+        lost = [row for part in parts for row in part.cleared.victims]
+        assert sum(row.gpus for row in lost if row.tenant == 1) <= spare
+        for part in parts:
+            had = free[part.cleared.node] + part.taken
+            assert 0 < part.gpus <= had
+            for row in part.cleared.victims:
+                assert row.placement[0][0] == part.cleared.node
+                assert had - row.gpus < part.gpus
 
 
 def test_quotas_of_the_runs_are_uneven() -> None:

@@ -28,6 +28,7 @@ class PreemptionRule(StrEnum):
     GUARANTEE = "guarantee"  # for a tenant that holds less than its quota
     PAYS = "pays"  # what the other job gains is more than this one loses
     DEFRAGMENT = "defragment"  # it makes room on its node for a gang, and goes on elsewhere
+    GANG = "gang"  # the other job is larger than a node, and comes before it
 
 
 class EndReason(StrEnum):

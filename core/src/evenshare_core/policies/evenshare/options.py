@@ -63,6 +63,13 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
             " with the tight preset."
         ),
     ] = True
+    gangs_overtake: Annotated[
+        bool,
+        Meta(
+            description="End leases of long jobs before their expiry for a gang that is larger than"
+            " a node and comes before them; not with the tight preset."
+        ),
+    ] = True
     gangs_per_round: Annotated[
         int,
         Meta(

@@ -1,4 +1,4 @@
-"""One round: rules 1 to 3, and where a job does not fit, room for it by rules 4 and 5."""
+"""One round: rules 1 to 3, and where a job does not fit, room for it by rules 4 to 6."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.session import NO_KEY
 
 # Notes of picks that were not made by rule 1's order.
-LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED = (
+LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG = (
     "left over",
     "guarantee",
     "pays",
     "defragmented",
     "moved",
+    "large gang",
 )
 
 

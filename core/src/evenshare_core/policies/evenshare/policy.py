@@ -25,9 +25,14 @@ Rules, by number:
    more than 2,700 GPU-s (without estimates) or need more than 2 x (the job's estimate + 60 s).
 5. *Defragmentation.* Where a gang fits by count and on no node, jobs of at most 2 GPUs move from
    the node that needs the fewest moves to other nodes.
+6. *Gangs over several nodes.* For a gang that is larger than a node rule 4 (a) clears several; and
+   where it is not owed GPUs, leases of long jobs on one node end for it that would come after it by
+   rule 2 if they ended now: of its own tenant, or of tenants that keep min(D, Q). Nodes are chosen
+   one by one: the one that gives the gang most, then the one with the fewest leases that end.
 
 With the preset "tight" the first tier of rule 1 is: GPUs held < min(D, Q), the least ratio first;
-of rule 4 there is (a) alone, whatever was received before; and jobs run for at most 60 s unharmed.
+of rules 4 and 6 there is (a) alone, whatever was received before; and jobs run for at most 60 s
+unharmed.
 
 | symbol | here | unit |
 |---|---|---|
@@ -62,6 +67,7 @@ from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import (
     DEFRAGMENTED,
     GUARANTEE,
+    LARGE_GANG,
     LEFT_OVER,
     MOVED,
     PAYS,
@@ -99,6 +105,7 @@ NOTES = {
     PAYS: "It had never run, and took the GPUs of jobs that have run for long.",
     DEFRAGMENTED: "Smaller jobs moved to other nodes to make room for it on one.",
     MOVED: "It moved to another node to make room for a larger job.",
+    LARGE_GANG: "It needs several nodes: leases of long jobs that come after it ended.",
 }
 # What rule 4 (a) asks, for people.
 FITS_CONDITION = "The job fits on one node, and with all that its tenant holds within quota."
@@ -120,7 +127,7 @@ class Evenshare(Policy):
     """The policy; see the module's docstring."""
 
     name = "evenshare"
-    version = "2"  # long jobs by what they lag behind, not by attained GPU-time (0152)
+    version = "3"  # leases end for gangs that are larger than a node (0153)
     title = "Even sharing with preemption"
     promise = (
         "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"

@@ -111,10 +111,20 @@ class JobOrder(ABC):
     ) -> None:
         """`classes`: of sums that stand at the round; None where `claims` still move."""
         self._claims, self._classes, self.at_us = claims, classes, at_us
+        self._fair: dict[JobClass, int] = {}
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
         """Where a candidate stands in its list, or by itself where its lease ends."""
+
+    def now(self, candidate: EvenCandidate) -> Rank:
+        """Where a candidate stands at the round, beside all others."""
+        rank = self.rank(candidate)
+        if not rank[0] or candidate.lease is not None:
+            return rank
+        sums = candidate.sums
+        job_class = ((sums.tenant, sums.gpu_type), sums.demand, sums.weight)
+        return self.brought_up((rank, 0, 0), job_class)[0]
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
         """The entry of a kept list of long jobs, with its rank at the round."""
@@ -125,11 +135,15 @@ class JobOrder(ABC):
         """(14): FairTime of a class of jobs at the round, from where its integral began."""
         if self._classes is not None:
             return self._classes[*claim, demand, weight].fair_gpu_us
-        row = self._claims(claim)
-        if not isinstance(row, ClaimSums):
-            raise TypeError("sums that stand have classes")
-        row.advance(self.at_us)
-        return row.classes[demand, weight].fair_gpu_us
+        key = (claim, demand, weight)
+        fair_us = self._fair.get(key)
+        if fair_us is None:
+            row = self._claims(claim)
+            if not isinstance(row, ClaimSums):
+                raise TypeError("sums that stand have classes")
+            row.advance(self.at_us)
+            fair_us = self._fair[key] = row.classes[demand, weight].fair_gpu_us
+        return fair_us
 
 
 class AttainedOrder(JobOrder):

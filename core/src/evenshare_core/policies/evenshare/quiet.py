@@ -1,7 +1,7 @@
 """Until when a round that gave nothing would give nothing again, if nothing happens.
 
 Nothing happens: no job comes, ends or is taken back, no lease expires, no node changes. Without
-estimates, what a round gives then depends on time in four ways, each with an instant:
+estimates, what a round gives then depends on time in five ways, each with an instant:
 
 | what | when it may change the answer |
 |---|---|
@@ -9,6 +9,7 @@ estimates, what a round gives then depends on time in four ways, each with an in
 | rule 4 (a) | when a tenant whose job it would serve begins to be owed GPU-time |
 | who may be preempted or moved | when a lease has run for the minimum runtime |
 | rule 4 (b) | when a job has received so much that its lease may end for a new one |
+| rule 6 | when a job has, or when a gang has waited so long that it comes before it |
 
 The order in which jobs are tried moves with the tenants' keys, and among long jobs with what they
 lag behind. That makes no difference: where nothing is given, each is tried on the same free GPUs.
@@ -25,6 +26,7 @@ from typing import NamedTuple
 from evenshare_core.domain.leases import Lease
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS
+from evenshare_core.policies.evenshare.gangs import Gang, overtaken_from, waiting_gangs
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, TenantStanding
 
@@ -32,12 +34,14 @@ from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, Tena
 class _Rules(NamedTuple):
     """The rules by which somebody who waits could get room, by GPU type.
 
-    `guarantee`: types; `defragment`: types; `pays`: tenants with new jobs, by type.
+    `guarantee`: types; `defragment`: types; `pays`: tenants with new jobs, by type; `gangs`: those
+    that wait for rule 6, by type.
     """
 
     guarantee: set[str]
     defragment: set[str]
     pays: dict[str, set[int]]
+    gangs: dict[str, list[Gang]]
 
 
 def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int) -> int:
@@ -50,7 +54,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
     pool, options = picks.pool, picks.options
     if options.estimates != "none" or _has_choice_of_types(picks):
         return pool.at_us
-    rules = _Rules(set(), set(), {})
+    rules = _Rules(set(), set(), {}, {})
     until_us = next_mark_us
     for key, kinds in pool.queues.items():
         gangs = [kind[0] for kind, entries in kinds.items() if entries]
@@ -65,6 +69,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         is_new = any(kind[4] for kind, entries in kinds.items() if entries)
         if is_new and options.pays and not options.is_tight:
             rules.pays.setdefault(gpu_type, set()).add(key[0])
+        rules.gangs.setdefault(gpu_type, []).extend(waiting_gangs(picks, key, kinds))
         mine = picks.standings[key]
         if not options.guarantee or mine.held + min(gangs) > mine.quota:
             continue
@@ -96,7 +101,7 @@ def _owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None
 
 def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
     """When the first lease may end or move for somebody that may not yet."""
-    if not (rules.guarantee or rules.defragment or rules.pays):
+    if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
     pool, least_us = picks.pool, picks.options.min_runtime_us
     at_us, nobody = pool.at_us, set[int]()
@@ -112,6 +117,11 @@ def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
         pays = bool(payers) and (may_lose or lease.tenant in payers)
         guarantees = may_lose and gpu_type in rules.guarantee
         moves = gpus <= MOVABLE_GPUS and gpu_type in rules.defragment
+        gangs = rules.gangs.get(gpu_type)
+        if gangs:
+            free_us = _preemptible_from(lease, least_us)
+            overtaken_us = overtaken_from(picks, lease, free_us, gangs, may_lose=may_lose)
+            until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
         if not (pays or guarantees or moves):
             continue
         instant_us = _preemptible_from(lease, least_us)

@@ -1,4 +1,7 @@
-"""Room for a job that does not fit: rule 5, small jobs move; rule 4, leases end for it."""
+"""Room for a job that does not fit: rule 5, small jobs move; rule 4, leases end for it.
+
+That on several nodes is `gangs`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
+from evenshare_core.policies.evenshare.gangs import GangRoom
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
@@ -41,6 +45,7 @@ class RoomMaker:
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
+        self._gang_room = GangRoom(picks, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
         """Whether jobs of the same kind may still get room where this one does not."""
@@ -50,7 +55,7 @@ class RoomMaker:
         """Give the job its gang on one node that is cleared for it; whether that was done."""
         free = self._picks.free_by_type[gpu_type]
         if one.job.gpus > free.available.size:
-            return False
+            return self._gang_room.make(one, gpu_type, free)
         return (
             self._defragment(one, gpu_type, free)
             or self._guarantee(one, gpu_type, free)
@@ -65,27 +70,31 @@ class RoomMaker:
     # Rule 4 (a).
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        picks, job = self._picks, one.job
-        if not self._options.guarantee:
-            return False
-        mine = picks.standings[job.tenant, gpu_type]
-        if mine.held + job.gpus > mine.quota:
-            return False
-        if not (self._options.is_tight or mine.is_owed()):
-            return False
+        job = one.job
+        numbers = self._owed(job, gpu_type)
         memo = ("guarantee", gpu_type)
-        if self._is_hopeless(memo, job.gpus):
+        if numbers is None or self._is_hopeless(memo, job.gpus):
             return False
         choice = self._search(gpu_type, free, job.gpus, free.available.size, float("-inf")).best()
         if choice is None:
             return self._fails(memo, job.gpus)
-        numbers = {
+        return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
+
+    def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
+        """Rule 4 (a): by which numbers its tenant is owed the gang; None where it is not."""
+        if not self._options.guarantee:
+            return None
+        mine = self._picks.standings[job.tenant, gpu_type]
+        if mine.held + job.gpus > mine.quota:
+            return None
+        if not (self._options.is_tight or mine.is_owed()):
+            return None
+        return {
             "held": mine.held,
             "quota": mine.quota,
             "received_gpu_us": mine.received,
             "deserved_gpu_us": mine.deserved,
         }
-        return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     # Rule 4 (b).
 
@@ -221,6 +230,9 @@ class RoomMaker:
         if rule is PreemptionRule.PAYS:
             name = "remaining_us" if self._options.estimates == "given" else "attained_gpu_us"
             return {name: int(self._rank(lease))}
+        if rule is PreemptionRule.GANG:
+            pool = self._picks.pool
+            return {"attained_gpu_us": job_received(pool.sums[lease.job], pool.at_us)}
         return {}
 
     def _settle(self, one: EvenCandidate, gpu_type: str, node: int, taken: int) -> bool:

@@ -110,7 +110,7 @@ def victims_on(
         return None
     spare = {tenant: rule.spare(tenant) for tenant in {lease.tenant for lease in rows}}
     ranked = [(rule.rank(lease), lease) for lease in rows if spare[lease.tenant] != 0]
-    victims = _fewest(needed, [row for row in ranked if row[0] > rule.above], spare)
+    victims = fewest(needed, [row for row in ranked if row[0] > rule.above], spare)
     taken = sum([lease.placement[0][1] for _, lease in victims])
     if not victims or taken > rule.most_gpus:
         return None
@@ -159,7 +159,7 @@ class VictimSearch:
 Ranked = tuple[float, Lease]
 
 
-def _fewest(needed: int, rows: Sequence[Ranked], spare: Mapping[int, int | None]) -> list[Ranked]:
+def fewest(needed: int, rows: Sequence[Ranked], spare: Mapping[int, int | None]) -> list[Ranked]:
     """The fewest leases that free so many GPUs; [] where all of them are too few.
 
     Larger ones first, until one alone frees what is left: the smallest such.

@@ -1,0 +1,168 @@
+"""Room for a gang that is larger than a node: rule 4 (a) over several nodes, and rule 6."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.queues import (
+    LONG_GPU_US,
+    ClaimKey,
+    EvenCandidate,
+    Kinds,
+    Rank,
+)
+from evenshare_core.policies.shared.preemption import ClearedNode, LeaseIndex, Ranked
+from evenshare_core.policies.shared.several_nodes import NodePart, clear_nodes
+
+if TYPE_CHECKING:
+    from evenshare_core.policies.evenshare.picks import EvenPicks
+
+
+class GangRoom:
+    """Makes room on several nodes in one round."""
+
+    def __init__(
+        self,
+        picks: EvenPicks,
+        owed: Callable[[Job, str], dict[str, int] | None],
+        index: Callable[[str], LeaseIndex],
+        clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
+    ) -> None:
+        """What it shares with rule 4 on one node: who is owed, which leases, and how they end."""
+        self._picks, self._options = picks, picks.options
+        self._owed, self._index, self._clear = owed, index, clear
+        self._ranks: dict[int, Rank] = {}
+
+    def make(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        """Give the gang nodes that are cleared for it; whether that was done."""
+        return self._guarantee(one, gpu_type, free) or self._overtake(one, gpu_type, free)
+
+    def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        """Rule 4 (a)."""
+        numbers = self._owed(one.job, gpu_type)
+        if numbers is None:
+            return False
+        parts = self._search(one, gpu_type, free, None)
+        return parts is not None and self._take(
+            one, gpu_type, parts, PreemptionRule.GUARANTEE, numbers
+        )
+
+    def _overtake(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
+        """Rule 6."""
+        if not self._options.gangs_overtake or self._options.is_tight:
+            return False
+        numbers = {"threshold_gpu_us": LONG_GPU_US}
+        mine = self._picks.pool.order.now(one._replace(lease=None))
+        parts = self._search(one, gpu_type, free, mine)
+        return parts is not None and self._take(one, gpu_type, parts, PreemptionRule.GANG, numbers)
+
+    def _search(
+        self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
+    ) -> list[NodePart] | None:
+        """`before`: by rule 6, where the gang stands; None: by rule 4 (a)."""
+        standings, by_node = self._picks.standings, self._index(gpu_type).by_node
+        spare: dict[int, int | None] = {}
+        leases: dict[int, list[Ranked]] = {}
+        for node, rows in by_node.items():
+            for lease in rows:
+                tenant, gpus = lease.tenant, lease.placement[0][1]
+                if tenant not in spare:
+                    is_own = before is not None and tenant == one.job.tenant
+                    spare[tenant] = None if is_own else standings[tenant, gpu_type].spare
+                limit = spare[tenant]
+                if limit is not None and limit < gpus:
+                    continue
+                attained = self._attained(lease)
+                if before is None or (attained >= LONG_GPU_US and before < self._rank(lease)):
+                    leases.setdefault(node, []).append((attained, lease))
+        parts = clear_nodes(one.job.gpus, free.available.free, leases, spare)
+        if parts is None or not any(part.cleared.victims for part in parts):
+            return None  # it fits as it is, where rule 3 does not place it
+        return parts
+
+    def _take(
+        self, one: EvenCandidate, gpu_type: str, parts: list[NodePart], rule: PreemptionRule,
+        numbers: dict[str, int],
+    ) -> bool:  # fmt: skip
+        picks, job = self._picks, one.job
+        free = picks.free_by_type[gpu_type]
+        for part in parts:
+            node = part.cleared.node
+            self._clear(one, gpu_type, part.cleared, rule, numbers)
+            free.put(((node, part.gpus),))
+            if part.cleared.victims:
+                left = free.available.free[node]
+                if left:  # nobody's in this round
+                    free.put(((node, left),))
+                self._index(gpu_type).leave_out(node)
+        placement = tuple(sorted((part.cleared.node, part.gpus) for part in parts))
+        picks.fixed.add(job.id)
+        note = "guarantee" if rule is PreemptionRule.GUARANTEE else "large gang"
+        picks.give(job, gpu_type, placement, note)
+        return True
+
+    def _rank(self, lease: Lease) -> Rank:
+        """Where its job would stand if the lease ended in this round."""
+        rank = self._ranks.get(lease.id)
+        if rank is None:
+            pool = self._picks.pool
+            one = EvenCandidate(pool.jobs[lease.job], pool.sums[lease.job], lease)
+            rank = self._ranks[lease.id] = pool.order.now(one)
+        return rank
+
+    def _attained(self, lease: Lease) -> float:
+        return job_received(self._picks.pool.sums[lease.job], self._picks.pool.at_us)
+
+
+# ---- when time alone lets a gang come before others ----
+
+
+class Gang(NamedTuple):
+    """The first gang of a kind that waits for several nodes."""
+
+    rank: Rank
+    tenant: int
+
+
+def waiting_gangs(picks: EvenPicks, key: ClaimKey, kinds: Kinds) -> Iterator[Gang]:
+    """Those of a claim for which rule 6 may end leases; the round looked at them, and they wait."""
+    free, order = picks.free_by_type[key[1]], picks.pool.order
+    if not picks.options.gangs_overtake or picks.options.is_tight:
+        return
+    for kind, entries in kinds.items():
+        if entries and free.available.size < kind[0] <= free.capacity:
+            first = entries[0]
+            if kind[5]:
+                first = order.brought_up(first, (key, kind[0], kind[5]))
+            yield Gang(first[0], key[0])
+
+
+def overtaken_from(
+    picks: EvenPicks, lease: Lease, free_us: int, gangs: list[Gang], *, may_lose: bool
+) -> int | None:
+    """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
+
+    None: it never does. `free_us`: from when on the lease may be preempted at all; `may_lose`:
+    whether its tenant keeps min(D, Q) without it. A job that waits comes to lag a second more in
+    each second at most, and one that runs a second less, and neither goes back: a gang that is
+    behind a lease stays so for half the time that is between them.
+    """
+    pool = picks.pool
+    at_us, row = pool.at_us, pool.sums[lease.job]
+    ranks = [gang.rank for gang in gangs if may_lose or gang.tenant == lease.tenant]
+    if not ranks:
+        return None
+    long_us = row.held_since_us - (row.alloc_gpu_us - LONG_GPU_US) // lease.placement[0][1]
+    if max(free_us, long_us) > at_us:
+        return max(free_us, long_us)
+    if not any(rank[0] for rank in ranks):
+        return None  # they came before it at once
+    now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
+    behind_us = [rank[1] - now[1] for rank in ranks if rank >= now]
+    return at_us + int(min(behind_us)) // 2 if behind_us else None

@@ -1,0 +1,98 @@
+"""Which leases end before their expiry so that a gang fits on several nodes at once.
+
+Pure, as `policies.shared.preemption` is for one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.policies.shared.preemption import ClearedNode, Ranked, fewest
+
+
+class NodePart(NamedTuple):
+    """GPUs of a gang on one node, and the leases there that end for it."""
+
+    cleared: ClearedNode
+    gpus: int
+
+    @property
+    def taken(self) -> int:
+        """GPUs of the leases that end."""
+        return sum(lease.placement[0][1] for lease in self.cleared.victims)
+
+
+def clear_nodes(
+    gpus: int,
+    free: Mapping[int, int],
+    leases: Mapping[int, list[Ranked]],
+    spare: Mapping[int, int | None],
+) -> list[NodePart] | None:
+    """Return the nodes for a gang that does not fit as it is; None where there is no room.
+
+    `free`: GPUs that it may have by node. `leases`: those that may end, by node, with their rank:
+    of two of one size the one with the greater rank ends first. `spare`: GPUs that each tenant may
+    lose at most (None: any number). The nodes are chosen one by one: the one that gives most of
+    what is still needed, then the one on which the fewest leases end, then with the fewest GPUs
+    taken in vain, then with the lowest id.
+    """
+    left_of = dict(spare)
+    rows = {node: leases.get(node, []) for node in free if free[node] or node in leases}
+    most = sum([free[one] + sum([row.gpus for _, row in kept]) for one, kept in rows.items()])
+    parts: list[NodePart] = []
+    left = gpus if most >= gpus else 0
+    while left > 0:
+        best: tuple[tuple[int, int, int, int], NodePart] | None = None
+        for node, ranked in rows.items():
+            part = _part(node, left, free[node], ranked, left_of)
+            if part is None:
+                continue
+            key = (-part.gpus, len(part.cleared.victims), part.taken - part.gpus, node)
+            if best is None or key < best[0]:
+                best = (key, part)
+        if best is None:
+            return None
+        part = best[1]
+        parts.append(part)
+        del rows[part.cleared.node]
+        left -= part.gpus
+        for lease in part.cleared.victims:
+            limit = left_of[lease.tenant]
+            if limit is not None:
+                left_of[lease.tenant] = limit - lease.gpus
+    return parts or None
+
+
+def _part(
+    node: int,
+    left: int,
+    free: int,
+    ranked: list[Ranked],
+    spare: Mapping[int, int | None],
+) -> NodePart | None:
+    """As much as the node can give of what is left; None where that is nothing."""
+    losable = _losable(ranked, spare)
+    gpus = min(left, free + losable)
+    if gpus <= 0:
+        return None
+    victims: tuple[Lease, ...] = ()
+    if gpus > free:
+        victims = tuple(lease for _, lease in fewest(gpus - free, ranked, spare))
+        if not victims:
+            raise AssertionError("leases that may all end are enough")
+    return NodePart(ClearedNode(node, victims), gpus)
+
+
+def _losable(ranked: list[Ranked], spare: Mapping[int, int | None]) -> int:
+    """GPUs of the leases that `fewest` would end if it needed all that it can get."""
+    left_of = dict(spare)
+    total = 0
+    for _, lease in sorted(ranked, key=lambda row: (-row[1].gpus, -row[0], row[1].id)):
+        limit = left_of[lease.tenant]
+        if limit is None or lease.gpus <= limit:
+            total += lease.gpus
+            if limit is not None:
+                left_of[lease.tenant] = limit - lease.gpus
+    return total

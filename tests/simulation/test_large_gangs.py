@@ -1,0 +1,104 @@
+"""Gangs over several nodes under evenshare: rounds that are skipped, and queues that are kept."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.simulation.fast_forward import Rounds
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes
+from evenshare_core.units import HOUR_US, SECOND_US
+
+# Rule 6 alone ends leases of others before they expire.
+ALONE = {"pays": False, "guarantee": False}
+
+
+def drawn(seed: int, options: dict[str, Any], lease_s: int) -> SimulationState:
+    """Five nodes for five hours, with long jobs on one node and gangs on two to four."""
+    rng = random.Random(f"large gangs {seed}")  # noqa: S311 - a test's seed
+    jobs = []
+    for number in range(1, 41):
+        is_large = number % 4 == 0
+        jobs.append(
+            SimJob(
+                id=number,
+                tenant=rng.randint(1, 3),
+                gpus=rng.choice((12, 16, 20, 32)) if is_large else rng.choice((1, 2, 4, 8, 8)),
+                submitted_us=rng.randrange(2 * 3600) * SECOND_US,
+                duration_us=rng.randrange(600, 4 * 3600) * SECOND_US,
+                weight=rng.choice((1, 1, 3)),
+            )
+        )
+    jobs.sort(key=lambda job: (job.submitted_us, job.id))
+    quotas = tuple(Entitlement(tenant, "v100", gpus) for tenant, gpus in ((1, 8), (2, 20), (3, 12)))
+    cluster = Cluster(make_nodes({"v100": 5}, 8), quotas)
+    rules = Rules("evenshare", options, 10 * SECOND_US, lease_s * SECOND_US, cold_us=20 * SECOND_US)
+    return SimulationState(cluster, tuple(jobs), rules)
+
+
+def played(
+    seed: int, options: dict[str, Any], lease_s: int, *, kept: bool = True
+) -> tuple[SimulationState, SimulationResult]:
+    """Five hours of it; not `kept`: each round is asked anew."""
+    state = drawn(seed, options, lease_s)
+    result = SimulationResult(state.books, 0, 0)
+    if kept:
+        run(state, result, until_us=5 * HOUR_US)
+        return state, result
+    rounds = Rounds(state, fast_forward=False)
+    for number in range(5 * 3600 // 10 + 1):
+        state.advance(number * 10 * SECOND_US)
+        if not state.is_quiet:
+            rounds.run()
+    return state, result
+
+
+CASES = [
+    (ALONE, 900),
+    (ALONE, 3600),
+    ({}, 3600),
+    ({"preset": "tight"}, 3600),
+    ({"min_runtime_s": 1200, "window_s": 600}, 5400),
+    ({**ALONE, "estimates": "given"}, 900),
+]
+
+
+class TestLargeGangs:
+    @pytest.mark.parametrize(("options", "lease_s"), CASES)
+    def test_are_served_alike_where_rounds_are_skipped(
+        self, options: dict[str, Any], lease_s: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        skipped = 0
+        for seed in range(2):
+            state, result = played(seed, options, lease_s)
+            with monkeypatch.context() as patch:
+                patch.setattr(Rounds, "pass_over", lambda *_: 0)
+                whole, _ = played(seed, options, lease_s)
+            assert state.books.sha256() == whole.books.sha256()
+            assert state.memory == whole.memory
+            skipped += result.rounds - len(result.decide_s)
+        assert skipped > 0 or "estimates" in options
+
+    @pytest.mark.parametrize(("options", "lease_s"), CASES)
+    def test_are_served_by_kept_queues_as_by_snapshots(
+        self, options: dict[str, Any], lease_s: int
+    ) -> None:
+        state, _ = played(1, options, lease_s)
+        asked, _ = played(1, options, lease_s, kept=False)
+        assert state.books.sha256() == asked.books.sha256()
+
+    @pytest.mark.parametrize("estimates", ["none", "given"])
+    def test_get_the_gpus_of_leases_that_had_not_expired(self, estimates: str) -> None:
+        """So that the runs above have seen the rule."""
+        options = {**ALONE, "estimates": estimates}
+        ended = [row.reason for row in played(0, options, 3600)[0].books.leases]
+        assert ended.count(EndReason.PREEMPTED.value) > 5
+        off = {**options, "gangs_overtake": False}
+        ended = [row.reason for row in played(0, off, 3600)[0].books.leases]
+        assert EndReason.PREEMPTED.value not in ended
