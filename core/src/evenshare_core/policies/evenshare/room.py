@@ -46,16 +46,18 @@ class RoomMaker:
         """Whether jobs of the same kind may still get room where this one does not."""
         return self._options.estimates == "given" and self._may_pay(one)
 
-    def make(self, one: EvenCandidate, gpu_type: str) -> bool:
+    def make(self, one: EvenCandidate, gpu_types: Iterable[str]) -> bool:
         """Give the job its gang on one node that is cleared for it; whether that was done."""
-        free = self._picks.free_by_type[gpu_type]
-        if one.job.gpus > free.available.size:
-            return False
-        return (
-            self._defragment(one, gpu_type, free)
-            or self._guarantee(one, gpu_type, free)
-            or self._pays(one, gpu_type, free)
-        )
+        gpus = one.job.gpus
+        for gpu_type in gpu_types:
+            free = self._picks.free_by_type[gpu_type]
+            if gpus <= free.available.size and (
+                self._defragment(one, gpu_type, free)
+                or self._guarantee(one, gpu_type, free)
+                or self._pays(one, gpu_type, free)
+            ):
+                return True
+        return False
 
     def _may_pay(self, one: EvenCandidate) -> bool:
         sums = one.sums
@@ -124,11 +126,10 @@ class RoomMaker:
         def spare(tenant: int) -> int | None:
             return None if tenant == job.tenant else rule.spare(tenant)
 
-        own = fewest_victims(
-            index.nodes([job.tenant]), free.available.free, index, rule._replace(spare=spare)
-        )
-        choices = [one for one in (general, own) if one is not None]
-        return min(choices, key=lambda one: one[0])[1] if choices else None
+        nodes = index.nodes([job.tenant])
+        own_rule = rule._replace(spare=spare)
+        choice = fewest_victims(nodes, free.available.free, index, own_rule, general)
+        return choice[1] if choice is not None else None
 
     def _search(
         self, gpu_type: str, free: FreeCapacity, gpus: int, most_gpus: int, above: float

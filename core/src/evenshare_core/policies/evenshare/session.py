@@ -93,7 +93,7 @@ class IncrementalEvenshare:
         order: JobOrder
         if options.estimates == "given":
             order = EstimateOrder(claims.__getitem__, None, at_us)
-            waiting = [EvenCandidate(jobs[job], sums[job], None) for job in view.waiting]
+            waiting = [(jobs[job], sums[job]) for job in view.waiting]
             queues, is_waiting = queue_up(waiting, order), None
             view.joined.clear()
         else:
