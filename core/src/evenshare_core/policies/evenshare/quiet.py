@@ -48,7 +48,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
     several GPU types, whose claim may move with time.
     """
     pool, options = picks.pool, picks.options
-    if options.estimates != "none" or _has_choice_of_types(picks):
+    if options.estimates != "none" or has_choice_of_types(picks):
         return pool.at_us
     rules = _Rules(set(), set(), {})
     until_us = next_mark_us
@@ -71,12 +71,12 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         if options.is_tight or mine.is_owed():
             rules.guarantee.add(gpu_type)
         else:
-            owed_us = _owed_from(mine, claims[key], pool.at_us)
+            owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
     return _until_victims(picks, rules, until_us)
 
 
-def _has_choice_of_types(picks: EvenPicks) -> bool:
+def has_choice_of_types(picks: EvenPicks) -> bool:
     """Whether a job that waits could go to a type of the pool that it does not claim."""
     offered = {name for name, free in picks.free_by_type.items() if free.capacity}
     return any(
@@ -86,7 +86,7 @@ def _has_choice_of_types(picks: EvenPicks) -> bool:
     )
 
 
-def _owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
+def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     """When a tenant that is not owed begins to be (`TenantStanding.is_owed`); None: never."""
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:

@@ -41,50 +41,38 @@ RankedLease = tuple[int, float, int, int, Lease]
 
 
 class LeaseIndex:
-    """Leases of one GPU type that may be preempted, by node.
+    """Leases of one GPU type that may be preempted, by node; `gpus`: those in them, by node.
 
-    All rules that look at an index rank its leases alike: a lease is ranked once.
+    All rules that look at an index rank its leases alike: `ranks`, by id, are found once.
     """
 
     def __init__(self) -> None:
         self.by_node: dict[int, list[Lease]] = {}
-        self._ranked: dict[int, tuple[int, list[RankedLease]]] = {}
+        self.gpus: dict[int, int] = {}
+        self.ranks: dict[int, float] = {}
         self._nodes_of: dict[int, set[int]] | None = None
 
     def add(self, lease: Lease) -> None:
         """One lease, on one node."""
-        node = lease.placement[0][0]
+        node, gpus = lease.placement[0]
         rows = self.by_node.get(node)
         if rows is None:
-            self.by_node[node] = [lease]
+            self.by_node[node], self.gpus[node] = [lease], gpus
         else:
             rows.append(lease)
+            self.gpus[node] += gpus
 
     def remove(self, leases: Iterable[Lease]) -> None:
         """They end in this round."""
         for lease in leases:
-            node = lease.placement[0][0]
+            node, gpus = lease.placement[0]
             self.by_node[node].remove(lease)
-            self._ranked.pop(node, None)
+            self.gpus[node] -= gpus
 
     def leave_out(self, node: int) -> None:
         """No more leases of a node end in this round."""
         self.by_node.pop(node, None)
-        self._ranked.pop(node, None)
-
-    def ranked(
-        self, node: int, rank: Callable[[Lease], float]
-    ) -> tuple[int, Sequence[RankedLease]]:
-        """GPUs in the leases of a node, and these, the largest first."""
-        known = self._ranked.get(node)
-        if known is None:
-            rows = [
-                (-lease.placement[0][1], -rank(lease), lease.id, lease.tenant, lease)
-                for lease in self.by_node.get(node, ())
-            ]
-            rows.sort()
-            known = self._ranked[node] = (-sum([row[0] for row in rows]), rows)
-        return known
+        self.gpus.pop(node, None)
 
     @property
     def nodes_of(self) -> Mapping[int, set[int]]:
@@ -135,11 +123,7 @@ def victims_on(
     `free`: GPUs that the gang may have by node; it does not fit there as it is. `most_leases`:
     more of them are no answer that anybody needs; None: any number is.
     """
-    if most_leases is not None and index.by_node.get(node):
-        largest = -index.ranked(node, rule.rank)[1][0][0]
-        if most_leases * largest < rule.gpus - free.get(node, 0):
-            return None
-    chosen = _fewest(node, free, index, rule, {})
+    chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
     if chosen is None:
         return None
     key, rows = chosen
@@ -200,6 +184,8 @@ def _fewest(
     index: LeaseIndex,
     rule: VictimRule,
     spare: dict[int, int | None],
+    *,
+    most_leases: int | None = None,
 ) -> tuple[VictimKey, list[RankedLease]] | None:
     """The fewest leases of a node that free what the gang lacks; None where all are too few.
 
@@ -207,13 +193,12 @@ def _fewest(
     rule says of tenants, as far as it was asked.
     """
     needed = rule.gpus - free.get(node, 0)
-    if needed <= 0:
+    if needed <= 0 or index.gpus.get(node, 0) < needed:
         return None
-    total, ranked = index.ranked(node, rule.rank)
-    if total < needed:
+    rest = _losable(index, node, rule, spare)
+    if not rest or (most_leases is not None and most_leases * -rest[0][0] < needed):
         return None
     most = rule.most_gpus - needed
-    rest = _losable(ranked, rule, spare)
     chosen: list[RankedLease] = []
     left_of = spare
     while rest:
@@ -233,19 +218,24 @@ def _fewest(
 
 
 def _losable(
-    ranked: Sequence[RankedLease], rule: VictimRule, spare: dict[int, int | None]
+    index: LeaseIndex, node: int, rule: VictimRule, spare: dict[int, int | None]
 ) -> list[RankedLease]:
-    """The leases that the rule lets end, each for itself."""
-    below, rows = -rule.above, []
-    for row in ranked:
-        if row[1] < below:
-            tenant = row[3]
-            if tenant in spare:
-                limit = spare[tenant]
-            else:
-                limit = spare[tenant] = rule.spare(tenant)
-            if limit is None or -row[0] <= limit:
-                rows.append(row)
+    """The leases of a node that the rule lets end, each for itself, the largest first."""
+    above, ranks, rows = rule.above, index.ranks, []
+    for lease in index.by_node[node]:
+        tenant, gpus = lease.tenant, lease.placement[0][1]
+        if tenant in spare:
+            limit = spare[tenant]
+        else:
+            limit = spare[tenant] = rule.spare(tenant)
+        if limit is not None and limit < gpus:
+            continue
+        rank = ranks.get(lease.id)
+        if rank is None:
+            rank = ranks[lease.id] = rule.rank(lease)
+        if rank > above:
+            rows.append((-gpus, -rank, lease.id, tenant, lease))
+    rows.sort()
     return rows
 
 

@@ -1,0 +1,117 @@
+"""Rounds that find nothing new but leases that came due, answered without trying a job.
+
+A round tried every job that waits and gave none of them anything. If nothing happens, the next one
+can differ in two ways: time moves, or leases come due, whose GPUs are free until their turn comes.
+Here is what must hold so that neither matters, from least gangs and instants alone, whatever the
+order in which jobs are tried:
+
+| rule | why it gives nothing |
+|---|---|
+| 3 | the least gang is larger than any node's free GPUs with those of its leases that are due |
+| 4 (a) | each job would lift its tenant above its quota, also without the leases that are due; or |
+|       | the tenant is not owed GPU-time before an instant that is known |
+| 4 (b) | no job that fits on one node is new |
+| 5 | fewer GPUs are free than any gang of 2 or more needs |
+
+Where one of these rules could give something, rounds are decided in full, or passed over as far as
+`quiet` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evenshare_core.fairness.gpu_time import ClaimSums
+from evenshare_core.policies.evenshare.picks import EvenPicks
+from evenshare_core.policies.evenshare.queues import ClaimKey
+from evenshare_core.policies.evenshare.quiet import has_choice_of_types, owed_from
+from evenshare_core.policies.shared.session import KeptRound
+
+_NONE = 1 << 60  # more GPUs than any pool has: no such gang waits
+
+
+class Calm(NamedTuple):
+    """What stays true before `until_us` if nothing happens but that leases come due.
+
+    `least`: by GPU type, the least gang that fits on one node, and the least larger one. `beyond`:
+    by claim, by how many GPUs its least gang would lift it above its quota.
+    """
+
+    until_us: int
+    least: Mapping[str, tuple[int, int]]
+    beyond: Mapping[ClaimKey, int]
+
+    def only_renews(self, view: KeptRound) -> bool:
+        """Whether a round in which nothing happened but leases that are due renews all of them."""
+        if view.is_limited or view.at_us >= self.until_us:
+            return False
+        on_node: dict[tuple[str, int], int] = {}
+        in_all: dict[str, int] = {}
+        of_claim: dict[ClaimKey, int] = {}
+        for lease in view.due:
+            gpu_type, gpus = lease.gpu_type, 0
+            for node, count in lease.placement:
+                gpus += count
+                on_node[gpu_type, node] = on_node.get((gpu_type, node), 0) + count
+            in_all[gpu_type] = in_all.get(gpu_type, 0) + gpus
+            claim = (lease.tenant, gpu_type)
+            of_claim[claim] = of_claim.get(claim, 0) + gpus
+        free, least, beyond = view.free, self.least, self.beyond
+        return (
+            all(
+                gpu_type in free and free[gpu_type].total + gpus < least.get(gpu_type, _NO_GANG)[1]
+                for gpu_type, gpus in in_all.items()
+            )
+            and all(
+                free[gpu_type].free[node] + gpus < least.get(gpu_type, _NO_GANG)[0]
+                for (gpu_type, node), gpus in on_node.items()
+            )
+            and all(gpus < beyond.get(claim, _NONE) for claim, gpus in of_claim.items())
+        )
+
+
+_NO_GANG = (_NONE, _NONE)
+
+
+def calm_of(
+    picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
+) -> Calm | None:
+    """Return what stays after a round that gave nothing but renewals; None where that is not known.
+
+    `claims`: the sums at the round, by (tenant, GPU type).
+    """
+    pool, options = picks.pool, picks.options
+    if options.estimates != "none" or has_choice_of_types(picks):
+        return None
+    until_us, may_pay = next_mark_us, options.pays and not options.is_tight
+    least: dict[str, tuple[int, int]] = {}
+    beyond: dict[ClaimKey, int] = {}
+    for key, kinds in pool.queues.items():
+        waiting = [kind for kind, entries in kinds.items() if entries]
+        if not waiting:
+            continue
+        free = picks.free_by_type.get(key[1])
+        if free is None:
+            return None
+        size, gangs = free.available.size, [kind[0] for kind in waiting]
+        if options.moves_per_round and any(2 <= gpus <= free.unheld.total for gpus in gangs):
+            return None
+        if may_pay and any(kind[4] and kind[0] <= size for kind in waiting):
+            return None
+        small = min([gpus for gpus in gangs if gpus <= size], default=_NONE)
+        large = min([gpus for gpus in gangs if gpus > size], default=_NONE)
+        known = least.get(key[1], _NO_GANG)
+        least[key[1]] = (min(small, known[0]), min(large, known[1]))
+        mine = picks.standings[key]
+        if not options.guarantee or small == _NONE:
+            continue
+        above = mine.held + small - mine.quota
+        if above > 0:
+            beyond[key] = above
+        elif options.is_tight or mine.is_owed():
+            return None
+        else:
+            owed_us = owed_from(mine, claims[key], pool.at_us)
+            until_us = until_us if owed_us is None else min(until_us, owed_us)
+    return Calm(until_us, least, beyond)
