@@ -161,11 +161,7 @@ class RoomMaker:
         memo = ("defragment", gpu_type)
         if free.unheld.total < job.gpus or self._is_hopeless(memo, job.gpus):
             return False
-        movable = {
-            node: small
-            for node, rows in self._index(gpu_type).by_node.items()
-            if (small := [row for row in rows if self._may_move(row)])
-        }
+        movable = self._movable(gpu_type, free, job.gpus)
         room = make_room(job.gpus, free.available.free, free.unheld.free, movable, most)
         if room is None:
             return self._fails(memo, job.gpus)
@@ -181,6 +177,17 @@ class RoomMaker:
         self._gangs += 1
         self._moves += len(moved)
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved))
+
+    def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
+        """The leases that may move from nodes that have room for the gang without them."""
+        index, available = self._index(gpu_type), free.available.free
+        movable = {}
+        for node, rows in index.by_node.items():
+            if 0 < gpus - available.get(node, 0) <= index.gpus[node]:
+                small = [row for row in rows if self._may_move(row)]
+                if small:
+                    movable[node] = small
+        return movable
 
     def _may_move(self, lease: Lease) -> bool:
         """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""
