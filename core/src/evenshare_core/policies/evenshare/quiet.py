@@ -100,20 +100,24 @@ def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
         return until_us
     pool, least_us = picks.pool, picks.options.min_runtime_us
     at_us, nobody = pool.at_us, set[int]()
+    spares: dict[ClaimKey, int] = {}
     for lease in pool.running():
-        if len(lease.placement) != 1 or lease.job not in pool.jobs:
+        if len(lease.placement) != 1:
             continue
-        gpu_type, gpus = lease.gpu_type, lease.placement[0][1]
-        row = pool.sums[lease.job]
-        if row.held != gpus:
-            return at_us
-        may_lose = picks.standings[lease.tenant, gpu_type].spare >= gpus
+        gpu_type, gpus, key = lease.gpu_type, lease.placement[0][1], (lease.tenant, lease.gpu_type)
+        spare = spares.get(key)
+        if spare is None:
+            spare = spares[key] = picks.standings[key].spare
+        may_lose = spare >= gpus
         payers = rules.pays.get(gpu_type, nobody)
         pays = bool(payers) and (may_lose or lease.tenant in payers)
         guarantees = may_lose and gpu_type in rules.guarantee
         moves = gpus <= MOVABLE_GPUS and gpu_type in rules.defragment
-        if not (pays or guarantees or moves):
+        if not (pays or guarantees or moves) or lease.job not in pool.jobs:
             continue
+        row = pool.sums[lease.job]
+        if row.held != gpus:
+            return at_us
         instant_us = _preemptible_from(lease, least_us)
         if instant_us <= at_us or not (guarantees or moves):
             if not pays:
