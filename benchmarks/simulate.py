@@ -1,10 +1,10 @@
 """The simulator: CPU seconds of whole runs, and against asking the policy at every round.
 
-Without arguments, on the two days of Philly that the demo brings: LTGF on 140 nodes, and on 60,
-where jobs compete all the time. The first hours run a second time, with a snapshot and
-`decide_round` in every round; both must give the same sha256. FIFO and SJF run on the slice of
-Philly and its partitions that the tests hold. With a trace and, for FIFO, its partitions, on
-those:
+Without arguments, on the two days of Philly that the demo brings: LTGF and `evenshare`, the
+default, on 140 nodes, and on 60, where jobs compete all the time. The first hours run a second
+time, with a snapshot and `decide_round` in every round; both must give the same sha256. FIFO and
+SJF run on the slice of Philly and its partitions that the tests hold. With a trace and, for FIFO,
+its partitions, on those:
 
     python -m benchmarks.simulate [TRACE [PARTITIONS]] [--nodes N] [--days D]
 """
@@ -34,7 +34,7 @@ TWO_DAYS = ROOT / "portal" / "demo" / "data" / "philly_2017-10-20.csv.gz"
 DATA = ROOT / "tests" / "data"
 COMPARED_HOURS = 12
 FOREVER_US = 10**16
-LTGF = Rules("ltgf", round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
+POLICIES = ("ltgf", "evenshare")
 
 
 def read(path: Path) -> Workload:
@@ -63,32 +63,33 @@ def partitions(workload: Workload, path: Path) -> None:
         report(f"{policy}, partitions", len(workload.jobs), cpu_s, result)
 
 
-def pool(workload: Workload, nodes: int, *, days: int = 0) -> Scenario:
-    """LTGF in one pool, 10 s rounds, 900 s leases; the scenario that it ran."""
+def pool(workload: Workload, nodes: int, policy: str, *, days: int = 0) -> Scenario:
+    """A policy in one pool; the scenario that it ran."""
     scenario = Scenario.make(workload, make_nodes({"gpu": nodes}, 8), {}, {}, 8)
-    cpu_s, result = timed(scenario, until_us=days * 24 * HOUR_US or None)
-    report(f"ltgf, {nodes} nodes", len(result.books.jobs), cpu_s, result)
+    cpu_s, result = timed(scenario, policy, until_us=days * 24 * HOUR_US or None)
+    report(f"{policy}, {nodes} nodes", len(result.books.jobs), cpu_s, result)
     return scenario
 
 
 def timed(
-    scenario: Scenario, *, until_us: int | None, fast_forward: bool = True
+    scenario: Scenario, policy: str, *, until_us: int | None, fast_forward: bool = True
 ) -> tuple[float, SimulationResult]:
-    """CPU seconds of a run, and what came of it."""
+    """CPU seconds of a run with 10 s rounds and 900 s leases, and what came of it."""
+    rules = Rules(policy, round_us=10 * SECOND_US, lease_us=900 * SECOND_US)
     began = time.process_time()
     with rare_collections():  # as the command does
         result = simulate(
-            scenario.cluster, scenario.workload.jobs, LTGF, until_us=until_us,
+            scenario.cluster, scenario.workload.jobs, rules, until_us=until_us,
             fast_forward=fast_forward,
         )  # fmt: skip
     return time.process_time() - began, result
 
 
-def compare(scenario: Scenario) -> None:
+def compare(scenario: Scenario, policy: str) -> None:
     """The first hours, fast-forwarded and by a snapshot and a decision in every round."""
     until_us = COMPARED_HOURS * HOUR_US
-    cpu_s, result = timed(scenario, until_us=until_us)
-    plain_s, plain = timed(scenario, until_us=until_us, fast_forward=False)
+    cpu_s, result = timed(scenario, policy, until_us=until_us)
+    plain_s, plain = timed(scenario, policy, until_us=until_us, fast_forward=False)
     if plain.books.sha256() != result.books.sha256():
         raise SystemExit("fast-forwarding changed the result")
     extra = f"  asking every round {plain_s:.2f} s, {plain_s / cpu_s:.1f}x"
@@ -108,12 +109,14 @@ def main() -> None:
         if options.partitions:
             partitions(workload, options.partitions)
         if options.nodes:
-            pool(workload, options.nodes, days=options.days)
+            for policy in POLICIES:
+                pool(workload, options.nodes, policy, days=options.days)
     else:
         partitions(read(DATA / "philly_oracle_slice.csv.gz"), DATA / "philly_oracle_nodes.csv")
         workload = read(TWO_DAYS)
         for nodes in [options.nodes] if options.nodes else [140, 60]:
-            compare(pool(workload, nodes, days=options.days))
+            for policy in POLICIES:
+                compare(pool(workload, nodes, policy, days=options.days), policy)
     print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 

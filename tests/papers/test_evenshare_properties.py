@@ -13,14 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
+from benchmarks.literal_evenshare import literal_fewest_victims, literal_search
+from benchmarks.ltgf_pool import advanced
+from benchmarks.ltgf_pool import pool as busy_pool
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.gpu_time import ServiceView, deserved, job_received, received
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.policy import POLICY
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, remaining_us
 from evenshare_core.policies.evenshare.room import RESTART_US
 from evenshare_core.policies.registry import options as options_of
@@ -323,6 +328,7 @@ class TestTheSearches:
         rule = VictimRule(gpus, limits.__getitem__, lambda row: float(row.id), 8)
         choice = fewest_victims(free, free, index, rule)
         assert VictimSearch(free, index, rule).best() == choice
+        assert literal_fewest_victims(free, free, index, rule) == choice
         if choice is None:
             return
         cleared = choice[1]
@@ -332,6 +338,21 @@ class TestTheSearches:
         assert sum(row.gpus for row in cleared.victims if row.tenant == 1) <= spare
         assert free[cleared.node] + sum(taken) >= gpus
         assert all(free[cleared.node] + sum(taken) - one < gpus for one in taken)
+
+    @pytest.mark.parametrize("options", [{}, {"estimates": "given"}, {"preset": "tight"}])
+    def test_rounds_choose_as_with_a_plain_search(self, options: dict[str, Any]) -> None:
+        preempted = 0
+        for seed in range(12):
+            made = busy_pool(
+                seed=seed, nodes=12, tenants=4, pending=60, fill=0.97, expired=0.1, limits=seed > 8,
+                gpu_types=("k80", "v100") if seed % 3 == 0 else ("v100",), several=0.2,
+            )  # fmt: skip
+            ready = with_fields(advanced(made), policy="evenshare", options=options)
+            found = POLICY.decide(ready)
+            with literal_search():
+                assert canonical_bytes(POLICY.decide(ready)) == canonical_bytes(found)
+            preempted += len(found.preemptions)
+        assert preempted > 20
 
 
 class TestSeveralNodes:

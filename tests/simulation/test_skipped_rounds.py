@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as with_fields
 
+from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.evenshare.calm import Calm
+from evenshare_core.policies.evenshare.session import IncrementalEvenshare
+from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob, quotas_by_demand
 from evenshare_core.units import SECOND_US
 from tests.simulation.test_fast_forward import WORK, drawn, pool
+from tests.unit.core.snapshots import lease
 
 Done = tuple[SimulationState, SimulationResult, dict[tuple[str, str], int]]
 HOUR_US = 3600 * SECOND_US
@@ -118,3 +124,55 @@ class TestSkippingRounds:
     ) -> None:
         skipped = self.skipped(monkeypatch, partial(calm, *case))
         assert skipped > 2000, skipped
+
+
+class TestRenewalsWithoutTrying:
+    """Rounds that surely renew all that is due, and try nobody (`evenshare.calm`)."""
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"preset": "tight"}, {"pays": False}, {"guarantee": False}]
+    )
+    @pytest.mark.parametrize("nodes", [1, 2, 3])
+    def test_they_are_as_if_all_were_tried(
+        self, options: dict[str, Any], nodes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go = partial(calm, "evenshare", options, nodes, 5)
+        found = go()
+        with monkeypatch.context() as without:
+            without.setattr(Calm, "only_renews", lambda *_: False)
+            without.setattr(IncrementalEvenshare, "outlasts_renewals", False)
+            tried = go()
+        assert outcome(found) == outcome(tried)
+
+    def test_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers: list[bool] = []
+        asked = Calm.only_renews
+
+        def only_renews(self: Calm, view: KeptRound) -> bool:
+            answers.append(asked(self, view) and bool(view.due))
+            return answers[-1]
+
+        monkeypatch.setattr(Calm, "only_renews", only_renews)
+        for nodes in (1, 2, 3):
+            calm("evenshare", {}, nodes, 5)
+        assert sum(answers) > 20, (sum(answers), len(answers))
+        assert not all(answers)
+
+    @pytest.mark.parametrize(
+        ("least", "beyond", "is_sure"),
+        [
+            (8, {}, True),
+            (7, {}, True),
+            (6, {}, False),  # GPUs on node 1, of which 4 are of a lease that is due
+            (8, {(1, "v100"): 5}, True),
+            (8, {(1, "v100"): 4}, False),
+        ],
+    )
+    def test_gpus_that_are_due_count_as_free(
+        self, least: int, beyond: dict[tuple[int, str], int], is_sure: bool
+    ) -> None:
+        due = [lease(1, 1, (1, 4), tenant=1)]
+        free = {"v100": FreeGpus({1: 2, 2: 6}, 8)}
+        view: Any = SimpleNamespace(is_limited=False, at_us=5, due=due, free=free)
+        assert Calm(9, {"v100": least}, beyond).only_renews(view) is is_sure
+        assert not Calm(5, {"v100": least}, beyond).only_renews(view)

@@ -58,6 +58,8 @@ class Lengths(Policy):
 class _LengthsSession:
     """That of `fifo`, with lengths."""
 
+    outlasts_renewals = False
+
     def __init__(self, inner: Session, bounds_us: tuple[int, ...]) -> None:
         self._inner, self._bounds_us = inner, bounds_us
 

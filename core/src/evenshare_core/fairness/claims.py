@@ -25,6 +25,8 @@ def accepted_types(job: Job, gpu_types: Collection[str], *, first: str = "") -> 
     `first` comes before the others where it is one of them.
     """
     names = job.gpu_types or gpu_types
+    if len(names) == 1:
+        return tuple([name for name in names if name in gpu_types])
     types = (name for name in names if name in gpu_types)
     return tuple(sorted(types, key=lambda name: (name != first, name)))
 

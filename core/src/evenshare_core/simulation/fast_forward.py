@@ -118,12 +118,13 @@ class _KeptRounds:
         self._posted_of = -1  # the version of the occupancy
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
-        self._is_quiet = False  # whether the last round changed nothing
+        self._is_quiet = False  # whether the last round gave nothing new
         # What the session looks at; most is the state's own and moves with it.
         self.at_us, self.lease_us, self.memory = state.at_us, rules.lease_us, state.memory
         self.round_us = rules.round_us
         self.due: list[Lease] = []
-        self.is_limited = False
+        self.is_limited = self.is_still = False
+        self._seen = (-1, 0)  # by the last round: the occupancy's version, how many had joined
         self.waiting, self.joined = state.queue, state.joined
         self.jobs, self.leases, self.nodes = (
             state.jobs,
@@ -142,7 +143,8 @@ class _KeptRounds:
         self.at_us, self.memory = state.at_us, state.memory
         if state.over:
             self._settled.release(state.over)
-        if state.quotas is not self._limits_of or state.prices is not self._prices_of:
+        has_limits = state.quotas is self._limits_of
+        if not has_limits or state.prices is not self._prices_of:
             self._read_limits()
         had_changes = bool(state.changes)
         if had_changes or self._sums is None or self._window_us:
@@ -150,11 +152,14 @@ class _KeptRounds:
         else:
             self._instants.add(self.at_us)
             self._move_claims()  # a node may have come or gone
+        seen = (occupancy.version, len(state.joined))
+        self.is_still = has_limits and not had_changes and seen == self._seen
         self.due = state.due
         self.is_limited = not (
             self._limits.are_none and not state.priced and not occupancy.overfull
         )
         answer = self._session.decide(self)
+        self._seen = (occupancy.version, len(state.joined))
         terms, ends = self._settle(answer)
         prices = state.prices
         has_use = terms.granted or ends or occupancy.version != self._posted_of
@@ -163,7 +168,9 @@ class _KeptRounds:
         # Prices that moved are those of a use that stays; only where something is limited do they
         # refuse anybody.
         is_priced_anew = self.is_limited and prices is not state.prices
-        self._is_quiet = not (answer.renewed or answer.grants or ends or is_priced_anew)
+        gave = answer.grants or ends or is_priced_anew
+        outlasts = self._session.outlasts_renewals and not self.is_limited
+        self._is_quiet = not (gave or (answer.renewed and not outlasts))
         return terms, ends, answer.memory, prices
 
     def _settle(self, answer: SessionDecision) -> tuple[Terms, Sequence[End]]:

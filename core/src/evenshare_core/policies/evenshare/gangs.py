@@ -17,8 +17,8 @@ from evenshare_core.policies.evenshare.queues import (
     Kinds,
     Rank,
 )
-from evenshare_core.policies.shared.preemption import ClearedNode, LeaseIndex, Ranked
-from evenshare_core.policies.shared.several_nodes import NodePart, clear_nodes
+from evenshare_core.policies.shared.preemption import ClearedNode, LeaseIndex
+from evenshare_core.policies.shared.several_nodes import NodePart, Ranked, clear_nodes
 
 if TYPE_CHECKING:
     from evenshare_core.policies.evenshare.picks import EvenPicks

@@ -201,10 +201,10 @@ class EvenPicks:
         types = self.types_of(one)
         if not types:
             return False  # its profile runs on none of those that it accepts
-        refusals = {gpu_type: self._refusal(job, gpu_type) for gpu_type in types}
-        allowed = [gpu_type for gpu_type in types if refusals[gpu_type] is None]
+        refusals = [self._refusal(job, gpu_type) for gpu_type in types]
+        allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
         if not allowed:
-            self.refused[job.id] = next(refusal for refusal in refusals.values() if refusal)
+            self.refused[job.id] = next(refusal for refusal in refusals if refusal)
             return False
         if len(allowed) > 1:  # within quota before it borrows
             allowed.sort(key=lambda name: not self.admission.is_own(job, name))
@@ -216,7 +216,7 @@ class EvenPicks:
                 self.give(job, gpu_type, placement, note)
                 return True
             self._failed[gpu_type] = min(job.gpus, self._failed.get(gpu_type, job.gpus))
-        return any(self._room.make(one, gpu_type) for gpu_type in allowed)
+        return self._room.make(one, allowed)
 
     def types_of(self, one: EvenCandidate) -> tuple[str, ...]:
         """The types that a candidate is tried on: the held one, else the claimed one, first."""

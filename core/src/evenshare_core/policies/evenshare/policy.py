@@ -83,6 +83,7 @@ from evenshare_core.policies.evenshare.queues import (
     EvenCandidate,
     JobOrder,
     TenantStanding,
+    Waiting,
     queue_up,
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
@@ -151,10 +152,10 @@ class Evenshare(Policy):
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
-        candidates = _candidates(snapshot)
-        picks = EvenPicks(_pool(snapshot, options, sums, candidates), options)
+        waiting, ended = _candidates(snapshot)
+        picks = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options)
         picks.run()
-        grants, renewals = stay(picks, [one.lease for one in candidates if one.lease is not None])
+        grants, renewals = stay(picks, [one.lease for one in ended if one.lease is not None])
         renewed = {renewal.lease for renewal in renewals}
         ends = expired_ends(snapshot, renewed, picks.refused)
         return Decision(
@@ -162,7 +163,7 @@ class Evenshare(Policy):
             grants=tuple(grants),
             renewals=tuple(renewals),
             ends=tuple(sorted([*ends, *picks.ends], key=lambda end: end.lease)),
-            skips=_skips(candidates, picks, snapshot),
+            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], picks, snapshot),
             memory=sums.memory,
             preemptions=tuple(picks.preemptions),
         )
@@ -214,31 +215,35 @@ class Evenshare(Policy):
 POLICY = Evenshare()
 
 
-def _candidates(snapshot: Snapshot) -> list[EvenCandidate]:
-    """Jobs that wait or whose lease ended.
+def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]:
+    """Jobs that wait, and those whose lease ended.
 
     Raises:
         ValueError: a job was never active for the sums.
     """
-    ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
-    running = {lease.job for lease in snapshot.leases if lease.job not in ended}
+    held = {lease.job: lease for lease in snapshot.leases}
     sums = {row.job: row for row in snapshot.service.jobs}
-    rows = []
+    waiting, ended = list[Waiting](), list[EvenCandidate]()
     for job in snapshot.jobs:
-        if job.id not in sums:
+        row = sums.get(job.id)
+        if row is None:
             raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
-        if job.id not in running:
-            rows.append(EvenCandidate(job, sums[job.id], ended.get(job.id)))
-    return rows
+        lease = held.get(job.id)
+        if lease is None:
+            waiting.append((job, row))
+        elif lease.ends_by(snapshot.at_us):
+            ended.append(EvenCandidate(job, row, lease))
+    return waiting, ended
 
 
 def _pool(
     snapshot: Snapshot,
     options: EvenshareOptions,
     sums: DecayedSums,
-    candidates: list[EvenCandidate],
+    candidates: tuple[list[Waiting], list[EvenCandidate]],
 ) -> RoundPool:
     at_us = snapshot.at_us
+    waiting, ended = candidates
     claims = {(row.tenant, row.gpu_type): row for row in snapshot.service.claims}
     free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us)
     for row in snapshot.service.claims:  # a type whose nodes are all gone
@@ -270,9 +275,9 @@ def _pool(
         sums={row.job: row for row in snapshot.service.jobs},
         profiles={profile.id: profile for profile in snapshot.profiles},
         gpus={node.id: node.gpus for node in snapshot.nodes},
-        queues=queue_up([one for one in candidates if one.lease is None], order),
+        queues=queue_up(waiting, order),
         order=order,
-        ended=[(_entry(one, order), one) for one in candidates if one.lease is not None],
+        ended=[(_entry(one, order), one) for one in ended],
         standing=standing,
         running=lambda: running,
         free_by_type=free_by_type,
@@ -287,30 +292,45 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 # ---- why jobs wait ----
 
 
-def _skips(
-    candidates: list[EvenCandidate], picks: EvenPicks, snapshot: Snapshot
-) -> tuple[Skip, ...]:
+def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> tuple[Skip, ...]:
     """Every candidate that was not picked, and every job that was preempted, with its reason."""
     served = {row.job for row in picks.grants} | {row.job for row in picks.renewals}
     capacity = capacity_by_type(snapshot.nodes)
+    types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
     waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
-    for one in candidates:
-        if one.job.id not in served:
-            types = reported_type_first(capacity, one.job, one.sums.gpu_type)
-            waits.setdefault((one.job.tenant, types), []).append(one.job)
+    for job, sums in candidates:
+        if job.id in served:
+            continue
+        kind = (job.gpu_types, sums.gpu_type, job.gpus)
+        types = types_of.get(kind)
+        if types is None:
+            types = types_of[kind] = reported_type_first(capacity, job, sums.gpu_type)
+        jobs = waits.get((job.tenant, types))
+        if jobs is None:
+            waits[job.tenant, types] = [job]
+        else:
+            jobs.append(job)
     queues = [
-        explain.Queue(
-            tenant, types[0], sorted(jobs, key=arrival_order), None, None, None, types[1:]
-        )
+        explain.Queue(tenant, types[0], _by_arrival(jobs), None, None, None, types[1:])
         for (tenant, types), jobs in sorted(waits.items())
     ]
     rows = explain.skips(queues, picks.free_by_type, picks.admission)
     return (*rows, *_preempted(picks, snapshot))
 
 
+def _by_arrival(jobs: list[Job]) -> list[Job]:
+    """Jobs in the order of arrival where it tells whose numbers a reason shows.
+
+    That is where gangs of one size have several maximum prices.
+    """
+    if all(job.max_price_micro is None for job in jobs):
+        return jobs
+    return sorted(jobs, key=arrival_order)
+
+
 def _preempted(picks: EvenPicks, snapshot: Snapshot) -> list[Skip]:
-    jobs = {job.id: job for job in snapshot.jobs}
-    types = {lease.id: lease.gpu_type for lease in snapshot.leases}
+    jobs = picks.pool.jobs
+    types = {lease.id: lease.gpu_type for lease in snapshot.leases} if picks.ends else {}
     waits: dict[ClaimKey, list[Job]] = {}
     for end in picks.ends:
         if end.reason is EndReason.PREEMPTED:

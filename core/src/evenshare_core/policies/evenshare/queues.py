@@ -32,11 +32,15 @@ ClaimKey = tuple[int, str]  # (tenant, GPU type)
 # (gang, accepted types, maximum price, profile, whether it never ran, weight where it is long)
 Kind = tuple[int, tuple[str, ...], int | None, int, bool, int]
 Rank = tuple[int, float]  # of rule 2: 1 for long jobs, else 0; then the key, the least first
+NEW_RANK: Rank = (0, 0)  # without estimates, of a job that received nothing
 Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
 # Whose FairTime the ranks of a list of long jobs lack: their claim, gang and weight.
 JobClass = tuple[ClaimKey, int, int]
+
+
+Waiting = tuple[Job, JobService]  # a job that waits, with its GPU-time sums
 
 
 class EvenCandidate(NamedTuple):
@@ -126,6 +130,10 @@ class JobOrder(ABC):
         job_class = ((sums.tenant, sums.gpu_type), sums.demand, sums.weight)
         return self.brought_up((rank, 0, 0), job_class)[0]
 
+    def rank_waiting(self, job: Job, sums: JobService) -> Rank:
+        """The rank of a job that waits."""
+        return self.rank(EvenCandidate(job, sums, None))
+
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
         """The entry of a kept list of long jobs, with its rank at the round."""
         (tier, kept), submitted_us, job = entry
@@ -167,15 +175,21 @@ class AttainedOrder(JobOrder):
 
     def rank(self, candidate: EvenCandidate) -> Rank:
         sums = candidate.sums
+        if candidate.lease is None:
+            return self.rank_waiting(candidate.job, sums)
         attained = job_received(sums, self.at_us)
-        renews = candidate.lease is not None
         if attained < LONG_GPU_US:
-            return 0, attained / 2 if renews else attained
+            return 0, attained / 2
         kept = attained + sums.baseline_gpu_us
-        if not renews:
-            return 1, kept
         fair_us = self.fair_us((sums.tenant, sums.gpu_type), sums.demand, sums.weight)
         return 1, (kept - fair_us) / sums.demand - self._lease_us
+
+    def rank_waiting(self, job: Job, sums: JobService) -> Rank:  # noqa: ARG002 - as the base
+        """The rank of a job that waits."""
+        attained = job_received(sums, self.at_us) if sums.held else sums.alloc_gpu_us
+        if attained < LONG_GPU_US:
+            return (0, attained) if attained else NEW_RANK
+        return 1, attained + sums.baseline_gpu_us
 
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
@@ -212,14 +226,20 @@ class EstimateOrder(JobOrder):
 # ---- the lists ----
 
 
-def queue_up(waiting: Iterable[EvenCandidate], order: JobOrder) -> dict[ClaimKey, Kinds]:
+def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kinds]:
     """Return the jobs that wait, by the claim that counts their demand, and by kind."""
     queues: dict[ClaimKey, Kinds] = {}
-    for candidate in waiting:
-        job, sums = candidate.job, candidate.sums
-        kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
-        entry = (order.rank(candidate), job.submitted_us, job.id)
-        kinds.setdefault(kind_of(job, sums, by_class=order.is_kept), []).append(entry)
+    rank, by_class = order.rank_waiting, order.is_kept
+    for job, sums in waiting:
+        claim = (sums.tenant, sums.gpu_type)
+        kinds = queues.get(claim)
+        if kinds is None:
+            kinds = queues[claim] = {}
+        kind = kind_of(job, sums, by_class=by_class)
+        entries = kinds.get(kind)
+        if entries is None:
+            entries = kinds[kind] = []
+        entries.append((rank(job, sums), job.submitted_us, job.id))
     for kinds in queues.values():
         for entries in kinds.values():
             entries.sort()

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS
 from evenshare_core.policies.evenshare.gangs import Gang, overtaken_from, waiting_gangs
@@ -52,7 +53,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
     several GPU types, whose claim may move with time.
     """
     pool, options = picks.pool, picks.options
-    if options.estimates != "none" or _has_choice_of_types(picks):
+    if options.estimates != "none" or has_choice_of_types(picks):
         return pool.at_us
     rules = _Rules(set(), set(), {}, {})
     until_us = next_mark_us
@@ -76,12 +77,12 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         if options.is_tight or mine.is_owed():
             rules.guarantee.add(gpu_type)
         else:
-            owed_us = _owed_from(mine, claims[key], pool.at_us)
+            owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
     return _until_victims(picks, rules, until_us)
 
 
-def _has_choice_of_types(picks: EvenPicks) -> bool:
+def has_choice_of_types(picks: EvenPicks) -> bool:
     """Whether a job that waits could go to a type of the pool that it does not claim."""
     offered = {name for name, free in picks.free_by_type.items() if free.capacity}
     return any(
@@ -91,7 +92,7 @@ def _has_choice_of_types(picks: EvenPicks) -> bool:
     )
 
 
-def _owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
+def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     """When a tenant that is not owed begins to be (`TenantStanding.is_owed`); None: never."""
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:
@@ -105,34 +106,48 @@ def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
         return until_us
     pool, least_us = picks.pool, picks.options.min_runtime_us
     at_us, nobody = pool.at_us, set[int]()
+    spares: dict[ClaimKey, int] = {}
     for lease in pool.running():
-        if len(lease.placement) != 1 or lease.job not in pool.jobs:
+        if len(lease.placement) != 1:
             continue
-        gpu_type, gpus = lease.gpu_type, lease.placement[0][1]
-        row = pool.sums[lease.job]
-        if row.held != gpus:
-            return at_us
-        may_lose = picks.standings[lease.tenant, gpu_type].spare >= gpus
+        gpu_type, gpus, key = lease.gpu_type, lease.placement[0][1], (lease.tenant, lease.gpu_type)
+        spare = spares.get(key)
+        if spare is None:
+            spare = spares[key] = picks.standings[key].spare
+        may_lose = spare >= gpus
         payers = rules.pays.get(gpu_type, nobody)
         pays = bool(payers) and (may_lose or lease.tenant in payers)
         guarantees = may_lose and gpu_type in rules.guarantee
         moves = gpus <= MOVABLE_GPUS and gpu_type in rules.defragment
         gangs = rules.gangs.get(gpu_type)
-        if gangs:
-            free_us = _preemptible_from(lease, least_us)
-            overtaken_us = overtaken_from(picks, lease, free_us, gangs, may_lose=may_lose)
-            until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
-        if not (pays or guarantees or moves):
+        if not (pays or guarantees or moves or gangs) or lease.job not in pool.jobs:
             continue
+        row = pool.sums[lease.job]
+        if row.held != gpus:
+            return at_us
         instant_us = _preemptible_from(lease, least_us)
-        if instant_us <= at_us or not (guarantees or moves):
-            if not pays:
-                continue
-            long_us = row.held_since_us + (LONG_GPU_US - row.alloc_gpu_us) // gpus + 1
-            instant_us = max(instant_us, long_us)
-        if at_us < instant_us < until_us:
-            until_us = instant_us
+        if gangs:
+            overtaken_us = overtaken_from(picks, lease, instant_us, gangs, may_lose=may_lose)
+            until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
+        ends_us = _from_when(row, instant_us, at_us, by_age=guarantees or moves, pays=pays)
+        until_us = until_us if ends_us is None else min(until_us, ends_us)
     return until_us
+
+
+def _from_when(
+    row: JobService, instant_us: int, at_us: int, *, by_age: bool, pays: bool
+) -> int | None:
+    """When a lease on one node may end or move that may not yet; None: nothing changes that.
+
+    `instant_us`: from when on it may be preempted at all, which is enough `by_age`; `pays`: rule
+    4 (b) may end it, once its job is long.
+    """
+    if not by_age or instant_us <= at_us:
+        if not pays:
+            return None
+        long_us = row.held_since_us + (LONG_GPU_US - row.alloc_gpu_us) // row.held + 1
+        instant_us = max(instant_us, long_us)
+    return instant_us if instant_us > at_us else None
 
 
 def _preemptible_from(lease: Lease, min_runtime_us: int) -> int:

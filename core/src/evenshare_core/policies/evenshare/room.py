@@ -51,16 +51,21 @@ class RoomMaker:
         """Whether jobs of the same kind may still get room where this one does not."""
         return self._options.estimates == "given" and self._may_pay(one)
 
-    def make(self, one: EvenCandidate, gpu_type: str) -> bool:
+    def make(self, one: EvenCandidate, gpu_types: Iterable[str]) -> bool:
         """Give the job its gang on one node that is cleared for it; whether that was done."""
-        free = self._picks.free_by_type[gpu_type]
-        if one.job.gpus > free.available.size:
-            return self._gang_room.make(one, gpu_type, free)
-        return (
-            self._defragment(one, gpu_type, free)
-            or self._guarantee(one, gpu_type, free)
-            or self._pays(one, gpu_type, free)
-        )
+        gpus = one.job.gpus
+        for gpu_type in gpu_types:
+            free = self._picks.free_by_type[gpu_type]
+            if gpus > free.available.size:
+                if self._gang_room.make(one, gpu_type, free):
+                    return True
+            elif (
+                self._defragment(one, gpu_type, free)
+                or self._guarantee(one, gpu_type, free)
+                or self._pays(one, gpu_type, free)
+            ):
+                return True
+        return False
 
     def _may_pay(self, one: EvenCandidate) -> bool:
         sums = one.sums
@@ -133,11 +138,10 @@ class RoomMaker:
         def spare(tenant: int) -> int | None:
             return None if tenant == job.tenant else rule.spare(tenant)
 
-        own = fewest_victims(
-            index.nodes([job.tenant]), free.available.free, index, rule._replace(spare=spare)
-        )
-        choices = [one for one in (general, own) if one is not None]
-        return min(choices, key=lambda one: one[0])[1] if choices else None
+        nodes = index.nodes([job.tenant])
+        own_rule = rule._replace(spare=spare)
+        choice = fewest_victims(nodes, free.available.free, index, own_rule, general)
+        return choice[1] if choice is not None else None
 
     def _search(
         self, gpu_type: str, free: FreeCapacity, gpus: int, most_gpus: int, above: float
@@ -169,11 +173,7 @@ class RoomMaker:
         memo = ("defragment", gpu_type)
         if free.unheld.total < job.gpus or self._is_hopeless(memo, job.gpus):
             return False
-        movable = {
-            node: small
-            for node, rows in self._index(gpu_type).by_node.items()
-            if (small := [row for row in rows if self._may_move(row)])
-        }
+        movable = self._movable(gpu_type, free, job.gpus)
         room = make_room(job.gpus, free.available.free, free.unheld.free, movable, most)
         if room is None:
             return self._fails(memo, job.gpus)
@@ -189,6 +189,17 @@ class RoomMaker:
         self._gangs += 1
         self._moves += len(moved)
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved))
+
+    def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
+        """The leases that may move from nodes that have room for the gang without them."""
+        index, available = self._index(gpu_type), free.available.free
+        movable = {}
+        for node, rows in index.by_node.items():
+            if 0 < gpus - available.get(node, 0) <= index.gpus[node]:
+                small = [row for row in rows if self._may_move(row)]
+                if small:
+                    movable[node] = small
+        return movable
 
     def _may_move(self, lease: Lease) -> bool:
         """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""

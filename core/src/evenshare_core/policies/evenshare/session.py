@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.calm import Calm, calm_of
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks, RoundPool, stay
@@ -26,9 +27,13 @@ from evenshare_core.policies.evenshare.quiet import stays_until
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
+SWEEP_ROUNDS = 64  # so often the lists are dropped in which nobody waits any more
+
 
 class IncrementalEvenshare:
     """The queues of one pool; without estimates a waiting job's rank stands still, so they stay."""
+
+    outlasts_renewals = True
 
     def __init__(self, options: EvenshareOptions) -> None:
         self._options = options
@@ -37,14 +42,21 @@ class IncrementalEvenshare:
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
         self._last: tuple[EvenPicks, KeptRound] | None = None  # of a round that chose
+        self._calm: Calm | None = None  # after rounds that gave nothing but renewals
+        self._sweep_in = SWEEP_ROUNDS
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `Evenshare.decide` answers its snapshot."""
-        self._sums.begin(view.memory, view.sums.claims.values(), view.at_us, view.round_us)
+        # Claims to which nothing happened go on along their lines until the next mark.
+        is_still = view.is_still and view.at_us < self._sums.next_mark_us
+        claims = () if is_still else view.sums.claims.values()
+        self._sums.begin(view.memory, claims, view.at_us, view.round_us)
         answer = uncontested(view, self._sums.memory)
         if answer is not None:
-            self._last = None
+            self._last = self._calm = None
             return answer
+        if self._calm is not None and view.is_still and self._calm.only_renews(view):
+            return SessionDecision((), view.due, (), self._sums.memory)
         picks = EvenPicks(self._pool(view), self._options)
         picks.run()
         self._last = (picks, view)
@@ -52,6 +64,9 @@ class IncrementalEvenshare:
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
         ends = ends_of(view.due, view.gpus, renewed, picks.refused)
+        is_calm = not (grants or ends or picks.ends or view.is_limited)
+        sums = view.sums.claims
+        self._calm = calm_of(picks, sums, self._sums.next_mark_us) if is_calm else None
         return SessionDecision(
             grants,
             [lease for lease in view.due if lease.id in renewed],
@@ -62,7 +77,9 @@ class IncrementalEvenshare:
 
     def quiet_until(self, at_us: int) -> int | None:
         """Whom leases may end for changes with time, at instants that are known."""
-        if self._last is None:
+        if self._calm is not None:
+            return self._calm.until_us
+        if self._last is None or self._last[0].renewals:
             return at_us
         picks, view = self._last
         return stays_until(picks, view.sums.claims, self._sums.next_mark_us)
@@ -93,7 +110,7 @@ class IncrementalEvenshare:
         order: JobOrder
         if options.estimates == "given":
             order = EstimateOrder(claims.__getitem__, None, at_us)
-            waiting = [EvenCandidate(jobs[job], sums[job], None) for job in view.waiting]
+            waiting = [(jobs[job], sums[job]) for job in view.waiting]
             queues, is_waiting = queue_up(waiting, order), None
             view.joined.clear()
         else:
@@ -136,3 +153,9 @@ class IncrementalEvenshare:
             self._entries[job_id] = (insert(self._queues, one, entry), entry)
         view.joined.clear()
         self._given = []
+        self._sweep_in -= 1
+        if not self._sweep_in:
+            self._sweep_in = SWEEP_ROUNDS
+            for kinds in self._queues.values():
+                for kind in [kind for kind, entries in kinds.items() if not entries]:
+                    del kinds[kind]

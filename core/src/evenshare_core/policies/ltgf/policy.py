@@ -156,6 +156,8 @@ POLICY = Ltgf()
 class IncrementalLtgf:
     """LTGF on free GPUs and sums that are kept between rounds; the queues are made anew in each."""
 
+    outlasts_renewals = False
+
     def __init__(self, options: LtgfOptions) -> None:
         self._options = options
         self._last: EmptyRound | None = None  # where it chose

@@ -197,6 +197,8 @@ class Admission:
 
     def most(self, tenant: int, gpu_type: str) -> int | None:
         """GPUs that a tenant may hold at most, whatever the price; None without a limit."""
+        if self._limits.are_none:
+            return None
         entitlement = self._limits.by_key.get((tenant, gpu_type))
         return entitlement.most if entitlement is not None else None
 

@@ -31,6 +31,8 @@ Entry = tuple[tuple[Any, ...], int]  # order, job
 class OrderedSession:
     """Rounds of the policy that `rule` makes of what tenants hold."""
 
+    outlasts_renewals = False
+
     def __init__(self, rule: Callable[[KeptRound], QueueRule], *, borrows: bool = True) -> None:
         """`borrows`: a job that fits starts, whatever its tenant holds."""
         self._rule, self._borrows = rule, borrows

@@ -35,30 +35,44 @@ def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> lis
     ]
 
 
+# (- its GPUs, - its rank, id, tenant, the lease): sorted, larger ones come first, then those of the
+# greatest rank.
+RankedLease = tuple[int, float, int, int, Lease]
+
+
 class LeaseIndex:
-    """Leases of one GPU type that may be preempted, by node."""
+    """Leases of one GPU type that may be preempted, by node; `gpus`: those in them, by node.
+
+    All rules that look at an index rank its leases alike: `ranks`, by id, are found once.
+    """
 
     def __init__(self) -> None:
         self.by_node: dict[int, list[Lease]] = {}
+        self.gpus: dict[int, int] = {}
+        self.ranks: dict[int, float] = {}
         self._nodes_of: dict[int, set[int]] | None = None
 
     def add(self, lease: Lease) -> None:
         """One lease, on one node."""
-        node = lease.placement[0][0]
+        node, gpus = lease.placement[0]
         rows = self.by_node.get(node)
         if rows is None:
-            self.by_node[node] = [lease]
+            self.by_node[node], self.gpus[node] = [lease], gpus
         else:
             rows.append(lease)
+            self.gpus[node] += gpus
 
     def remove(self, leases: Iterable[Lease]) -> None:
         """They end in this round."""
         for lease in leases:
-            self.by_node[lease.placement[0][0]].remove(lease)
+            node, gpus = lease.placement[0]
+            self.by_node[node].remove(lease)
+            self.gpus[node] -= gpus
 
     def leave_out(self, node: int) -> None:
         """No more leases of a node end in this round."""
         self.by_node.pop(node, None)
+        self.gpus.pop(node, None)
 
     @property
     def nodes_of(self) -> Mapping[int, set[int]]:
@@ -98,32 +112,39 @@ Choice = tuple[VictimKey, ClearedNode]
 
 
 def victims_on(
-    node: int, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
+    node: int,
+    free: Mapping[int, int],
+    index: LeaseIndex,
+    rule: VictimRule,
+    most_leases: int | None = None,
 ) -> Choice | None:
     """Return the fewest leases of a node that must end for the gang; None where none may.
 
-    `free`: GPUs that the gang may have by node; it does not fit there as it is.
+    `free`: GPUs that the gang may have by node; it does not fit there as it is. `most_leases`:
+    more of them are no answer that anybody needs; None: any number is.
     """
-    needed = rule.gpus - free.get(node, 0)
-    rows = index.by_node.get(node, ())
-    if needed <= 0 or sum([lease.placement[0][1] for lease in rows]) < needed:
+    chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
+    if chosen is None:
         return None
-    spare = {tenant: rule.spare(tenant) for tenant in {lease.tenant for lease in rows}}
-    ranked = [(rule.rank(lease), lease) for lease in rows if spare[lease.tenant] != 0]
-    victims = fewest(needed, [row for row in ranked if row[0] > rule.above], spare)
-    taken = sum([lease.placement[0][1] for _, lease in victims])
-    if not victims or taken > rule.most_gpus:
-        return None
-    key = (len(victims), taken - needed, -min([row[0] for row in victims]), node)
-    return key, ClearedNode(node, tuple([lease for _, lease in victims]))
+    key, rows = chosen
+    return key, ClearedNode(node, tuple([row[4] for row in rows]))
 
 
 def fewest_victims(
-    nodes: Iterable[int], free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
+    nodes: Iterable[int],
+    free: Mapping[int, int],
+    index: LeaseIndex,
+    rule: VictimRule,
+    known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best choice on any of these nodes; None where there is none."""
-    choices = [one for node in nodes if (one := victims_on(node, free, index, rule)) is not None]
-    return min(choices, key=lambda one: one[0], default=None)
+    """Return the best choice on any of these nodes, or the known one; None where there is none."""
+    best = known
+    for node in nodes:
+        most = best[0][0] if best is not None else None
+        one = victims_on(node, free, index, rule, most)
+        if one is not None and (best is None or one[0] < best[0]):
+            best = one
+    return best
 
 
 class VictimSearch:
@@ -137,7 +158,8 @@ class VictimSearch:
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
         """Look at every node once."""
         self._free, self._index, self._rule = free, index, rule
-        choices = [victims_on(node, free, index, rule) for node in sorted(index.by_node)]
+        spare: dict[int, int | None] = {}
+        choices = [_fewest(node, free, index, rule, spare) for node in index.by_node]
         self._heap = [one[0] for one in choices if one is not None]
         heapify(self._heap)
 
@@ -156,35 +178,87 @@ class VictimSearch:
         return None
 
 
-Ranked = tuple[float, Lease]
+def _fewest(
+    node: int,
+    free: Mapping[int, int],
+    index: LeaseIndex,
+    rule: VictimRule,
+    spare: dict[int, int | None],
+    *,
+    most_leases: int | None = None,
+) -> tuple[VictimKey, list[RankedLease]] | None:
+    """The fewest leases of a node that free what the gang lacks; None where all are too few.
+
+    `spare`: what the rule says of tenants, as far as it was asked.
+    """
+    needed = rule.gpus - free.get(node, 0)
+    if needed <= 0 or index.gpus.get(node, 0) < needed:
+        return None
+    rest = _losable(index, node, rule, spare)
+    if not rest or (most_leases is not None and most_leases * -rest[0][0] < needed):
+        return None
+    chosen = fewest(needed, rest, spare)
+    in_vain = -sum([row[0] for row in chosen]) - needed
+    if not chosen or needed + in_vain > rule.most_gpus:
+        return None
+    return (len(chosen), in_vain, max([row[1] for row in chosen]), node), chosen
 
 
-def fewest(needed: int, rows: Sequence[Ranked], spare: Mapping[int, int | None]) -> list[Ranked]:
+def fewest(
+    needed: int, rows: list[RankedLease], spare: Mapping[int, int | None]
+) -> list[RankedLease]:
     """The fewest leases that free so many GPUs; [] where all of them are too few.
 
-    Larger ones first, until one alone frees what is left: the smallest such.
+    Larger ones first, until one alone frees what is left: the smallest such. `rows`: sorted, each
+    of which its tenant may lose alone; `spare`: GPUs that each tenant may lose (None: any number).
     """
-    left_of = dict(spare)
-    chosen: list[Ranked] = []
-    rest = sorted(rows, key=lambda row: (-row[1].placement[0][1], -row[0], row[1].id))
-    while needed > 0:
-        rest = [row for row in rest if _may_lose(left_of[row[1].tenant], row[1])]
-        enough = [row for row in rest if row[1].placement[0][1] >= needed]
-        if enough:
-            row = min(enough, key=lambda row: (row[1].placement[0][1], -row[0], row[1].id))
-        elif rest:
-            row = rest[0]
-        else:
-            return []
-        rest.remove(row)
-        chosen.append(row)
-        lease = row[1]
-        needed -= lease.placement[0][1]
-        limit = left_of[lease.tenant]
+    chosen: list[RankedLease] = []
+    rest, left_of = rows, spare
+    while rest:
+        best = _smallest_enough(rest, needed)
+        chosen.append(best)
+        needed += best[0]
+        if needed <= 0:
+            return chosen
+        limit = left_of[best[3]]
         if limit is not None:
-            left_of[lease.tenant] = limit - lease.placement[0][1]
-    return chosen
+            left_of = {**left_of, best[3]: limit + best[0]}
+        rest = [row for row in rest if row is not best and may_lose(left_of[row[3]], row)]
+    return []
 
 
-def _may_lose(limit: int | None, lease: Lease) -> bool:
-    return limit is None or lease.placement[0][1] <= limit
+def _losable(
+    index: LeaseIndex, node: int, rule: VictimRule, spare: dict[int, int | None]
+) -> list[RankedLease]:
+    """The leases of a node that the rule lets end, each for itself, the largest first."""
+    above, ranks, rows = rule.above, index.ranks, []
+    for lease in index.by_node[node]:
+        tenant, gpus = lease.tenant, lease.placement[0][1]
+        if tenant in spare:
+            limit = spare[tenant]
+        else:
+            limit = spare[tenant] = rule.spare(tenant)
+        if limit is not None and limit < gpus:
+            continue
+        rank = ranks.get(lease.id)
+        if rank is None:
+            rank = ranks[lease.id] = rule.rank(lease)
+        if rank > above:
+            rows.append((-gpus, -rank, lease.id, tenant, lease))
+    rows.sort()
+    return rows
+
+
+def _smallest_enough(rows: Sequence[RankedLease], needed: int) -> RankedLease:
+    """The first of the smallest leases that free so many GPUs; the first of all without such."""
+    best = rows[0]
+    for row in rows:
+        if -row[0] < needed:
+            break
+        if row[0] > best[0]:
+            best = row
+    return best
+
+
+def may_lose(limit: int | None, row: RankedLease) -> bool:
+    return limit is None or -row[0] <= limit

@@ -33,6 +33,7 @@ class KeptRound(Protocol):
     `jobs`: those that are active, whose `terms` may lag until `count_terms`. `free`: GPUs by type
     that nobody holds.
     `is_limited`: a quota, a price, credit or a node that is off could refuse somebody.
+    `is_still`: nothing happened since the last round, but that leases came due or were renewed.
     """
 
     at_us: int
@@ -40,6 +41,7 @@ class KeptRound(Protocol):
     lease_us: int
     memory: dict[str, Any]
     is_limited: bool
+    is_still: bool
 
     @property
     def due(self) -> Sequence[Lease]: ...
@@ -100,7 +102,14 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Session(Protocol):
-    """The queues of one pool under one policy and its options."""
+    """The queues of one pool under one policy and its options.
+
+    `outlasts_renewals`: whether `quiet_until` may be asked after a round too that renewed leases
+    and gave nothing else, where nothing is limited.
+    """
+
+    @property
+    def outlasts_renewals(self) -> bool: ...
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as the policy would answer its snapshot."""

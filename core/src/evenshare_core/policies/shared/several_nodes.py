@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from evenshare_core.domain.leases import Lease
-from evenshare_core.policies.shared.preemption import ClearedNode, Ranked, fewest
+from evenshare_core.policies.shared.preemption import (
+    ClearedNode,
+    RankedLease,
+    fewest,
+    may_lose,
+)
+
+Ranked = tuple[float, Lease]
 
 
 class NodePart(NamedTuple):
@@ -39,8 +46,14 @@ def clear_nodes(
     taken in vain, then with the lowest id.
     """
     left_of = dict(spare)
-    rows = {node: leases.get(node, []) for node in free if free[node] or node in leases}
-    most = sum([free[one] + sum([row.gpus for _, row in kept]) for one, kept in rows.items()])
+    rows = {
+        node: sorted(
+            (-one.gpus, -rank, one.id, one.tenant, one) for rank, one in leases.get(node, ())
+        )
+        for node in free
+        if free[node] or node in leases
+    }
+    most = sum([free[node] - sum([row[0] for row in kept]) for node, kept in rows.items()])
     parts: list[NodePart] = []
     left = gpus if most >= gpus else 0
     while left > 0:
@@ -69,30 +82,30 @@ def _part(
     node: int,
     left: int,
     free: int,
-    ranked: list[Ranked],
+    ranked: list[RankedLease],
     spare: Mapping[int, int | None],
 ) -> NodePart | None:
     """As much as the node can give of what is left; None where that is nothing."""
-    losable = _losable(ranked, spare)
-    gpus = min(left, free + losable)
+    gpus = min(left, free + _losable(ranked, spare))
     if gpus <= 0:
         return None
-    victims: tuple[Lease, ...] = ()
+    victims: list[RankedLease] = []
     if gpus > free:
-        victims = tuple(lease for _, lease in fewest(gpus - free, ranked, spare))
+        single = [row for row in ranked if may_lose(spare[row[3]], row)]
+        victims = fewest(gpus - free, single, spare)
         if not victims:
             raise AssertionError("leases that may all end are enough")
-    return NodePart(ClearedNode(node, victims), gpus)
+    return NodePart(ClearedNode(node, tuple([row[4] for row in victims])), gpus)
 
 
-def _losable(ranked: list[Ranked], spare: Mapping[int, int | None]) -> int:
+def _losable(ranked: list[RankedLease], spare: Mapping[int, int | None]) -> int:
     """GPUs of the leases that `fewest` would end if it needed all that it can get."""
     left_of = dict(spare)
     total = 0
-    for _, lease in sorted(ranked, key=lambda row: (-row[1].gpus, -row[0], row[1].id)):
-        limit = left_of[lease.tenant]
-        if limit is None or lease.gpus <= limit:
-            total += lease.gpus
+    for row in ranked:
+        limit = left_of[row[3]]
+        if may_lose(limit, row):
+            total -= row[0]
             if limit is not None:
-                left_of[lease.tenant] = limit - lease.gpus
+                left_of[row[3]] = limit + row[0]
     return total

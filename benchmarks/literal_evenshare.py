@@ -1,0 +1,118 @@
+"""Rule 4 of `evenshare` as it is told: each time, each node is looked at and its leases are ranked.
+
+The yardstick of `benchmarks.decide_evenshare`, and what tests compare the search of victims with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from evenshare_core.domain.leases import Lease
+from evenshare_core.policies.evenshare import room
+from evenshare_core.policies.shared.preemption import (
+    Choice,
+    ClearedNode,
+    LeaseIndex,
+    VictimKey,
+    VictimRule,
+)
+
+Ranked = tuple[float, Lease]
+
+
+def literal_victims(
+    node: int, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule
+) -> Choice | None:
+    """Return the fewest leases of a node that must end for the gang; None where none may."""
+    needed = rule.gpus - free.get(node, 0)
+    if needed <= 0:
+        return None
+    rows = [(rule.rank(lease), lease) for lease in index.by_node.get(node, ())]
+    spare = {lease.tenant: rule.spare(lease.tenant) for _, lease in rows}
+    victims = _fewest(needed, [row for row in rows if row[0] > rule.above], spare)
+    taken = sum(lease.gpus for _, lease in victims)
+    if not victims or taken > rule.most_gpus:
+        return None
+    key = (len(victims), taken - needed, -min(row[0] for row in victims), node)
+    return key, ClearedNode(node, tuple(lease for _, lease in victims))
+
+
+def _fewest(needed: int, rows: Sequence[Ranked], spare: dict[int, int | None]) -> list[Ranked]:
+    """Larger ones first, until one alone frees what is left: the smallest such."""
+    chosen: list[Ranked] = []
+    rest = list(rows)
+    while needed > 0:
+        rest = [
+            row for row in rest if (limit := spare[row[1].tenant]) is None or row[1].gpus <= limit
+        ]
+        enough = [row for row in rest if row[1].gpus >= needed]
+        if enough:
+            row = min(enough, key=lambda row: (row[1].gpus, -row[0], row[1].id))
+        elif rest:
+            row = min(rest, key=lambda row: (-row[1].gpus, -row[0], row[1].id))
+        else:
+            return []
+        rest.remove(row)
+        chosen.append(row)
+        lease = row[1]
+        needed -= lease.gpus
+        limit = spare[lease.tenant]
+        if limit is not None:
+            spare[lease.tenant] = limit - lease.gpus
+    return chosen
+
+
+def literal_fewest_victims(
+    nodes: Iterable[int],
+    free: Mapping[int, int],
+    index: LeaseIndex,
+    rule: VictimRule,
+    known: Choice | None = None,
+) -> Choice | None:
+    """Return the best choice on any of these nodes, or the known one; None where there is none."""
+    of_nodes = [literal_victims(node, free, index, rule) for node in nodes]
+    choices = [one for one in (known, *of_nodes) if one is not None]
+    return min(choices, key=lambda one: one[0], default=None)
+
+
+class LiteralSearch:
+    """The best choice on all nodes of those that had one, by looking at all of them each time.
+
+    A node whose choice came to be worse is taken for what it is from then on.
+    """
+
+    def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
+        """Look at every node once."""
+        self._free, self._index, self._rule = free, index, rule
+        choices = [literal_victims(node, free, index, rule) for node in index.by_node]
+        self._known: dict[int, VictimKey] = {
+            one[0][3]: one[0] for one in choices if one is not None
+        }
+
+    def best(self) -> Choice | None:
+        """The best choice now; None where there is none."""
+        now = {
+            node: literal_victims(node, self._free, self._index, self._rule) for node in self._known
+        }
+        while self._known:
+            key = min(self._known.values())
+            one = now[key[3]]
+            if one is None:
+                del self._known[key[3]]
+            elif one[0] > key:
+                self._known[key[3]] = one[0]
+            else:
+                return one
+        return None
+
+
+@contextmanager
+def literal_search() -> Iterator[None]:
+    """Let `evenshare` look for victims so."""
+    with (
+        patch.object(room, "VictimSearch", LiteralSearch),
+        patch.object(room, "fewest_victims", literal_fewest_victims),
+    ):
+        yield

@@ -1,0 +1,117 @@
+"""Rounds that find nothing new but leases that came due, answered without trying a job.
+
+A round tried every job that waits and gave none of them anything. If nothing happens, the next one
+can differ in two ways: time moves, or leases come due, whose GPUs are free until their turn comes.
+Here is what must hold so that neither matters, from least gangs and instants alone, whatever the
+order in which jobs are tried:
+
+| rule | why it gives nothing |
+|---|---|
+| 3 | the least gang is larger than any node's free GPUs with those of its leases that are due |
+| 4 (a) | each job would lift its tenant above its quota, also without the leases that are due; or |
+|       | the tenant is not owed GPU-time before an instant that is known |
+| 4 (b) | no job that fits on one node is new |
+| 5 | fewer GPUs are free than any gang of 2 or more needs |
+| 6 | no gang waits that is larger than a node and not than the pool |
+
+Where one of these rules could give something, rounds are decided in full, or passed over as far as
+`quiet` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from evenshare_core.fairness.gpu_time import ClaimSums
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import EvenPicks
+from evenshare_core.policies.evenshare.queues import ClaimKey, Kind
+from evenshare_core.policies.evenshare.quiet import has_choice_of_types, owed_from
+from evenshare_core.policies.shared.session import KeptRound
+
+_NONE = 1 << 60  # more GPUs than any pool has: no such gang waits
+
+
+class Calm(NamedTuple):
+    """What stays true before `until_us` if nothing happens but that leases come due.
+
+    `least`: by GPU type, the least gang that fits on one node. `beyond`: by claim, by how many GPUs
+    its least gang would lift it above its quota.
+    """
+
+    until_us: int
+    least: Mapping[str, int]
+    beyond: Mapping[ClaimKey, int]
+
+    def only_renews(self, view: KeptRound) -> bool:
+        """Whether a round in which nothing happened but leases that are due renews all of them."""
+        if view.is_limited or view.at_us >= self.until_us:
+            return False
+        on_node: dict[tuple[str, int], int] = {}
+        of_claim: dict[ClaimKey, int] = {}
+        for lease in view.due:
+            gpu_type, gpus = lease.gpu_type, 0
+            if gpu_type not in view.free:
+                return False
+            for node, count in lease.placement:
+                gpus += count
+                on_node[gpu_type, node] = on_node.get((gpu_type, node), 0) + count
+            claim = (lease.tenant, gpu_type)
+            of_claim[claim] = of_claim.get(claim, 0) + gpus
+        free, least, beyond = view.free, self.least, self.beyond
+        return all(
+            free[gpu_type].free[node] + gpus < least.get(gpu_type, _NONE)
+            for (gpu_type, node), gpus in on_node.items()
+        ) and all(gpus < beyond.get(claim, _NONE) for claim, gpus in of_claim.items())
+
+
+def calm_of(
+    picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
+) -> Calm | None:
+    """Return what stays after a round that gave nothing but renewals; None where that is not known.
+
+    `claims`: the sums at the round, by (tenant, GPU type).
+    """
+    pool, options = picks.pool, picks.options
+    if options.estimates != "none" or has_choice_of_types(picks):
+        return None
+    until_us = next_mark_us
+    least: dict[str, int] = {}
+    beyond: dict[ClaimKey, int] = {}
+    for key, kinds in pool.queues.items():
+        waiting = [kind for kind, entries in kinds.items() if entries]
+        if not waiting:
+            continue
+        free = picks.free_by_type.get(key[1])
+        if free is None:
+            return None
+        size, gangs = free.available.size, [kind[0] for kind in waiting]
+        if _may_get_room(options, waiting, free):
+            return None
+        small = min([gpus for gpus in gangs if gpus <= size], default=_NONE)
+        least[key[1]] = min(small, least.get(key[1], _NONE))
+        mine = picks.standings[key]
+        if not options.guarantee or small == _NONE:
+            continue
+        above = mine.held + small - mine.quota
+        if above > 0:
+            beyond[key] = above
+        elif options.is_tight or mine.is_owed():
+            return None
+        else:
+            owed_us = owed_from(mine, claims[key], pool.at_us)
+            until_us = until_us if owed_us is None else min(until_us, owed_us)
+    return Calm(until_us, least, beyond)
+
+
+def _may_get_room(options: EvenshareOptions, waiting: Iterable[Kind], free: FreeCapacity) -> bool:
+    """Whether rule 4 (b), 5 or 6 could give one of these kinds something."""
+    size, may_pay = free.available.size, options.pays and not options.is_tight
+    return any(
+        size < kind[0] <= free.capacity
+        or (kind[4] and may_pay and kind[0] <= size)
+        or (options.moves_per_round and 2 <= kind[0] <= free.unheld.total)
+        for kind in waiting
+    )
