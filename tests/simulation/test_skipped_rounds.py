@@ -14,6 +14,8 @@ from msgspec.structs import replace as with_fields
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.evenshare.calm import Calm
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
+from evenshare_core.policies.ltgf.policy import IncrementalLtgf
+from evenshare_core.policies.ltgf.quiet import CalmQueues
 from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.simulator import SimulationResult, run
@@ -143,6 +145,31 @@ class TestRenewalsWithoutTrying:
             without.setattr(IncrementalEvenshare, "outlasts_renewals", False)
             tried = go()
         assert outcome(found) == outcome(tried)
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"reserve_after_leases": 0}, {"reserve_after_leases": 40}, {"spread": True}]
+    )
+    @pytest.mark.parametrize("nodes", [1, 2, 3])
+    def test_nor_does_ltgf_differ(
+        self, options: dict[str, Any], nodes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go = partial(calm, "ltgf", options, nodes, 5)
+        answers: list[bool] = []
+        asked = CalmQueues.only_renews
+
+        def only_renews(self: CalmQueues, view: KeptRound) -> bool:
+            answers.append(asked(self, view) and bool(view.due))
+            return answers[-1]
+
+        with monkeypatch.context() as counted:
+            counted.setattr(CalmQueues, "only_renews", only_renews)
+            found = go()
+        with monkeypatch.context() as without:
+            without.setattr(CalmQueues, "only_renews", lambda *_: False)
+            without.setattr(IncrementalLtgf, "outlasts_renewals", False)
+            tried = go()
+        assert outcome(found) == outcome(tried)
+        assert 0 < sum(answers) < len(answers)
 
     def test_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers: list[bool] = []
