@@ -14,6 +14,8 @@ from msgspec.structs import replace as with_fields
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.evenshare.calm import Calm
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
+from evenshare_core.policies.ltgf.policy import IncrementalLtgf
+from evenshare_core.policies.ltgf.quiet import CalmQueues
 from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.simulator import SimulationResult, run
@@ -144,6 +146,31 @@ class TestRenewalsWithoutTrying:
             tried = go()
         assert outcome(found) == outcome(tried)
 
+    @pytest.mark.parametrize(
+        "options", [{}, {"reserve_after_leases": 0}, {"reserve_after_leases": 40}, {"spread": True}]
+    )
+    @pytest.mark.parametrize("nodes", [1, 2, 3])
+    def test_nor_does_ltgf_differ(
+        self, options: dict[str, Any], nodes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go = partial(calm, "ltgf", options, nodes, 5)
+        answers: list[bool] = []
+        asked = CalmQueues.only_renews
+
+        def only_renews(self: CalmQueues, view: KeptRound) -> bool:
+            answers.append(asked(self, view) and bool(view.due))
+            return answers[-1]
+
+        with monkeypatch.context() as counted:
+            counted.setattr(CalmQueues, "only_renews", only_renews)
+            found = go()
+        with monkeypatch.context() as without:
+            without.setattr(CalmQueues, "only_renews", lambda *_: False)
+            without.setattr(IncrementalLtgf, "outlasts_renewals", False)
+            tried = go()
+        assert outcome(found) == outcome(tried)
+        assert 0 < sum(answers) < len(answers)
+
     def test_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers: list[bool] = []
         asked = Calm.only_renews
@@ -161,15 +188,15 @@ class TestRenewalsWithoutTrying:
     @pytest.mark.parametrize(
         ("least", "beyond", "is_sure"),
         [
-            (8, {}, True),
-            (7, {}, True),
-            (6, {}, False),  # GPUs on node 1, of which 4 are of a lease that is due
-            (8, {(1, "v100"): 5}, True),
-            (8, {(1, "v100"): 4}, False),
+            ((8, 16), {}, True),
+            ((8, 12), {}, False),  # 12 GPUs on both nodes, 4 of them of a lease that is due
+            ((6, 16), {}, False),
+            ((8, 16), {(1, "v100"): 5}, True),
+            ((8, 16), {(1, "v100"): 4}, False),
         ],
     )
     def test_gpus_that_are_due_count_as_free(
-        self, least: int, beyond: dict[tuple[int, str], int], is_sure: bool
+        self, least: tuple[int, int], beyond: dict[tuple[int, str], int], is_sure: bool
     ) -> None:
         due = [lease(1, 1, (1, 4), tenant=1)]
         free = {"v100": FreeGpus({1: 2, 2: 6}, 8)}

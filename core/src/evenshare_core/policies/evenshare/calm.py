@@ -29,42 +29,32 @@ from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.queues import ClaimKey, Kind
 from evenshare_core.policies.evenshare.quiet import has_choice_of_types, owed_from
+from evenshare_core.policies.shared.renewals import NO_GANG, NONE, Least, have_no_use, least_of
 from evenshare_core.policies.shared.session import KeptRound
-
-_NONE = 1 << 60  # more GPUs than any pool has: no such gang waits
 
 
 class Calm(NamedTuple):
     """What stays true before `until_us` if nothing happens but that leases come due.
 
-    `least`: by GPU type, the least gang that fits on one node. `beyond`: by claim, by how many GPUs
-    its least gang would lift it above its quota.
+    `least`: by GPU type. `beyond`: by claim, by how many GPUs its least gang on one node would lift
+    it above its quota.
     """
 
     until_us: int
-    least: Mapping[str, int]
+    least: Mapping[str, Least]
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
         """Whether a round in which nothing happened but leases that are due renews all of them."""
         if view.is_limited or view.at_us >= self.until_us:
             return False
-        on_node: dict[tuple[str, int], int] = {}
         of_claim: dict[ClaimKey, int] = {}
         for lease in view.due:
-            gpu_type, gpus = lease.gpu_type, 0
-            if gpu_type not in view.free:
-                return False
-            for node, count in lease.placement:
-                gpus += count
-                on_node[gpu_type, node] = on_node.get((gpu_type, node), 0) + count
-            claim = (lease.tenant, gpu_type)
-            of_claim[claim] = of_claim.get(claim, 0) + gpus
-        free, least, beyond = view.free, self.least, self.beyond
-        return all(
-            free[gpu_type].free[node] + gpus < least.get(gpu_type, _NONE)
-            for (gpu_type, node), gpus in on_node.items()
-        ) and all(gpus < beyond.get(claim, _NONE) for claim, gpus in of_claim.items())
+            claim = (lease.tenant, lease.gpu_type)
+            of_claim[claim] = of_claim.get(claim, 0) + lease.gpus
+        return have_no_use(self.least, view) and all(
+            gpus < self.beyond.get(claim, NONE) for claim, gpus in of_claim.items()
+        )
 
 
 def calm_of(
@@ -78,7 +68,7 @@ def calm_of(
     if options.estimates != "none" or has_choice_of_types(picks):
         return None
     until_us = next_mark_us
-    least: dict[str, int] = {}
+    least: dict[str, Least] = {}
     beyond: dict[ClaimKey, int] = {}
     for key, kinds in pool.queues.items():
         waiting = [kind for kind, entries in kinds.items() if entries]
@@ -90,10 +80,11 @@ def calm_of(
         size, gangs = free.available.size, [kind[0] for kind in waiting]
         if _may_get_room(options, waiting, free):
             return None
-        small = min([gpus for gpus in gangs if gpus <= size], default=_NONE)
-        least[key[1]] = min(small, least.get(key[1], _NONE))
+        small, large = least_of(gangs, size)
+        known = least.get(key[1], NO_GANG)
+        least[key[1]] = (min(small, known[0]), min(large, known[1]))
         mine = picks.standings[key]
-        if not options.guarantee or small == _NONE:
+        if not options.guarantee or small == NONE:
             continue
         above = mine.held + small - mine.quota
         if above > 0:

@@ -59,7 +59,7 @@ from evenshare_core.policies.ltgf.picks import (
     skips,
 )
 from evenshare_core.policies.ltgf.queues import TenantClaim, claims, kept_claims
-from evenshare_core.policies.ltgf.quiet import EmptyRound, stays_until
+from evenshare_core.policies.ltgf.quiet import CalmQueues, EmptyRound, calm_queues, stays_until
 from evenshare_core.policies.options import parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
@@ -156,11 +156,13 @@ POLICY = Ltgf()
 class IncrementalLtgf:
     """LTGF on free GPUs and sums that are kept between rounds; the queues are made anew in each."""
 
-    outlasts_renewals = False
+    outlasts_renewals = True
 
     def __init__(self, options: LtgfOptions) -> None:
         self._options = options
         self._last: EmptyRound | None = None  # where it chose
+        self._calm: CalmQueues | None = None  # since a round that gave nothing
+        self._has_renewed = False  # whether the last one that chose did
 
     def decide(self, view: KeptRound) -> SessionDecision:
         """Answer a round as `Ltgf.decide` answers its snapshot."""
@@ -168,8 +170,12 @@ class IncrementalLtgf:
         if not view.memory or not view.waiting:
             answer = uncontested(view, {}, spread=options.spread)
             if answer is not None:
-                self._last = None
+                self._last = self._calm = None
+                self._has_renewed = bool(view.due)
                 return answer
+        if self._calm is not None and view.is_still and self._calm.only_renews(view):
+            return SessionDecision((), view.due, (), view.memory)
+        self._calm = None
         tenants = kept_claims(view, options)
         free_by_type = view.free_capacity(spread=options.spread)
         for claim in tenants:  # a type whose nodes are all gone
@@ -181,6 +187,7 @@ class IncrementalLtgf:
         self._last = EmptyRound(view, tenants, pick, reservations, options)
         grants, renewals = keep_placements(pick.grants, pick.renewals, view.due)
         renewed = {renewal.lease for renewal in renewals}
+        self._has_renewed = bool(renewed)
         return SessionDecision(
             grants,
             [lease for lease in view.due if lease.id in renewed],
@@ -194,8 +201,13 @@ class IncrementalLtgf:
         While nothing fits, whoever comes first: with line 17 that must be asked.
         """
         options = self._options
-        if not options.work_conserving:
+        if self._calm is not None:
+            return self._calm.until_us
+        if self._has_renewed or not options.work_conserving:
             return at_us
-        if not options.reserve_after_leases:
-            return None
-        return at_us if self._last is None else stays_until(self._last)
+        until_us: int | None = None
+        if options.reserve_after_leases:
+            until_us = at_us if self._last is None else stays_until(self._last)
+        if self._last is not None and until_us != at_us:
+            self._calm = calm_queues(self._last, until_us)
+        return until_us

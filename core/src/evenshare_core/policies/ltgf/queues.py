@@ -85,18 +85,24 @@ class TenantClaim:
 
     def job_rho(self, row: JobService, at_us: int) -> float | None:
         """(15); None while nothing was deserved."""
-        if self._sums is not None:
-            self._sums.advance(at_us)
-            self.classes, self._sums = self._sums.classes, None
-        fair = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
-        return rho_of(job_received(row, at_us), fair)
+        return rho_of(job_received(row, at_us), self._job_fair_us(row, at_us))
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
         """Algorithm 2, line 3, of a job that ran: minus its reward; GPU-time while undefined."""
-        rho = self.job_rho(row, at_us)
-        if rho is None:
-            return inf, job_received(row, at_us) / row.weight
-        return rho, 0.0
+        # Asked of each job that waits in each round: no calls that can be spared.
+        fair_us = self._job_fair_us(row, at_us)
+        received_us = row.alloc_gpu_us
+        if row.held:
+            received_us += row.held * (at_us - row.held_since_us)
+        if fair_us:
+            return received_us / fair_us, 0.0
+        return inf, received_us / row.weight
+
+    def _job_fair_us(self, row: JobService, at_us: int) -> int:
+        if self._sums is not None:
+            self._sums.advance(at_us)
+            self.classes, self._sums = self._sums.classes, None
+        return self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
 
 
 def claims(snapshot: Snapshot, options: LtgfOptions) -> list[TenantClaim]:

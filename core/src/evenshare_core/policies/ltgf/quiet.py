@@ -14,7 +14,7 @@ Divisions of whole numbers round to the nearest float, so that they keep this or
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.policies.ltgf.options import LtgfOptions
 from evenshare_core.policies.ltgf.picks import LtgfPicks
 from evenshare_core.policies.ltgf.queues import LtgfCandidate, TenantClaim
+from evenshare_core.policies.shared.renewals import NO_GANG, Least, have_no_use, least_of
 from evenshare_core.policies.shared.reservation import Reservations
 from evenshare_core.policies.shared.session import KeptRound
 
@@ -102,6 +103,42 @@ def stays_until(last: EmptyRound) -> int:
             return at_us + span_us
         span_us //= 2
     return at_us
+
+
+class CalmQueues(NamedTuple):
+    """What stays true before `until_us` (None: ever) after a round that gave nothing.
+
+    That is if nothing happens but that leases come due; `least`: gangs that wait, by GPU type.
+    """
+
+    until_us: int | None
+    least: Mapping[str, Least]
+
+    def only_renews(self, view: KeptRound) -> bool:
+        """Whether a round in which nothing happened but leases that are due renews all of them.
+
+        Whoever is tried first is remembered already, or is renewed.
+        """
+        is_over = self.until_us is not None and view.at_us >= self.until_us
+        return not (is_over or view.is_limited) and have_no_use(self.least, view)
+
+
+def calm_queues(last: EmptyRound, until_us: int | None) -> CalmQueues | None:
+    """Return what `stays_until` says for rounds in which leases come due.
+
+    None where GPUs are held back, which could be those of a lease that is due, and where the round
+    was limited, in which renewals may change what others may borrow.
+    """
+    if last.view.is_limited or last.reservations.gangs():
+        return None
+    least: dict[str, Least] = {}
+    for claim in last.tenants:
+        # Where gangs may go to several nodes, none must have one.
+        size = 0 if last.options.spread else last.pick.free_by_type[claim.gpu_type].available.size
+        small, large = least_of([one.job.gpus for one in claim.queue], size)
+        known = least.get(claim.gpu_type, NO_GANG)
+        least[claim.gpu_type] = (min(small, known[0]), min(large, known[1]))
+    return CalmQueues(until_us, least)
 
 
 def _arrival(one: LtgfCandidate) -> tuple[int, int]:
