@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
-from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.queues import (
     LONG_GPU_US,
@@ -122,47 +122,66 @@ class GangRoom:
 
 # ---- when time alone lets a gang come before others ----
 
+# Sums are whole numbers at each round, so that rates are a little more than what they say.
+MORE, LEAST_RATE = 1.01, 1e-4
+
 
 class Gang(NamedTuple):
-    """The first gang of a kind that waits for several nodes."""
+    """The first gang of a kind that waits for several nodes; its rank falls by `rate` per us."""
 
     rank: Rank
     tenant: int
+    rate: float
 
 
-def waiting_gangs(picks: EvenPicks, key: ClaimKey, kinds: Kinds) -> Iterator[Gang]:
+def waiting_gangs(
+    picks: EvenPicks, key: ClaimKey, kinds: Kinds, claim: ClaimSums
+) -> Iterator[Gang]:
     """Those of a claim for which rule 6 may end leases; the round looked at them, and they wait."""
     free, order = picks.free_by_type[key[1]], picks.pool.order
     if not picks.options.gangs_overtake or picks.options.is_tight:
         return
     for kind, entries in kinds.items():
-        if entries and free.available.size < kind[0] <= free.capacity:
-            first = entries[0]
-            if kind[5]:
-                first = order.brought_up(first, (key, kind[0], kind[5]))
-            yield Gang(first[0], key[0])
+        gpus, weight = kind[0], kind[5]
+        if not entries or not free.available.size < gpus <= free.capacity:
+            continue
+        if weight:
+            first = order.brought_up(entries[0], (key, gpus, weight))
+            yield Gang(first[0], key[0], _fair_rate(claim, gpus, weight) / gpus)
+        else:
+            yield Gang(entries[0][0], key[0], 0.0)
 
 
 def overtaken_from(
-    picks: EvenPicks, lease: Lease, free_us: int, gangs: list[Gang], *, may_lose: bool
-) -> int | None:
+    picks: EvenPicks, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
+    may_lose: bool,
+) -> int | None:  # fmt: skip
     """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
 
-    None: it never does. `free_us`: from when on the lease may be preempted at all; `may_lose`:
-    whether its tenant keeps min(D, Q) without it. A job that waits comes to lag a second more in
-    each second at most, and one that runs a second less, and neither goes back: a gang that is
-    behind a lease stays so for half the time that is between them.
+    None: it never does. `free_us`: from when on the lease may be preempted at all; `claim`: of its
+    tenant; `may_lose`: whether that keeps min(D, Q) without it. Ranks are lines while nothing
+    happens: that of a gang that waits falls, that of a job that runs rises.
     """
     pool = picks.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
-    ranks = [gang.rank for gang in gangs if may_lose or gang.tenant == lease.tenant]
-    if not ranks:
+    rivals = [gang for gang in gangs if may_lose or gang.tenant == lease.tenant]
+    if not rivals:
         return None
-    long_us = row.held_since_us - (row.alloc_gpu_us - LONG_GPU_US) // lease.placement[0][1]
+    long_us = row.held_since_us - (row.alloc_gpu_us - LONG_GPU_US) // row.held
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
-    if not any(rank[0] for rank in ranks):
+    if not any(gang.rank[0] for gang in rivals):
         return None  # they came before it at once
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
-    behind_us = [rank[1] - now[1] for rank in ranks if rank >= now]
-    return at_us + int(min(behind_us)) // 2 if behind_us else None
+    rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
+    spans = [
+        (gang.rank[1] - now[1]) / (MORE * (gang.rate + rises) + LEAST_RATE)
+        for gang in rivals
+        if gang.rank >= now
+    ]
+    return at_us + int(min(spans)) if spans else None
+
+
+def _fair_rate(claim: ClaimSums, demand: int, weight: int) -> float:
+    """GPUs that a job of a claim deserves, (13) of LTGF."""
+    return min(float(demand), min(claim.demand, claim.quota) * weight / claim.weights)

@@ -70,7 +70,8 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         is_new = any(kind[4] for kind, entries in kinds.items() if entries)
         if is_new and options.pays and not options.is_tight:
             rules.pays.setdefault(gpu_type, set()).add(key[0])
-        rules.gangs.setdefault(gpu_type, []).extend(waiting_gangs(picks, key, kinds))
+        gangs_of_claim = waiting_gangs(picks, key, kinds, claims[key])
+        rules.gangs.setdefault(gpu_type, []).extend(gangs_of_claim)
         mine = picks.standings[key]
         if not options.guarantee or mine.held + min(gangs) > mine.quota:
             continue
@@ -79,7 +80,7 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
         else:
             owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
-    return _until_victims(picks, rules, until_us)
+    return _until_victims(picks, rules, until_us, claims)
 
 
 def has_choice_of_types(picks: EvenPicks) -> bool:
@@ -100,7 +101,9 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
     return at_us + (20 * mine.received - 19 * mine.deserved) // falls + 1
 
 
-def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
+def _until_victims(
+    picks: EvenPicks, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
+) -> int:
     """When the first lease may end or move for somebody that may not yet."""
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
@@ -127,7 +130,8 @@ def _until_victims(picks: EvenPicks, rules: _Rules, until_us: int) -> int:
             return at_us
         instant_us = _preemptible_from(lease, least_us)
         if gangs:
-            overtaken_us = overtaken_from(picks, lease, instant_us, gangs, may_lose=may_lose)
+            claim = claims[row.tenant, row.gpu_type]
+            overtaken_us = overtaken_from(picks, lease, instant_us, gangs, claim, may_lose=may_lose)
             until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
         ends_us = _from_when(row, instant_us, at_us, by_age=guarantees or moves, pays=pays)
         until_us = until_us if ends_us is None else min(until_us, ends_us)
