@@ -38,6 +38,7 @@ class GangRoom:
         self._picks, self._options = picks, picks.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
+        self._known: dict[tuple[str, bool], dict[int, list[Ranked]]] = {}
 
     def make(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
         """Give the gang nodes that are cleared for it; whether that was done."""
@@ -66,25 +67,41 @@ class GangRoom:
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
         """`before`: by rule 6, where the gang stands; None: by rule 4 (a)."""
-        standings, by_node = self._picks.standings, self._index(gpu_type).by_node
+        by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
-        for node, rows in by_node.items():
-            for lease in rows:
-                tenant, gpus = lease.tenant, lease.placement[0][1]
-                if tenant not in spare:
-                    is_own = before is not None and tenant == one.job.tenant
-                    spare[tenant] = None if is_own else standings[tenant, gpu_type].spare
-                limit = spare[tenant]
+        for tenant, rows in self._endable(gpu_type, only_long=before is not None).items():
+            limit = None
+            if before is None or tenant != one.job.tenant:
+                limit = self._picks.standings[tenant, gpu_type].spare
+                if limit <= 0:
+                    continue
+            spare[tenant] = limit
+            for row in rows:
+                node, gpus = row[1].placement[0]
                 if limit is not None and limit < gpus:
                     continue
-                attained = self._attained(lease)
-                if before is None or (attained >= LONG_GPU_US and before < self._rank(lease)):
-                    leases.setdefault(node, []).append((attained, lease))
-        parts = clear_nodes(one.job.gpus, free.available.free, leases, spare)
+                if node in by_node and (before is None or before < self._rank(row[1])):
+                    leases.setdefault(node, []).append(row)
+        parts = clear_nodes(one.job.gpus, free.available.free, leases, spare) if leases else None
         if parts is None or not any(part.cleared.victims for part in parts):
             return None  # it fits as it is, where rule 3 does not place it
         return parts
+
+    def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
+        """Leases that the round may end, by tenant, with what their jobs attained, found once.
+
+        A node of which a lease ended since is in the index no more.
+        """
+        known = self._known.get((gpu_type, only_long))
+        if known is None:
+            known = self._known[gpu_type, only_long] = {}
+            for rows in self._index(gpu_type).by_node.values():
+                for lease in rows:
+                    attained = self._attained(lease)
+                    if not only_long or attained >= LONG_GPU_US:
+                        known.setdefault(lease.tenant, []).append((attained, lease))
+        return known
 
     def _take(
         self, one: EvenCandidate, gpu_type: str, parts: list[NodePart], rule: PreemptionRule,

@@ -47,19 +47,23 @@ def clear_nodes(
     """
     left_of = dict(spare)
     rows = {
-        node: sorted(
-            (-one.gpus, -rank, one.id, one.tenant, one) for rank, one in leases.get(node, ())
-        )
-        for node in free
-        if free[node] or node in leases
+        node: sorted([(-row.gpus, -rank, row.id, row.tenant, row) for rank, row in kept])
+        for node, kept in leases.items()
+        if node in free
     }
-    most = sum([free[node] - sum([row[0] for row in kept]) for node, kept in rows.items()])
+    # What a node gives at most, the largest first.
+    reach = {node: count for node, count in free.items() if count}
+    for node, ranked in rows.items():
+        reach[node] = reach.get(node, 0) - sum([row[0] for row in ranked])
+    order = sorted(reach, key=lambda node: (-reach[node], node))
     parts: list[NodePart] = []
-    left = gpus if most >= gpus else 0
+    left = gpus if sum(reach.values()) >= gpus else 0
     while left > 0:
         best: tuple[tuple[int, int, int, int], NodePart] | None = None
-        for node, ranked in rows.items():
-            part = _part(node, left, free[node], ranked, left_of)
+        for node in order:
+            if best is not None and min(left, reach[node]) < best[1].gpus:
+                break
+            part = _part(node, left, free[node], rows.get(node, []), left_of)
             if part is None:
                 continue
             key = (-part.gpus, len(part.cleared.victims), part.taken - part.gpus, node)
@@ -69,7 +73,7 @@ def clear_nodes(
             return None
         part = best[1]
         parts.append(part)
-        del rows[part.cleared.node]
+        order.remove(part.cleared.node)
         left -= part.gpus
         for lease in part.cleared.victims:
             limit = left_of[lease.tenant]
