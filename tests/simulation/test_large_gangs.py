@@ -102,3 +102,37 @@ class TestLargeGangs:
         off = {**options, "gangs_overtake": False}
         ended = [row.reason for row in played(0, off, 3600)[0].books.leases]
         assert EndReason.PREEMPTED.value not in ended
+
+
+class TestAGangThatHasRoom:
+    """Rule 3 does not place it in a round that tried a smaller one before it, without room."""
+
+    def started_s(self) -> int | None:
+        """When it was placed.
+
+        On each of three nodes 3 GPUs are free: 4 have room nowhere, 9 have on all. Tenant 2 had the
+        pool, so that tenant 1's job is tried first until time has changed whose key is lower.
+        """
+        rows = [(2, 24, 0), (1, 5, 1), (1, 5, 1), (3, 5, 1), (1, 4, 620), (2, 9, 620)]
+        jobs = tuple(
+            SimJob(number, tenant, gpus, at_s * SECOND_US, (9000 if at_s else 600) * SECOND_US)
+            for number, (tenant, gpus, at_s) in enumerate(rows, 1)
+        )
+        quotas = tuple(Entitlement(tenant, "v100", 8) for tenant in (1, 2, 3))
+        cluster = Cluster(make_nodes({"v100": 3}, 8), quotas)
+        options = {**ALONE, "gangs_overtake": False, "moves_per_round": 0}
+        state = SimulationState(
+            cluster, jobs, Rules("evenshare", options, 10 * SECOND_US, 9000 * SECOND_US)
+        )
+        run(state, SimulationResult(state.books, 0, 0), until_us=2 * HOUR_US)
+        started_us = state.runs[6].started_us
+        return None if started_us is None else started_us // SECOND_US
+
+    def test_is_placed_as_soon_as_the_order_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self.started_s()
+        with monkeypatch.context() as patch:
+            patch.setattr(Rounds, "pass_over", lambda *_: 0)
+            asked = self.started_s()
+        assert found == asked
+        assert found is not None
+        assert found > 1000

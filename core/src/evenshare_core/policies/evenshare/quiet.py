@@ -15,7 +15,9 @@ The order in which jobs are tried moves with the tenants' keys, and among long j
 lag behind. That makes no difference: where nothing is given, each is tried on the same free GPUs.
 What one failure spares the others (`_failed` of a round) must fail on any order: a larger gang
 needs all that a smaller one needs, and rule 4 (b), where that is not so, remembers by tenant, whose
-new jobs are tried in one order. Victims of one size receive at one rate, so that their order stays.
+new jobs are tried in one order. Nor is it so of a gang over several nodes, which has room where a
+smaller one has no node: what it waits for is the order, so that nothing is known. Victims of one
+size receive at one rate, so that their order stays.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
     """Return the instant before which the answer of a round that gave nothing stays, in us.
 
     `claims`: the sums at the round, by (tenant, GPU type). The round's own instant where that is
-    not known: with estimates, whose keys and ranks drift, and where a job that waits accepts
-    several GPU types, whose claim may move with time.
+    not known: with estimates, whose keys and ranks drift; where a job that waits accepts several
+    GPU types, whose claim may move with time; and where a gang over several nodes has room, but was
+    tried after a smaller one that has none (rule 3).
     """
     pool, options = picks.pool, picks.options
     if options.estimates != "none" or has_choice_of_types(picks):
@@ -63,7 +66,9 @@ def stays_until(picks: EvenPicks, claims: Mapping[ClaimKey, ClaimSums], next_mar
             continue
         gpu_type = key[1]
         free = picks.free_by_type.get(gpu_type)
-        if free is None:
+        if free is None or any(
+            free.available.size < gpus <= free.available.total for gpus in gangs
+        ):
             return pool.at_us
         if any(2 <= gpus <= free.unheld.total for gpus in gangs) and options.moves_per_round:
             rules.defragment.add(gpu_type)
