@@ -14,7 +14,7 @@ order in which jobs are tried:
 | 5 | fewer GPUs are free than any gang of 2 or more needs |
 | 6 | no gang waits that is larger than a node and not than the pool |
 
-Where one of these rules could give something, rounds are decided in full, or passed over as far as
+Where one of these rules could give something, rounds are decided in full, or skipped as far as
 `quiet` says.
 """
 
