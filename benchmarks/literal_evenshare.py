@@ -1,4 +1,4 @@
-"""Rule 4 of `evenshare` as it is written: each time, each node is looked at and its leases are ranked.
+"""Rule 4 of `evenshare` as it is written: each time, each node is looked at, its leases ranked.
 
 The yardstick of `benchmarks.decide_evenshare`, and what tests compare the search of victims with.
 """
