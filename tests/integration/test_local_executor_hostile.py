@@ -237,6 +237,26 @@ class TestALogThatGrows:
             done.set()
             writer.join()
 
+    def test_between_the_look_and_the_reading_ends_where_it_was_seen(
+        self, world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = _ran(world)
+        log = world.folder(token) / "out.log"
+        seen = log.stat().st_size
+        look = local_files._size
+
+        def grow_after(folder: int, name: str) -> int:
+            size = look(folder, name)
+            with log.open("ab") as file:
+                file.write(b"x" * 4096)
+            return size
+
+        monkeypatch.setattr(local_files, "_size", grow_after)
+        window = read_log(world.job(token), 1, 0)
+        assert (len(window.data), window.next_offset, window.total) == (seen, seen, seen)
+        rest = read_log(world.job(token), 1, window.next_offset)
+        assert (rest.offset, rest.data) == (seen, b"x" * 4096)
+
 
 def test_what_counts_as_in_the_way_is_nothing_of_the_machines_own_trouble() -> None:
     trouble = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS}

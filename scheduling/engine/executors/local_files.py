@@ -94,7 +94,9 @@ def _window(folder: int, offset: int, limit: int) -> LogWindow:
         if start + size <= offset or (data and start != offset):
             continue
         offset = max(offset, start)
-        piece = _piece(folder, name, offset - start, limit - len(data))
+        # Not past the size that was seen: a log that grows meanwhile would outgrow `total`.
+        unread = start + size - offset
+        piece = _piece(folder, name, offset - start, min(limit - len(data), unread))
         data += piece
         offset += len(piece)
         if len(data) >= limit or offset < start + size:
