@@ -50,7 +50,7 @@ class TestTypes:
         cluster = pool({"k80": [4], "v100": [4]}, profiles)
         jobs = jobs_of((1, 8, 1), profile={1: 1})
         (row,) = quanta(cluster, {(1, "k80"): 4, (1, "v100"): 4}, jobs, 1)
-        homes = {one[0]: one[1][0][0] for one in row.decision.memory["jobs"]}
+        homes = {one[0]: one[4] for one in row.decision.memory["jobs"]}
         assert sum(node == 2 for node in homes.values()) == fast
         assert sum(row.gpus.values()) == 8
         guests = [grant for grant in row.decision.grants if grant.key.note == "guest"]

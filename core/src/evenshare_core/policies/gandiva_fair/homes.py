@@ -15,18 +15,22 @@ Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.placement.consolidated import FreeGpus
-from evenshare_core.policies.gandiva_fair.memory import StrideJob
+from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob, nodes_of
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes, TenantTypes
+
+# How many of the most loaded nodes are looked at for a job that may move.
+TRIED = 8
 
 
 class TypeHomes:
     """The nodes of one GPU type, with the jobs that are at home there.
 
-    `asked`: GPUs that jobs ask for, by node; `load`: tickets per GPU, (2), by node.
+    `asked`: GPUs that jobs ask for, by node; `load`: tickets per GPU, (2), by node; `touched`:
+    nodes whose jobs have changed since their rates were computed.
     """
 
     def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
@@ -36,12 +40,13 @@ class TypeHomes:
         self.jobs: dict[int, list[StrideJob]] = {node: [] for node in self.gpus}
         self.asked = dict.fromkeys(self.gpus, 0)
         self.load = dict.fromkeys(self.gpus, 0.0)
+        self.touched: set[int] = set()
         self._room: FreeGpus | None = None
         self._heap: list[tuple[float, int]] = []
 
     def put(self, one: StrideJob, home: Placement, per_gpu: float = 0.0) -> None:
         """Let a job be at home; `per_gpu`: its tickets per GPU."""
-        one.home = home
+        one.home, one.gpu_type = home, self.gpu_type
         for node, gpus in home:
             self.jobs[node].append(one)
             self._change(node, gpus, per_gpu)
@@ -51,14 +56,24 @@ class TypeHomes:
         for node, gpus in one.home:
             self.jobs[node].remove(one)
             self._change(node, -gpus, per_gpu)
-        one.home = ()
+        one.home, one.gpu_type = (), ""
 
     def _change(self, node: int, gpus: int, per_gpu: float) -> None:
+        self.touched.add(node)
         self.asked[node] += gpus
         self.load[node] += gpus * per_gpu / self.gpus[node]
         if self._room is not None:
             self._room.set(node, max(0, self.gpus[node] - self.asked[node]))
             heappush(self._heap, (self.load[node], node))
+
+    def least_passes(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return the least pass of the jobs of each node that have tickets; else 0."""
+        return {
+            node: min(
+                (one.passes.floor_us for one in self.jobs[node] if one.passes.rate), default=0
+            )
+            for node in nodes
+        }
 
     def forget_order(self) -> None:
         """Loads were computed anew."""
@@ -109,48 +124,52 @@ class TypeHomes:
 
 
 def read_homes(
-    jobs: Iterable[StrideJob], nodes: Iterable[Node], types: GpuTypes
+    jobs: Iterable[StrideJob], nodes: Iterable[Node], types: GpuTypes, memory: Memory
 ) -> dict[str, TypeHomes]:
     """Return the homes of every type; a home of another type than its job can use is none."""
     by_type: dict[str, list[Node]] = {name: [] for name in types.names}
-    of_node = {}
     for node in sorted(nodes, key=lambda node: node.id):
-        of_node[node.id] = node.gpu_type
         if node.gpu_type in by_type:
             by_type[node.gpu_type].append(node)
     homes = {name: TypeHomes(name, rows) for name, rows in by_type.items()}
+    row_of = {node: row for row in homes.values() for node in row.gpus}
+    active = set()
     for one in jobs:
         if not one.home:
             continue
-        gpu_type = of_node[one.home[0][0]]
-        if one.runs or gpu_type in types.usable(one.job):
-            homes[gpu_type].put(one, one.home)
-        else:
+        row = row_of.get(one.home[0][0])
+        if row is None or not (one.runs or row.gpu_type in one.usable):
             one.home = ()
+            continue
+        one.gpu_type = row.gpu_type
+        for home, gpus in one.home:
+            row.jobs[home].append(one)
+            row.asked[home] += gpus
+            if one.is_new:
+                row.touched.add(home)
+        active.add(one.job.id)
+    gone = [node for job, stored in memory.jobs.items() if job not in active
+            for node in nodes_of(stored)]  # fmt: skip
+    for node_id in (*gone, *memory.stale):
+        if node_id in row_of:
+            row_of[node_id].touched.add(node_id)
     return homes
-
-
-def type_of(one: StrideJob, homes: Mapping[str, TypeHomes]) -> str | None:
-    """The type on which a job is at home."""
-    if not one.home:
-        return None
-    node = one.home[0][0]
-    return next(name for name, row in homes.items() if node in row.gpus)
 
 
 class Placer:
     """Finds homes for jobs, by tenants' shares."""
 
     def __init__(
-        self, homes: Mapping[str, TypeHomes], types: GpuTypes, tenants: TenantTypes
+        self,
+        homes: Mapping[str, TypeHomes],
+        types: GpuTypes,
+        tenants: TenantTypes,
+        jobs: Iterable[StrideJob],
     ) -> None:
         self.homes, self.types, self.tenants = homes, types, tenants
-        for name, row in homes.items():
-            for node in row.gpus:
-                for one in row.jobs[node]:
-                    gpus = next(count for home, count in one.home if home == node)
-                    key = (one.job.tenant, name)
-                    tenants.placed[key] = tenants.placed.get(key, 0) + gpus
+        for one in jobs:
+            if one.home:
+                self._count(one, one.gpu_type, 1)
 
     def set_loads(self) -> None:
         """Compute the ticket load of each node, (2)."""
@@ -173,10 +192,10 @@ class Placer:
         A tenant's jobs come by weight, then by submission; next is the tenant that has least GPUs
         for its share.
         """
-        new = [(one, usable) for one in jobs if not one.home and (usable := self._usable(one))]
+        new = [one for one in jobs if not one.home and one.usable]
         chosen: list[tuple[StrideJob, str]] = []
-        for one, usable in sorted(new, key=lambda row: _queue_order(row[0])):
-            gpu_type = self._choose(one, usable)
+        for one in sorted(new, key=_queue_order):
+            gpu_type = self._choose(one, one.usable)
             self._count(one, gpu_type, 1)
             chosen.append((one, gpu_type))
         if not chosen:
@@ -186,9 +205,6 @@ class Placer:
             row = self.homes[gpu_type]
             row.put(one, row.find(one.job.gpus), self.tenants.load(one.job.tenant, gpu_type))
             self._join(one, row)
-
-    def _usable(self, one: StrideJob) -> tuple[str, ...]:
-        return self.types.usable(one.job)
 
     def _count(self, one: StrideJob, gpu_type: str, sign: int) -> None:
         key = (one.job.tenant, gpu_type)
@@ -235,7 +251,7 @@ class Placer:
         if not shared:
             return False
         least = min(row.gpus, key=lambda node: (row.load[node], node))
-        for most in sorted(shared, key=lambda node: (-row.load[node], node)):
+        for most in nsmallest(TRIED, shared, key=lambda node: (-row.load[node], node)):
             gap = row.load[most] - row.load[least]
             if gap <= threshold:
                 return False
@@ -272,10 +288,8 @@ class Placer:
         """Move jobs to types on which they progress faster; return the budget left."""
         by_claim: dict[tuple[int, str], list[StrideJob]] = {}
         for one in jobs:
-            if one.home and not one.runs and len(self._usable(one)) > 1:
-                name = type_of(one, self.homes)
-                assert name is not None  # noqa: S101 - narrows; it has a home
-                by_claim.setdefault((one.job.tenant, name), []).append(one)
+            if one.home and not one.runs and len(one.usable) > 1:
+                by_claim.setdefault((one.job.tenant, one.gpu_type), []).append(one)
         for rows in by_claim.values():
             rows.sort(key=lambda one: (one.lease is not None, -one.job.submitted_us, -one.job.id))
         while budget:
@@ -313,7 +327,7 @@ class Placer:
         here = self.types.speed_milli(job, source) * tenants.per_gpu(job.tenant, source)
         there = [
             (self.types.speed_milli(job, name) * tenants.per_gpu(job.tenant, name, job.gpus), name)
-            for name in self._usable(one)
+            for name in one.usable
             if name != source
         ]
         best = max(there, key=lambda row: (row[0], self.types.rank[row[1]]))

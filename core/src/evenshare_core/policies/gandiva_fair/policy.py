@@ -45,14 +45,12 @@ from evenshare_core.domain.decision import Decision, Skip, TermLength, Trade, wi
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.gandiva_fair.homes import (
     Placer,
     TypeHomes,
     least_pass_us,
     read_homes,
-    type_of,
 )
 from evenshare_core.policies.gandiva_fair.memory import (
     Memory,
@@ -62,7 +60,7 @@ from evenshare_core.policies.gandiva_fair.memory import (
     write_memory,
 )
 from evenshare_core.policies.gandiva_fair.options import GandivaFairOptions
-from evenshare_core.policies.gandiva_fair.rates import UNIT, SpanningJob, placement_rates
+from evenshare_core.policies.gandiva_fair.ratings import set_rates
 from evenshare_core.policies.gandiva_fair.stride import GUEST, IDLE, Turns
 from evenshare_core.policies.gandiva_fair.tickets import (
     Claim,
@@ -84,7 +82,6 @@ from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.terms import expired_ends
-from evenshare_core.units import GPU_MICRO
 
 
 class GandivaFair(Policy):
@@ -122,7 +119,7 @@ class GandivaFair(Policy):
         options = parse_options(GandivaFairOptions, snapshot.options)
         memory = read_memory(snapshot.memory)
         types = GpuTypes(snapshot.nodes, snapshot.profiles)
-        jobs = read_jobs(snapshot, memory)
+        jobs = read_jobs(snapshot, memory, types)
         quantum_us = quantum_of(snapshot, options)
         is_due = any(not one.runs for one in jobs) and snapshot.at_us // quantum_us > memory.quantum
         trades = _trade(snapshot, options, memory, types, is_due=is_due)
@@ -131,21 +128,21 @@ class GandivaFair(Policy):
         swaps = whole_swaps(memory.trades)
         traded = with_swaps(snapshot, swaps)
         quotas = _traded_quotas(snapshot, memory.trades)
-        homes = _settle(snapshot, options, types, jobs, quotas, moves=is_due)
-        _set_rates(options, homes, quotas, memory)
+        homes = _settle(snapshot, options, types, jobs, quotas, memory=memory, moves=is_due)
+        set_rates(options.tickets, homes, jobs, quotas, memory)
         turns = Turns(traded, memory, types, term_of(snapshot, quantum_us), quantum_us)
         turns.run(homes, jobs)
         for one in jobs:
             if one.job.id in turns.refused and one.home:
-                one.passes.raise_to(least_pass_us(homes[type_of(one, homes) or ""], one))
+                one.passes.raise_to(least_pass_us(homes[one.gpu_type], one))
         renewed = {row.lease for row in turns.renewals}
         return Decision(
             at_us=snapshot.at_us,
             grants=tuple(turns.grants),
             renewals=tuple(turns.renewals),
             ends=expired_ends(snapshot, renewed, turns.refused),
-            skips=_skips(traded, types, homes, jobs, turns),
-            memory=write_memory(jobs, memory),
+            skips=_skips(traded, jobs, turns),
+            memory=write_memory(jobs, memory, _touched(homes)),
             lengths=_lengths(snapshot, turns),
             trades=trades,
             swaps=swaps,
@@ -220,106 +217,39 @@ def _settle(
     jobs: list[StrideJob],
     quotas: Mapping[Claim, int],
     *,
+    memory: Memory,
     moves: bool,
 ) -> dict[str, TypeHomes]:
     """Rule 2: homes of all jobs that can run; `moves`: let some of them change."""
-    homes = read_homes(jobs, snapshot.nodes, types)
+    homes = read_homes(jobs, snapshot.nodes, types, memory)
     is_new = any(not one.home for one in jobs)
     if not moves and not is_new:
         return homes
     shares = fair_shares(quotas, demand_of((one.job for one in jobs), types), types)
-    placer = Placer(homes, types, TenantTypes(shares, {}))
+    placer = Placer(homes, types, TenantTypes(shares, {}), jobs)
     placer.settle_new(jobs)
     if moves and options.moves_per_quantum:
         placer.set_loads()
         budget = placer.change_types(jobs, options.moves_per_quantum, options.gain_percent)
-        placer.set_loads()
+        if budget < options.moves_per_quantum:
+            placer.set_loads()
         placer.balance(budget, options.balance_percent)
     return homes
 
 
-def _set_rates(
-    options: GandivaFairOptions,
-    homes: Mapping[str, TypeHomes],
-    quotas: Mapping[Claim, int],
-    memory: Memory,
-) -> None:
-    """Rule 1: the rate of every job, computed where anything that it is made of has changed."""
-    for name, row in homes.items():
-        weights = {
-            tenant: micro
-            for (tenant, gpu_type), micro in sorted(quotas.items())
-            if gpu_type == name and micro
-        }
-        made_of = [
-            [node, gpus, [[one.job.id, one.job.gpus] for one in row.jobs[node]]]
-            for node, gpus in row.gpus.items()
-        ]
-        key = sha256_hex(canonical_bytes([options.tickets, sorted(weights.items()), made_of]))
-        if memory.rated.get(name) == key:
-            continue
-        memory.rated[name] = key
-        if options.tickets == "paper":
-            _rate_by_tickets(row, weights)
-        else:
-            _rate_by_placement(row, weights)
-    for name in memory.rated.keys() - homes.keys():
-        del memory.rated[name]
-
-
-def _rate_by_placement(row: TypeHomes, weights: Mapping[int, int]) -> None:
-    demand: dict[int, dict[int, int]] = {}
-    spanning: dict[int, StrideJob] = {}
-    for node, jobs in row.jobs.items():
-        asked: dict[int, int] = {}
-        for one in jobs:
-            if len(one.home) > 1:
-                spanning[one.job.id] = one
-            else:
-                asked[one.job.tenant] = asked.get(one.job.tenant, 0) + one.job.gpus
-        demand[node] = asked
-    rates = placement_rates(
-        row.gpus,
-        demand,
-        {key: SpanningJob(one.job.tenant, dict(one.home)) for key, one in spanning.items()},
-        weights,
-    )
-    for node, jobs in row.jobs.items():
-        for one in jobs:
-            if len(one.home) == 1:
-                tenant = one.job.tenant
-                units = rates.small[node][tenant]
-                one.passes.set_rate(units * one.job.gpus // demand[node][tenant])
-    for key, one in spanning.items():
-        one.passes.set_rate(rates.spanning[key])
-
-
-def _rate_by_tickets(row: TypeHomes, weights: Mapping[int, int]) -> None:
-    """(1) and (3) literally."""
-    jobs = {one.job.id: one for rows in row.jobs.values() for one in rows}
-    gpus: dict[int, int] = {}
-    for one in jobs.values():
-        gpus[one.job.tenant] = gpus.get(one.job.tenant, 0) + one.job.gpus
-    for one in jobs.values():
-        tickets = weights.get(one.job.tenant, 0) * one.job.gpus
-        one.passes.set_rate(tickets * UNIT // (gpus[one.job.tenant] * GPU_MICRO))
+def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
+    """Nodes whose jobs have changed after their rates were computed."""
+    return sorted(node for row in homes.values() for node in row.touched)
 
 
 # ---- why jobs wait ----
 
 
-def _skips(
-    snapshot: Snapshot,
-    types: GpuTypes,
-    homes: Mapping[str, TypeHomes],
-    jobs: Iterable[StrideJob],
-    turns: Turns,
-) -> tuple[Skip, ...]:
+def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple[Skip, ...]:
     """Every job that waits, with its reason."""
     queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
     kept: dict[tuple[int, str], list[Job]] = {}
     nowhere: dict[int, list[Job]] = {}
-    names = {node: name for name, row in homes.items() for node in row.gpus}
     for one in jobs:
         job = one.job
         if one.runs or job.id in turns.given:
@@ -327,12 +257,14 @@ def _skips(
         if not one.home:
             nowhere.setdefault(job.tenant, []).append(job)
             continue
-        name = names[one.home[0][0]]
-        if job.id not in turns.refused and turns.is_kept_from(one):
+        name = one.gpu_type
+        if turns.held and job.id not in turns.refused and turns.is_kept_from(one):
             kept.setdefault((job.tenant, name), []).append(job)
             continue
-        others = tuple(other for other in types.usable(job) if other != name)
-        queues.setdefault((job.tenant, (name, *others)), []).append(job)
+        names: tuple[str, ...] = (name,)
+        if len(one.usable) > 1:
+            names = (name, *(other for other in one.usable if other != name))
+        queues.setdefault((job.tenant, names), []).append(job)
     if not queues and not kept and not nowhere:
         return ()
     free = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)

@@ -94,6 +94,37 @@ def placement_rates(
     return Rates(state.small, state.spanning)
 
 
+def level_again(
+    amounts: Mapping[int, int],
+    demand: Mapping[int, Mapping[int, int]],
+    weights: Mapping[int, int],
+    totals: dict[int, int],
+) -> dict[int, dict[int, int]]:
+    """Return the rates of some nodes, given what tenants have elsewhere.
+
+    `amounts`: units of each node that jobs of one node may use; `demand`: GPUs by node and tenant;
+    `totals`: units by tenant, without those of these nodes, which are added.
+    """
+    rates: dict[int, dict[int, int]] = {}
+    for node in sorted(demand):
+        asked = sorted(demand[node].items())
+        weighted = [(tenant, gpus) for tenant, gpus in asked if weights.get(tenant)]
+        rows = [
+            FillRow(weights[tenant], totals.get(tenant, 0), gpus * UNIT)
+            for tenant, gpus in weighted
+        ]
+        units = water_fill(amounts[node], rows)
+        of_node = {tenant: count for (tenant, _), count in zip(weighted, units, strict=True)}
+        others = [(tenant, gpus) for tenant, gpus in asked if not weights.get(tenant)]
+        rest = [FillRow(1, 0, gpus * UNIT) for _, gpus in others]
+        units = water_fill(max(0, amounts[node] - sum(of_node.values())), rest)
+        of_node |= {tenant: count for (tenant, _), count in zip(others, units, strict=True)}
+        for tenant, count in of_node.items():
+            totals[tenant] = totals.get(tenant, 0) + count
+        rates[node] = of_node
+    return rates
+
+
 class _Filling:
     """Rates so far, and each tenant's total."""
 

@@ -25,7 +25,7 @@ from evenshare_core.domain.decision import Grant, Key, Renew
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.gandiva_fair.homes import TypeHomes, least_pass_us
-from evenshare_core.policies.gandiva_fair.memory import Memory, Pass, StrideJob
+from evenshare_core.policies.gandiva_fair.memory import NEVER, Memory, Pass, StrideJob
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 from evenshare_core.policies.shared.admission import Admission, Refusal
 
@@ -191,16 +191,26 @@ class Turns:
         idle = self._idle(row)
         if not idle.total:
             return
+        largest, total, size = idle.largest_free(), idle.total, row.size
         mine = [
             one
             for one in waiting
-            if one.job.id not in self.given
-            and one.job.gpus <= idle.total
-            and one.home[0][0] in row.gpus
+            if (one.job.gpus <= largest or size < one.job.gpus <= total)
+            and one.gpu_type == row.gpu_type
+            and one.job.id not in self.given
+            and one.job.id not in self.refused
         ]
-        for one in sorted(mine, key=lambda one: _behind(row, one)):
-            placement = idle.find(one.job.gpus)
-            if placement is None or one.job.id in self.refused:
+        least = row.least_passes({node for one in mine for node, _ in one.home})
+
+        def behind(one: StrideJob) -> tuple[float, int, int, int]:
+            """Who is furthest behind on its nodes comes first."""
+            if not one.passes.rate:
+                return (NEVER, *one.order)
+            return (one.passes.floor_us - min(least[node] for node, _ in one.home), *one.order)
+
+        for one in sorted(mine, key=behind):
+            placement = idle.find(one.job.gpus) if idle.total else None
+            if placement is None:
                 continue
             behind_us = max(0, one.passes.floor_us - least_pass_us(row, one))
             if self._give(one, row.gpu_type, placement, IDLE):
@@ -224,8 +234,8 @@ class Turns:
             for one in waiting
             if one.job.id not in self.given
             and one.job.gpus <= idle.total
-            and one.home[0][0] not in row.gpus
-            and row.gpu_type in self.types.usable(one.job)
+            and one.gpu_type != row.gpu_type
+            and row.gpu_type in one.usable
         ]
         guests.sort(key=lambda one: (not _is_at(one, row), one.job.submitted_us, one.job.id))
         for one in guests:
@@ -264,13 +274,6 @@ class Turns:
 
 def _turn(one: StrideJob) -> tuple[float, int, int, int]:
     return one.turn
-
-
-def _behind(row: TypeHomes, one: StrideJob) -> tuple[float, int, int, int]:
-    """Who is furthest behind on its node comes first."""
-    if not one.passes.rate:
-        return (float("inf"), *one.order)
-    return (one.passes.floor_us - least_pass_us(row, one), *one.order)
 
 
 def _is_at(one: StrideJob, row: TypeHomes) -> bool:
