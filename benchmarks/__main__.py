@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 BENCHMARKS = (
     *("decide_ltgf", "simulate", "certify", "round_postgres", "submit_http", "polls_http"),
-    *("oef", "income"),
+    *("oef", "income", "decide_gandiva_fair"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
 

@@ -186,7 +186,6 @@ def _renamed(memory: dict[str, Any], factor: int) -> dict[str, Any]:
         **memory,
         "jobs": [[row[0] * factor + 1, *row[1:]] for row in memory["jobs"]],
         "blocked": [[job * factor + 1, since] for job, since in memory["blocked"]],
-        "rated": {},
     }
 
 

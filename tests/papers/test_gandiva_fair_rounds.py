@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from evenshare_core.domain.decision import Swap
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
@@ -18,6 +21,7 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.gandiva_fair.options import GandivaFairOptions
 from evenshare_core.policies.registry import policy
+from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import NodeChange, SimJob
@@ -166,6 +170,18 @@ class TestMemory:
         fresh = decide_round(replace(row.snapshot, memory={}))
         assert len(fresh.renewals) == len(row.snapshot.leases)
 
+    def test_trades_go_on_when_quanta_become_longer(self) -> None:
+        """The last quantum is remembered by its instant, not by its number."""
+        speeds = {1: 1250, 2: 5000}
+        profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
+        cluster = pool({"k80": [4, 4], "v100": [4]}, profiles)
+        jobs = jobs_of((1, 20, 1), (2, 20, 1), profile={1: 1, 2: 2})
+        tickets = {(t, n): g for t in speeds for n, g in (("k80", 4), ("v100", 2))}
+        row = quanta(cluster, tickets, jobs, 40)[-1]
+        first = replace(row.snapshot, memory={**row.snapshot.memory, "trades": []})
+        longer = replace(first, at_us=first.at_us + 10 * QUANTUM_US, lease_us=10 * QUANTUM_US)
+        assert decide_round(longer).trades
+
     def test_a_round_with_nothing_to_decide_changes_nothing(self) -> None:
         jobs = jobs_of((1, 4, 1))
         rows = quanta(pool({"v100": [4]}), equal(1), jobs, 6, round_us=QUANTUM_US // 3)
@@ -221,6 +237,24 @@ class TestSimulated:
         one = policy("gandiva_fair")
         assert one.traits.trades_types
         assert not one.traits.preempts_running
+
+
+class TestTradedQuotaThatIsIdle:
+    def test_is_lent_by_whoever_bought_it(self) -> None:
+        """Tenant 2 bought the four V100s of tenant 1; a third one borrows two of the eight."""
+        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
+        lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
+        contributed = []
+        for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
+            books = Books()
+            books.entitle(0, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
+            books.swap(0, quotas, swaps)
+            books.granted(0, lease)
+            books.swap(50, quotas, ())
+            books.ended(100, lease)
+            contributed.append(books.contributed())
+        assert contributed[0] == {("v100", 1): 400, ("v100", 2): 400}
+        assert contributed[1] == {("v100", 1): 200, ("v100", 2): 600}
 
 
 class TestDocument:

@@ -6,7 +6,7 @@
   types that have jobs over several nodes.
 - `blocked`: [job, since_us]: jobs of least pass that leases which have not expired keep out.
 - `trades`: those that stand, in the order in which they were made.
-- `quantum`: the last one in which jobs were moved and quota traded.
+- `quantum_us`: the beginning of the last one in which jobs were moved and quota traded.
 - `rated`: by GPU type, what the rates of all its nodes were made of, and tenants' totals then;
   `stale`: nodes whose jobs have changed since.
 
@@ -104,7 +104,7 @@ class Memory(NamedTuple):
     nodes: dict[int, Pass]
     blocked: dict[int, int]
     trades: list[Trade]
-    quantum: int
+    quantum_us: int
     rated: dict[str, tuple[str, dict[int, int]]]
     stale: list[int]
 
@@ -116,7 +116,7 @@ def read_memory(raw: dict[str, Any]) -> Memory:
         {node: Pass(*rest) for node, *rest in raw.get("nodes", ())},
         dict(raw.get("blocked", ())),
         [Trade(*row) for row in raw.get("trades", ())],
-        raw.get("quantum", -1),
+        raw.get("quantum_us", -1),
         {name: (key, dict(totals)) for name, (key, totals) in raw.get("rated", {}).items()},
         list(raw.get("stale", ())),
     )
@@ -131,7 +131,7 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
             [node, row.base_us, row.served_gpu_us, row.rate]
             for node, row in sorted(memory.nodes.items())
         ],
-        "quantum": memory.quantum,
+        "quantum_us": memory.quantum_us,
         "rated": {
             name: [key, [list(part) for part in sorted(totals.items())]]
             for name, (key, totals) in memory.rated.items()
@@ -159,10 +159,16 @@ def nodes_of(row: list[int]) -> list[int]:
     return row[4::2]
 
 
-def _home_of(row: list[int], job: Job) -> Placement:
+def _home_of(row: list[int], job: Job, gpus: dict[int, int]) -> Placement:
+    """The home in a stored row, while its nodes are there."""
     if len(row) == 5:
-        return ((row[4], job.gpus),)
-    return tuple(zip(row[4::2], row[5::2], strict=True))
+        return ((row[4], job.gpus),) if gpus.get(row[4], 0) >= job.gpus else ()
+    home = tuple(zip(row[4::2], row[5::2], strict=True))
+    return home if _is_there(home, gpus) else ()
+
+
+def _is_there(home: Placement, gpus: dict[int, int]) -> bool:
+    return all(gpus.get(node, 0) >= count for node, count in home)
 
 
 def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[StrideJob]:
@@ -177,11 +183,10 @@ def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[Strid
     for job in sorted(snapshot.jobs, key=_by_id):
         lease, known = leases.get(job.id), memory.jobs.get(job.id)
         if known is not None:
-            home, passes = _home_of(known, job), Pass(known[1], known[2], known[3])
+            home, passes = _home_of(known, job, gpus), Pass(known[1], known[2], known[3])
         else:
             home, passes = (lease.placement if lease is not None else ()), Pass()
-        if not all(gpus.get(node, 0) >= count for node, count in home):
-            home = ()
+            home = home if _is_there(home, gpus) else ()
         runs = lease is not None and not lease.ends_by(at_us)
         rows.append(StrideJob(job, home, passes, lease, runs, known is None, usable(job)))
     return rows

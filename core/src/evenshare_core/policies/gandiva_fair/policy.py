@@ -121,10 +121,11 @@ class GandivaFair(Policy):
         types = GpuTypes(snapshot.nodes, snapshot.profiles)
         jobs = read_jobs(snapshot, memory, types)
         quantum_us = quantum_of(snapshot, options)
-        is_due = any(not one.runs for one in jobs) and snapshot.at_us // quantum_us > memory.quantum
+        begun_us = snapshot.at_us - snapshot.at_us % quantum_us
+        is_due = begun_us > memory.quantum_us and any(not one.runs for one in jobs)
         trades = _trade(snapshot, options, memory, types, is_due=is_due)
         if is_due:
-            memory = memory._replace(quantum=snapshot.at_us // quantum_us)
+            memory = memory._replace(quantum_us=begun_us)
         swaps = whole_swaps(memory.trades)
         traded = with_swaps(snapshot, swaps)
         quotas = _traded_quotas(snapshot, memory.trades)

@@ -204,12 +204,18 @@ class Turns:
 
         def behind(one: StrideJob) -> tuple[float, int, int, int]:
             """Who is furthest behind on its nodes comes first."""
-            if not one.passes.rate:
-                return (NEVER, *one.order)
-            return (one.passes.floor_us - min(least[node] for node, _ in one.home), *one.order)
+            passes, home, job = one.passes, one.home, one.job
+            lag_us: float = NEVER
+            if passes.rate:
+                last = least[home[0][0]] if len(home) == 1 else min(least[n] for n, _ in home)
+                lag_us = passes.floor_us - last
+            return (lag_us, job.gpus, job.submitted_us, job.id)
 
-        for one in sorted(mine, key=behind):
-            placement = idle.find(one.job.gpus) if idle.total else None
+        for one in sorted(mine, key=behind) if len(mine) > 1 else mine:
+            gpus = one.job.gpus
+            if gpus > (largest if gpus <= size else idle.total):
+                continue
+            placement = idle.find(gpus)
             if placement is None:
                 continue
             behind_us = max(0, one.passes.floor_us - least_pass_us(row, one))
@@ -218,7 +224,10 @@ class Turns:
                 row.put(one, placement)
                 idle.take(placement)
                 one.passes.base_us = least_pass_us(row, one) + behind_us
-                one.passes.served_gpu_us = one.job.gpus * self.term_us
+                one.passes.served_gpu_us = gpus * self.term_us
+                largest = idle.largest_free()
+                if not largest:
+                    break
 
     def _idle(self, row: TypeHomes) -> FreeGpus:
         free = {node: 0 if node in self.held else self._free[node] for node in row.gpus}
