@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import Reason
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.gandiva_fair.options import GandivaFairOptions
@@ -151,6 +152,41 @@ class TestLeasesThatGoOn:
             assert [length.lease_us for length in decide_round(later).lengths] == [lasts_us]
 
 
+class TestAJobThatALimitKeepsOut:
+    def test_has_no_turns_to_catch_up_with(self) -> None:
+        """Of 4 GPUs on a quota of 2; for 20 quanta it does not pay for the others."""
+
+        def change(snapshot: Snapshot) -> Snapshot:
+            pays = snapshot.at_us >= 20 * QUANTUM_US
+            jobs = tuple(replace(job, max_price_micro=None if pays else 1) for job in snapshot.jobs)
+            return replace(snapshot, jobs=jobs, prices=(PoolPrice("v100", 5, 0, 4, 5, 2000),))
+
+        jobs = jobs_of((1, 2, 1), (2, 1, 4))
+        rows = quanta(
+            pool({"v100": [4]}), {(1, "v100"): 2, (2, "v100"): 2}, jobs, 40, change=change
+        )
+        assert by_tenant(rows[:20], jobs) == pytest.approx({1: 2, 2: 0})
+        skips = [skip for skip in rows[5].decision.skips if 3 in skip.jobs]
+        assert [skip.reason for skip in skips] == [Reason.PRICE_ABOVE_MAX]
+        turns = [3 in row.gpus for row in rows[20:]]
+        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, as the other tenant's two jobs have together
+        assert not any(both == (True, True) for both in pairwise(turns))
+
+
+class TestTradesAndDepartures:
+    def test_new_trades_begin_in_the_quantum_after_an_undo(self) -> None:
+        speeds = {1: 1250, 2: 5000, 3: 6250}
+        profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
+        cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)
+        jobs = jobs_of((1, 60, 1), (2, 60, 1), (3, 60, 1), profile={1: 1, 2: 2, 3: 3}, ends={1: 6})
+        tickets = {(t, name): gpus for t in speeds for name, gpus in (("k80", 20), ("v100", 4))}
+        rows = quanta(cluster, tickets, jobs, 8)
+        rates = [[trade.rate_micro for trade in row.decision.trades] for row in rows]
+        assert rates[6] == [-5_000_000] * 4
+        assert rates[7] == [5_625_000]  # two are left, who share the surplus
+        assert not rows[6].decision.swaps
+
+
 class TestMemory:
     def test_survives_json_and_is_of_active_jobs_alone(self) -> None:
         jobs = jobs_of((1, 1, 8), (2, 2, 2), (3, 4, 1), ends={1: 4})
@@ -247,9 +283,11 @@ class TestTradedQuotaThatIsIdle:
         contributed = []
         for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
             books = Books()
-            books.entitle(0, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
-            books.swap(0, quotas, swaps)
-            books.granted(0, lease)
+            for at_us in (0, 25):  # told again, as when a node comes back
+                books.entitle(at_us, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
+                books.swap(at_us, quotas, swaps)
+                if not at_us:
+                    books.granted(at_us, lease)
             books.swap(50, quotas, ())
             books.ended(100, lease)
             contributed.append(books.contributed())
