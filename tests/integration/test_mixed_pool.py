@@ -34,6 +34,7 @@ SWITCHES = [
         ("ltgf", {}),
         ("oef", {"environment": "noncooperative"}),
         ("oef", {"environment": "cooperative"}),
+        ("gandiva_fair", {}),
         ("fifo", {}),
         ("ltgf", {}),
     )

@@ -16,7 +16,9 @@ from evenshare_core.domain.decision import (
     Preemption,
     Renew,
     Skip,
+    Swap,
     TermLength,
+    Trade,
 )
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.invariants import RULES, InvariantViolation, violations
@@ -72,6 +74,18 @@ def preempted(lease_id: int, reason: EndReason) -> Decision:
     return replace(GOOD, ends=ends, preemptions=(Preemption(lease_id, lease_id, 1, rule, 3, 1),))
 
 
+# Tenant 1 buys a V100 of tenant 2 for 3 K80s.
+TRADE = Trade("v100", 10**6, 1, "k80", 3 * 10**6, 2, 3 * 10**6, 4 * 10**6, 2 * 10**6, AT_US)
+
+
+def traded(**fields: Any) -> Decision:
+    return replace(GOOD, trades=(replace(TRADE, **fields),))
+
+
+def swapping(*rows: tuple[int, str, int]) -> Decision:
+    return replace(GOOD, swaps=tuple(Swap(*row) for row in rows))
+
+
 PLANTED: list[tuple[str, str, Decision]] = [
     ("node_capacity", "node 1 has 8", granted(placement=((1, 4),))),
     ("placement", "unknown node 9", granted(placement=((9, 4),))),
@@ -98,6 +112,15 @@ PLANTED: list[tuple[str, str, Decision]] = [
     ("limits", "borrows at 71, at most 70", granted(price_micro=71)),
     ("limits", "may spend 70, not 140", granted(own=2, borrowed=2)),
     ("lengths", "lasts 1 s", replace(GOOD, lengths=(TermLength(3, 1_000_000),))),
+    ("trades", "exchanges nothing", traded(seller=1)),
+    ("trades", "exchanges nothing", traded(sold_type="v100")),
+    ("trades", "amounts of 0 and 3000000", traded(bought_micro=0)),
+    ("trades", "a rate of 4000001", traded(rate_micro=4_000_001)),
+    ("trades", "a rate of -1999999", traded(rate_micro=-1_999_999)),
+    ("trades", "swaps make 1 GPUs of v100", swapping((1, "v100", 1))),
+    ("trades", "swaps make -1 GPUs of k80", swapping((2, "k80", -1))),
+    ("trades", "tenant 2 has -1 v100", swapping((2, "v100", -13), (1, "v100", 13))),
+    ("trades", "1, 'v100') has 2 swaps", swapping((1, "v100", 0), (1, "v100", 0))),
     ("prices", "pays 71, posted is 70", granted(price_micro=71)),
     ("prices", "pays 5, posted is 0", renewed(price_micro=5)),
     ("prices", "negative", replace(GOOD, prices=(PoolPrice("v100", -1, 0, 0, 0, 2000),))),
@@ -119,6 +142,15 @@ class TestViolations:
     def test_finds_what_is_planted(self, rule: str, detail: str, decision: Decision) -> None:
         found = violations(ROUND, decision)
         assert [row for row in found if row.rule == rule and detail in row.detail]
+
+    def test_trades_are_good_and_swaps_count_as_quota(self) -> None:
+        undone = replace(TRADE, rate_micro=-TRADE.rate_micro)
+        assert violations(ROUND, replace(GOOD, trades=(TRADE, undone))) == []
+        own = replace(GRANT, own=4, borrowed=0, price_micro=0)
+        more = swapping((1, "v100", 1), (2, "v100", -1))
+        assert violations(ROUND, replace(more, grants=(own,))) == []
+        less = swapping((1, "v100", -1), (2, "v100", 1))
+        assert {row.rule for row in violations(ROUND, less)} == {"own_and_borrowed"}
 
     def test_every_rule_has_a_planted_violation(self) -> None:
         assert {rule for rule, _, _ in PLANTED} == set(RULES)

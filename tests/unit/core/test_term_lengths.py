@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from evenshare_core.domain.decision import Decision, Preemption, TermLength
+from evenshare_core.domain.decision import Decision, Preemption, Swap, TermLength, Trade
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.reasons import PreemptionRule, Reason
@@ -113,15 +113,19 @@ class TestADecision:
 
 
 class TestBytes:
-    def test_without_lengths_are_those_of_before(self) -> None:
-        """Of decisions and snapshots from before there were any, with and without preemptions."""
+    def test_without_the_newest_fields_are_those_of_before(self) -> None:
+        """Of decisions from before there were any."""
         fields = Decision.__struct_fields__
-        assert fields[-2:] == Decision.newest
+        newest = Decision.newest
+        assert fields[-len(newest) :] == newest
+        trade = Trade("v100", 1, 2, "k80", 3, 1, 3, 4, 2, AT_US)
         row = Preemption(1, 1, 1, PreemptionRule.GUARANTEE, 5, 1, {"held": 0})
         for decision, count in (
-            (Decision(at_us=AT_US), 2),
-            (Decision(at_us=AT_US, preemptions=(row,)), 1),
-            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 0),
+            (Decision(at_us=AT_US), 4),
+            (Decision(at_us=AT_US, preemptions=(row,)), 3),
+            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 2),
+            (Decision(at_us=AT_US, trades=(trade,)), 1),
+            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 0),
         ):
             data = canonical_bytes(decision)
             kept = fields[: len(fields) - count]

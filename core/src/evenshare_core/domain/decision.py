@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import msgspec
+
 from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Service
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
 from evenshare_core.domain.values import Value
 
 
@@ -85,6 +89,36 @@ class TermLength(Value, frozen=True, array_like=True):
     lease_us: int
 
 
+class Trade(Value, frozen=True, array_like=True):
+    """Two tenants exchange quota of two GPU types, in micro-GPUs, from this round on.
+
+    `buyer` receives `bought_micro` of the faster type from `seller`, which receives `sold_micro` of
+    the slower one. `rate_micro`: millionths of a slow GPU per fast one; negative where a trade that
+    was made before is undone, with the amounts of then. `buyer_rate_micro` and `seller_rate_micro`:
+    what a fast GPU was worth to each in slow ones, by the profiles of then.
+    Source: Gandiva_fair (EuroSys 2020), 3.4, 3.5 and figure 9.
+    """
+
+    bought_type: str
+    bought_micro: int
+    buyer: int
+    sold_type: str
+    sold_micro: int
+    seller: int
+    rate_micro: int
+    buyer_rate_micro: int
+    seller_rate_micro: int
+    at_us: int
+
+
+class Swap(Value, frozen=True, array_like=True):
+    """Whole GPUs of a type that a tenant's quota has more by the trades that stand; or fewer."""
+
+    tenant: int
+    gpu_type: str
+    gpus: int
+
+
 class Skip(Value, frozen=True, array_like=True):
     """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
 
@@ -146,10 +180,12 @@ class Decision(Value, frozen=True, array_like=True):
     `prices` are posted now and valid in the next round. A policy fills `grants`, `renewals`,
     `ends`, `skips`, `memory` and, where it solves a program, `ideals` and `solve`;
     `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
-    `lengths`, by job: of terms that are not of the pool's lease length.
+    `lengths`, by job: of terms that are not of the pool's lease length. `trades` are made or undone
+    in this round; `swaps`, by (tenant, GPU type), are what all trades that stand add up to, and
+    count in the round as if quotas were so.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths")
+    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps")
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -164,3 +200,25 @@ class Decision(Value, frozen=True, array_like=True):
     solve: Solve | None = None
     preemptions: tuple[Preemption, ...] = ()
     lengths: tuple[TermLength, ...] = ()
+    trades: tuple[Trade, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+
+
+def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:
+    """Return effective quotas as they are with what trades add and take, sorted by their keys.
+
+    A tenant that had none of a type borrows and lends of it as the default says.
+    """
+    rows = {(row.tenant, row.gpu_type): row for row in quotas}
+    for swap in swaps:
+        key = (swap.tenant, swap.gpu_type)
+        before = rows.get(key) or Entitlement(*key, gpus=0)
+        rows[key] = msgspec.structs.replace(before, gpus=before.gpus + swap.gpus)
+    return tuple(rows[key] for key in sorted(rows))
+
+
+def with_swaps(snapshot: Snapshot, swaps: tuple[Swap, ...]) -> Snapshot:
+    """Return the snapshot with the quotas that trades make of its own."""
+    if not swaps:
+        return snapshot
+    return msgspec.structs.replace(snapshot, entitlements=swapped(snapshot.entitlements, swaps))

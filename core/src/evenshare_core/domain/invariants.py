@@ -9,10 +9,11 @@ A job whose lease ends may be granted a new lease in the same round: that moves 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from evenshare_core.domain.cluster import Placement, placement_gpus
-from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew
+from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, swapped
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule
@@ -59,6 +60,7 @@ class _Facts:
         ]
         self.terms: list[Term] = [*decision.renewals, *decision.grants]
         self.lengths = {row.job: row.lease_us for row in decision.lengths}
+        self.entitlements = swapped(snapshot.entitlements, decision.swaps)
 
 
 def violations(snapshot: Snapshot, decision: Decision) -> list[Violation]:
@@ -123,7 +125,7 @@ def _once(facts: _Facts) -> Iterator[str]:
     yield from _repeated("order", "picks", orders)
 
 
-def _repeated(what: str, of: str, counts: Counter[int]) -> Iterator[str]:
+def _repeated(what: str, of: str, counts: Mapping[Any, int]) -> Iterator[str]:
     for key, count in sorted(counts.items()):
         if count > 1:
             yield f"{what} {key} has {count} {of}"
@@ -289,8 +291,8 @@ def _jobs(facts: _Facts) -> Iterator[str]:
 
 
 def _own_and_borrowed(facts: _Facts) -> Iterator[str]:
-    """Own + borrowed = the gang; own GPUs stay within quota."""
-    quotas = {(row.tenant, row.gpu_type): row.gpus for row in facts.snapshot.entitlements}
+    """Own + borrowed = the gang; own GPUs stay within quota, as trades have made it."""
+    quotas = {(row.tenant, row.gpu_type): row.gpus for row in facts.entitlements}
     kept: Counter[tuple[int, str]] = Counter()
     new: Counter[tuple[int, str]] = Counter()
     for lease in facts.kept:
@@ -313,7 +315,7 @@ def _gpus(term: Term) -> int:
 
 def _limits(facts: _Facts) -> Iterator[str]:
     """Borrowing stays within the tenant's limit, the job's maximum price and the credit."""
-    limits = {(row.tenant, row.gpu_type): row.may_borrow for row in facts.snapshot.entitlements}
+    limits = {(row.tenant, row.gpu_type): row.may_borrow for row in facts.entitlements}
     borrowed: Counter[tuple[int, str]] = Counter()
     costs: Counter[int] = Counter()
     for lease in facts.kept:
@@ -336,6 +338,34 @@ def _limits(facts: _Facts) -> Iterator[str]:
     for tenant in facts.snapshot.tenants:
         if tenant.spendable_micro is not None and costs[tenant.id] > max(0, tenant.spendable_micro):
             yield f"tenant {tenant.id} may spend {tenant.spendable_micro}, not {costs[tenant.id]}"
+
+
+def _trades(facts: _Facts) -> Iterator[str]:
+    """A trade exchanges two types between two tenants, and neither pays more than it is worth.
+
+    Swaps take nothing from a type, and from no tenant more than its quota.
+    """
+    for row in facts.decision.trades:
+        parties = f"the trade of tenants {row.buyer} and {row.seller}"
+        if row.buyer == row.seller or row.bought_type == row.sold_type:
+            yield f"{parties} exchanges nothing"
+        if row.bought_micro <= 0 or row.sold_micro <= 0 or not row.rate_micro:
+            yield f"{parties} has amounts of {row.bought_micro} and {row.sold_micro}"
+        if not row.seller_rate_micro <= abs(row.rate_micro) <= row.buyer_rate_micro:
+            rates = f"{row.seller_rate_micro} to the seller, {row.buyer_rate_micro} to the buyer"
+            yield f"{parties} has a rate of {row.rate_micro}, a fast GPU is worth {rates}"
+    sums: Counter[str] = Counter()
+    keys: Counter[tuple[int, str]] = Counter()
+    for swap in facts.decision.swaps:
+        sums[swap.gpu_type] += swap.gpus
+        keys[swap.tenant, swap.gpu_type] += 1
+    yield from _repeated("tenant and type", "swaps", keys)
+    for gpu_type, gpus in sorted(sums.items()):
+        if gpus:
+            yield f"swaps make {gpus} GPUs of {gpu_type}"
+    for entitlement in facts.entitlements:
+        if entitlement.gpus < 0:
+            yield f"tenant {entitlement.tenant} has {entitlement.gpus} {entitlement.gpu_type}"
 
 
 def _prices(facts: _Facts) -> Iterator[str]:
@@ -387,6 +417,7 @@ RULES: dict[str, Callable[[_Facts], Iterable[str]]] = {
     "jobs": _jobs,
     "own_and_borrowed": _own_and_borrowed,
     "limits": _limits,
+    "trades": _trades,
     "prices": _prices,
     "reasons": _reasons,
     "instants": _instants,

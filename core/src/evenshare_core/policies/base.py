@@ -2,7 +2,8 @@
 
 1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
 2. ask the policy, about the jobs that may start;
-3. fix own and borrowed GPUs and the price of each new term (`terms.settle`);
+3. fix own and borrowed GPUs and the price of each new term (`terms.settle`), by the quotas that
+   trades have made;
 4. tell each tenant's share, with rho before and after;
 5. post the prices of the next round from what is used now;
 6. check the invariants of every decision.
@@ -18,7 +19,7 @@ from functools import partial
 import msgspec
 
 from evenshare_core.domain.cluster import capacity_by_type
-from evenshare_core.domain.decision import Decision, Grant, Renew, Share
+from evenshare_core.domain.decision import Decision, Grant, Renew, Share, with_swaps
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
@@ -66,7 +67,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
     ready = msgspec.structs.replace(snapshot, service=service, changes=())
     candidates = without_backoffs(ready)
     answer = policy.decide(candidates)
-    terms = settle(candidates, answer)
+    terms = settle(with_swaps(candidates, answer.swaps), answer)
     decision = Decision(
         at_us=snapshot.at_us,
         grants=terms.grants,
@@ -79,6 +80,8 @@ def decide_round(snapshot: Snapshot) -> Decision:
         solve=answer.solve,
         preemptions=terms.preemptions,
         lengths=terms.lengths,
+        trades=answer.trades,
+        swaps=answer.swaps,
     )
     decision = msgspec.structs.replace(
         decision, shares=_shares(ready, decision), prices=_prices(ready, decision)

@@ -6,6 +6,7 @@ from typing import Any
 
 from evenshare_core.policies.baselines import queues, yarn_cs
 from evenshare_core.policies.evenshare import policy as evenshare
+from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
@@ -23,6 +24,7 @@ POLICIES: dict[str, Policy] = {
         gavel.POLICY,
         max_min.POLICY,
         max_efficiency.POLICY,
+        gandiva_fair.POLICY,
     )
 }
 # What a new pool decides by (0148).

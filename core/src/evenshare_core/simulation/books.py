@@ -8,11 +8,13 @@ sweep over lease events).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Swap, swapped
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.leases import Lease
 from evenshare_core.money.fixed_point import term_charge
 from evenshare_core.money.revenue import IdleSums, Mark, split_amount, weights_between
@@ -75,6 +77,7 @@ class Books:
     charged: dict[int, int] = field(default_factory=dict)
     incomes: dict[str, dict[int, int]] = field(default_factory=dict)
     _idle: dict[str, IdleSums] = field(default_factory=dict)
+    _swaps: dict[str, tuple[Swap, ...]] = field(default_factory=dict)  # by type, as of its quotas
     # Present terms by lease: their start, idle quota then where a charge is to come, and the
     # remainder that they carry.
     _begun: dict[int, tuple[int, Mark | None, int]] = field(default_factory=dict)
@@ -96,7 +99,23 @@ class Books:
         self, at_us: int, gpu_type: str, capacity: int, quotas: Mapping[int, tuple[int, int | None]]
     ) -> None:
         """Effective quotas of a type from now on: tenant -> (GPUs, lendable at most)."""
+        self._swaps.pop(gpu_type, None)
         self._idle.setdefault(gpu_type, IdleSums()).entitle(at_us, capacity, quotas)
+
+    def swap(self, at_us: int, quotas: Iterable[Entitlement], swaps: tuple[Swap, ...]) -> None:
+        """Count effective quotas as trades have made them: who has them now lends what is idle."""
+        if not swaps and not self._swaps:
+            return
+        rows = tuple(quotas)
+        for gpu_type in sorted({row.gpu_type for row in swaps} | self._swaps.keys()):
+            of_type = tuple(row for row in swaps if row.gpu_type == gpu_type)
+            if of_type == self._swaps.get(gpu_type, ()):
+                continue
+            self._swaps[gpu_type] = of_type
+            now = swapped([row for row in rows if row.gpu_type == gpu_type], of_type)
+            idle = self._idle[gpu_type]
+            lendable = {row.tenant: (row.gpus, row.lends_most) for row in now}
+            idle.entitle(at_us, idle.capacity, lendable)
 
     def granted(self, at_us: int, lease: Lease) -> None:
         """A lease began, and with it its first term."""

@@ -354,6 +354,7 @@ class SimulationState:
         renewed = [(self.leases[row.lease], _split(row)) for row in decision.renewals]
         granted = [(row, _split(row)) for row in decision.grants]
         terms = Terms(renewed, granted, [], {row.job: row.lease_us for row in decision.lengths})
+        self.books.swap(self.at_us, self.entitle(), decision.swaps)
         self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
 
     def apply_terms(

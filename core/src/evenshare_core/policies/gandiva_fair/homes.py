@@ -1,0 +1,385 @@
+"""Where jobs are at home: Algorithm 2 for new ones, moves for balance and between GPU types.
+
+Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
+
+- A job's type is the one of the largest speed x share of a GPU that its tenant's jobs would have
+  there; of equal ones one where the tenant has share left, then the newest. So a job without a
+  profile goes to the newest type on which its tenant has share left.
+- Its nodes: where it has room beside all that is at home there, best fit, so that small jobs are
+  packed and nodes stay whole for large ones; else those of least ticket load per GPU, (2).
+- Moves, once a quantum: a waiting job from the most to the least loaded node of a type, where the
+  jobs of the first share time and the difference is above the threshold; and of all (tenant, from,
+  to) the one that gains most from another type, if that is above a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush, nsmallest
+
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob, nodes_of
+from evenshare_core.policies.gandiva_fair.tickets import GpuTypes, TenantTypes
+
+# How many of the most loaded nodes are looked at for a job that may move.
+TRIED = 8
+
+
+class TypeHomes:
+    """The nodes of one GPU type, with the jobs that are at home there.
+
+    `asked`: GPUs that jobs ask for, by node; `load`: tickets per GPU, (2), by node; `touched`:
+    nodes whose jobs have changed since their rates were computed.
+    """
+
+    def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
+        self.gpu_type = gpu_type
+        self.gpus = {node.id: node.gpus for node in nodes if node.gpus}
+        self.size = max(self.gpus.values(), default=0)
+        self.jobs: dict[int, list[StrideJob]] = {node: [] for node in self.gpus}
+        self.asked = dict.fromkeys(self.gpus, 0)
+        self.load = dict.fromkeys(self.gpus, 0.0)
+        self.touched: set[int] = set()
+        self._room: FreeGpus | None = None
+        self._heap: list[tuple[float, int]] = []
+
+    def put(self, one: StrideJob, home: Placement, per_gpu: float = 0.0) -> None:
+        """Let a job be at home; `per_gpu`: its tickets per GPU."""
+        one.home, one.gpu_type = home, self.gpu_type
+        for node, gpus in home:
+            self.jobs[node].append(one)
+            self._change(node, gpus, per_gpu)
+
+    def leave(self, one: StrideJob, per_gpu: float = 0.0) -> None:
+        """Let a job be at home nowhere."""
+        for node, gpus in one.home:
+            self.jobs[node].remove(one)
+            self._change(node, -gpus, per_gpu)
+        one.home, one.gpu_type = (), ""
+
+    def _change(self, node: int, gpus: int, per_gpu: float) -> None:
+        self.touched.add(node)
+        self.asked[node] += gpus
+        self.load[node] += gpus * per_gpu / self.gpus[node]
+        if self._room is not None:
+            self._room.set(node, max(0, self.gpus[node] - self.asked[node]))
+            heappush(self._heap, (self.load[node], node))
+
+    def least_passes(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return the least pass of the jobs of each node that have tickets; else 0."""
+        return {
+            node: min(
+                (one.passes.floor_us for one in self.jobs[node] if one.passes.rate), default=0
+            )
+            for node in nodes
+        }
+
+    def forget_order(self) -> None:
+        """Loads were computed anew."""
+        self._room = None
+
+    def find(self, gpus: int) -> Placement:
+        """Where a new job goes; empty where the type is smaller. Takes nothing."""
+        if self._room is None:
+            rooms = {node: max(0, count - self.asked[node]) for node, count in self.gpus.items()}
+            self._room = FreeGpus(rooms, self.size)
+            self._heap = [(load, node) for node, load in self.load.items()]
+            heapify(self._heap)
+        fewest = -(-gpus // self.size) if self.size else 0
+        home = self._room.find(gpus)
+        if home is not None and len(home) == fewest:
+            return home
+        return self._least_loaded(gpus)
+
+    def _least_loaded(self, gpus: int) -> Placement:
+        """The fewest nodes, of least load, that are large enough."""
+        kept, chosen, left, seen = [], [], gpus, set[int]()
+        while self._heap and left:
+            load, node = heappop(self._heap)
+            if load != self.load[node] or node in seen:
+                continue  # an entry from before, or one that is there twice
+            seen.add(node)
+            kept.append((load, node))
+            if self.gpus[node] >= min(left, self.size):
+                part = min(left, self.gpus[node])
+                chosen.append((node, part))
+                left -= part
+        for entry in kept:
+            heappush(self._heap, entry)
+        if not left:
+            return tuple(sorted(chosen))
+        return self._largest_first(gpus)
+
+    def _largest_first(self, gpus: int) -> Placement:
+        """Nodes of several sizes: the largest first, of equal ones the least loaded."""
+        chosen = []
+        for node in sorted(self.gpus, key=lambda node: (-self.gpus[node], self.load[node], node)):
+            part = min(gpus, self.gpus[node])
+            chosen.append((node, part))
+            gpus -= part
+            if not gpus:
+                return tuple(sorted(chosen))
+        return ()
+
+
+def read_homes(
+    jobs: Iterable[StrideJob], nodes: Iterable[Node], types: GpuTypes, memory: Memory
+) -> dict[str, TypeHomes]:
+    """Return the homes of every type; a home of another type than its job can use is none."""
+    by_type: dict[str, list[Node]] = {name: [] for name in types.names}
+    for node in sorted(nodes, key=lambda node: node.id):
+        if node.gpu_type in by_type:
+            by_type[node.gpu_type].append(node)
+    homes = {name: TypeHomes(name, rows) for name, rows in by_type.items()}
+    row_of = {node: row for row in homes.values() for node in row.gpus}
+    active = set()
+    for one in jobs:
+        if not one.home:
+            continue
+        row = row_of.get(one.home[0][0])
+        if row is None or not (one.runs or row.gpu_type in one.usable):
+            one.home = ()
+            continue
+        one.gpu_type = row.gpu_type
+        for home, gpus in one.home:
+            row.jobs[home].append(one)
+            row.asked[home] += gpus
+            if one.is_new:
+                row.touched.add(home)
+        active.add(one.job.id)
+    gone = [node for job, stored in memory.jobs.items() if job not in active
+            for node in nodes_of(stored)]  # fmt: skip
+    for node_id in (*gone, *memory.stale):
+        if node_id in row_of:
+            row_of[node_id].touched.add(node_id)
+    return homes
+
+
+class Placer:
+    """Finds homes for jobs, by tenants' shares."""
+
+    def __init__(
+        self,
+        homes: Mapping[str, TypeHomes],
+        types: GpuTypes,
+        tenants: TenantTypes,
+        jobs: Iterable[StrideJob],
+    ) -> None:
+        self.homes, self.types, self.tenants = homes, types, tenants
+        for one in jobs:
+            if one.home:
+                self._count(one, one.gpu_type, 1)
+
+    def set_loads(self) -> None:
+        """Compute the ticket load of each node, (2)."""
+        for name, row in self.homes.items():
+            per_gpu: dict[int, float] = {}
+            for node, gpus in row.gpus.items():
+                tickets = 0.0
+                for one in row.jobs[node]:
+                    tenant = one.job.tenant
+                    if tenant not in per_gpu:
+                        per_gpu[tenant] = self.tenants.load(tenant, name)
+                    count = one.job.gpus if len(one.home) == 1 else dict(one.home)[node]
+                    tickets += per_gpu[tenant] * count
+                row.load[node] = tickets / gpus
+            row.forget_order()
+
+    def settle_new(self, jobs: Iterable[StrideJob]) -> None:
+        """Find homes for jobs that have none, if they can run at all (Algorithm 2).
+
+        A tenant's jobs come by weight, then by submission; next is the tenant that has least GPUs
+        for its share.
+        """
+        new = [one for one in jobs if not one.home and one.usable]
+        chosen: list[tuple[StrideJob, str]] = []
+        for one in sorted(new, key=_queue_order):
+            gpu_type = self._choose(one, one.usable)
+            self._count(one, gpu_type, 1)
+            chosen.append((one, gpu_type))
+        if not chosen:
+            return
+        self.set_loads()
+        for one, gpu_type in _by_turns(chosen, self.tenants):
+            row = self.homes[gpu_type]
+            row.put(one, row.find(one.job.gpus), self.tenants.load(one.job.tenant, gpu_type))
+            self._join(one, row)
+
+    def _count(self, one: StrideJob, gpu_type: str, sign: int) -> None:
+        key = (one.job.tenant, gpu_type)
+        self.tenants.placed[key] = self.tenants.placed.get(key, 0) + sign * one.job.gpus
+
+    def _choose(self, one: StrideJob, usable: tuple[str, ...]) -> str:
+        """Algorithm 2, line 5: the least time / tickets is the largest speed x tickets per GPU."""
+        if len(usable) == 1:
+            return usable[0]
+        job, tenants = one.job, self.tenants
+
+        def rank(name: str) -> tuple[float, bool, int]:
+            part = tenants.per_gpu(job.tenant, name, job.gpus)
+            return (-self.types.speed_milli(job, name) * part, part < 1, -self.types.rank[name])
+
+        return min(usable, key=rank)
+
+    @staticmethod
+    def _join(one: StrideJob, row: TypeHomes) -> None:
+        """A new job starts at the least pass of its node."""
+        others = [
+            other.passes.floor_us
+            for node, _ in one.home
+            for other in row.jobs[node]
+            if other is not one and other.passes.rate
+        ]
+        if others:
+            one.passes.raise_to(min(others))
+
+    # ---- moves ----
+
+    def balance(self, budget: int, percent: int) -> int:
+        """Move waiting jobs from the most to the least loaded nodes; return the budget left."""
+        for _, row in sorted(self.homes.items()):
+            average = sum(row.load[node] * gpus for node, gpus in row.gpus.items()) / max(
+                1, sum(row.gpus.values())
+            )
+            while budget and average and self._balance_one(row, average * percent / 100):
+                budget -= 1
+        return budget
+
+    def _balance_one(self, row: TypeHomes, threshold: float) -> bool:
+        shared = [node for node, gpus in row.gpus.items() if row.asked[node] > gpus]
+        if not shared:
+            return False
+        least = min(row.gpus, key=lambda node: (row.load[node], node))
+        for most in nsmallest(TRIED, shared, key=lambda node: (-row.load[node], node)):
+            gap = row.load[most] - row.load[least]
+            if gap <= threshold:
+                return False
+            if self._move_between(row, most, least, gap):
+                return True
+        return False
+
+    def _move_between(self, row: TypeHomes, most: int, least: int, gap: float) -> bool:
+        """Move the job that brings two nodes closest together, if one does."""
+        best: tuple[float, bool, tuple[int, int, int]] | None = None
+        moved = None
+        for one in row.jobs[most]:
+            if one.runs or len(one.home) > 1 or one.job.gpus > row.gpus[least]:
+                continue
+            tickets = self.tenants.load(one.job.tenant, row.gpu_type) * one.job.gpus
+            left = gap - tickets / row.gpus[most] - tickets / row.gpus[least]
+            rank = (abs(left), one.lease is not None, one.order)
+            if tickets and abs(left) < gap and (best is None or rank < best):
+                best, moved = rank, one
+        if moved is None:
+            return False
+        self._move(moved, row, row, ((least, moved.job.gpus),))
+        return True
+
+    def _move(self, one: StrideJob, source: TypeHomes, target: TypeHomes, home: Placement) -> None:
+        behind_us = one.passes.floor_us - least_pass_us(source, one)
+        tenant = one.job.tenant
+        source.leave(one, self.tenants.load(tenant, source.gpu_type))
+        target.put(one, home, self.tenants.load(tenant, target.gpu_type))
+        one.passes.base_us = least_pass_us(target, one) + max(0, behind_us)
+        one.passes.served_gpu_us = 0
+
+    def change_types(self, jobs: Iterable[StrideJob], budget: int, percent: int) -> int:
+        """Move jobs to types on which they progress faster; return the budget left."""
+        by_claim: dict[tuple[int, str], list[StrideJob]] = {}
+        for one in jobs:
+            if one.home and not one.runs and len(one.usable) > 1:
+                by_claim.setdefault((one.job.tenant, one.gpu_type), []).append(one)
+        for rows in by_claim.values():
+            rows.sort(key=lambda one: (one.lease is not None, -one.job.submitted_us, -one.job.id))
+        while budget:
+            best = self._best_change(by_claim, percent)
+            if best is None:
+                break
+            _, (tenant, source), target, one = best
+            by_claim[tenant, source].remove(one)
+            self._count(one, source, -1)
+            self._count(one, target, 1)
+            home = self.homes[target].find(one.job.gpus)
+            self._move(one, self.homes[source], self.homes[target], home)
+            budget -= 1
+        return budget
+
+    def _best_change(
+        self, by_claim: Mapping[tuple[int, str], list[StrideJob]], percent: int
+    ) -> tuple[float, tuple[int, str], str, StrideJob] | None:
+        """The (tenant, from, to) that gains most, with its job that came last and holds nothing."""
+        best = None
+        for claim, rows in sorted(by_claim.items()):
+            tried = set()
+            for one in rows:
+                kind = (one.job.profile, one.job.gpus, one.job.gpu_types)
+                if kind in tried:
+                    continue
+                tried.add(kind)
+                gain = self._gain(one, claim[1])
+                if gain and gain[0] > 1 + percent / 100 and (best is None or gain[0] > best[0]):
+                    best = (gain[0], claim, gain[1], one)
+        return best
+
+    def _gain(self, one: StrideJob, source: str) -> tuple[float, str] | None:
+        job, tenants = one.job, self.tenants
+        here = self.types.speed_milli(job, source) * tenants.per_gpu(job.tenant, source)
+        there = [
+            (self.types.speed_milli(job, name) * tenants.per_gpu(job.tenant, name, job.gpus), name)
+            for name in one.usable
+            if name != source
+        ]
+        best = max(there, key=lambda row: (row[0], self.types.rank[row[1]]))
+        if not here:
+            return (float("inf"), best[1]) if best[0] else None
+        return (best[0] / here, best[1])
+
+
+def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
+    """The least pass of the others on a job's nodes; its own where it is alone."""
+    others = [
+        other.passes.floor_us
+        for node, _ in one.home
+        for other in row.jobs[node]
+        if other is not one and other.passes.rate
+    ]
+    return min(others, default=one.passes.floor_us)
+
+
+def _queue_order(one: StrideJob) -> tuple[int, int, int]:
+    return (-one.job.weight, one.job.submitted_us, one.job.id)
+
+
+def _by_turns(
+    chosen: list[tuple[StrideJob, str]], tenants: TenantTypes
+) -> list[tuple[StrideJob, str]]:
+    """Algorithm 2, line 2: the tenant next that has least GPUs for its share of all types."""
+    shares: dict[int, int] = {}
+    for (tenant, _), micro in tenants.shares.items():
+        shares[tenant] = shares.get(tenant, 0) + micro
+    queues: dict[int, list[tuple[StrideJob, str]]] = {}
+    for row in reversed(chosen):
+        queues.setdefault(row[0].job.tenant, []).append(row)
+    placed = dict.fromkeys(queues, 0)
+    for (tenant, _), gpus in tenants.placed.items():
+        if tenant in placed:
+            placed[tenant] += gpus
+    for tenant, rows in queues.items():
+        placed[tenant] -= sum(one.job.gpus for one, _ in rows)
+
+    def entry(tenant: int) -> tuple[float, int]:
+        share = shares.get(tenant, 0)
+        return (placed[tenant] / share if share else float("inf"), tenant)
+
+    heap = [entry(tenant) for tenant in queues]
+    heapify(heap)
+    order = []
+    while heap:
+        _, tenant = heappop(heap)
+        row = queues[tenant].pop()
+        order.append(row)
+        placed[tenant] += row[0].job.gpus
+        if queues[tenant]:
+            heappush(heap, entry(tenant))
+    return order

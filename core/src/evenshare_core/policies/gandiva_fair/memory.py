@@ -1,0 +1,196 @@
+"""What the policy remembers between rounds, in plain JSON, and passes.
+
+- `jobs`: [job, base_us, served_gpu_us, rate, node] of every active job: its pass and its home; of
+  one over several nodes [..., node, gpus, node, gpus, ...], of one without home no node.
+- `nodes`: [node, base_us, served_gpu_us, rate]: the aggregate pass of a node's small jobs, of
+  types that have jobs over several nodes.
+- `blocked`: [job, since_us]: jobs of least pass that leases which have not expired keep out.
+- `trades`: those that stand, in the order in which they were made.
+- `quantum_us`: the beginning of the last one in which jobs were moved and quota traded.
+- `rated`: by GPU type, what the rates of all its nodes were made of, and tenants' totals then;
+  `stale`: nodes whose jobs have changed since.
+
+A pass is base + served / rate, in us of a GPU share: exact, for base and served are integers and
+the rate is one over a common unit; with the tickets of a tenant it changes, and is then rounded to
+a microsecond. Passes are compared as correctly rounded quotients, so that equal ones are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Trade
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.gandiva_fair.rates import UNIT
+from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
+
+NEVER = float("inf")
+
+
+class Pass(msgspec.Struct, gc=False):
+    """How far something that takes turns is: the least one is next.
+
+    `rate`: its share in `UNIT` to a GPU; 0: it has no tickets, and comes last.
+    """
+
+    base_us: int = 0
+    served_gpu_us: int = 0
+    rate: int = 0
+
+    @property
+    def value(self) -> float:
+        """The pass in us, correctly rounded."""
+        rate = self.rate
+        if not rate:
+            return NEVER
+        return (self.base_us * rate + self.served_gpu_us * UNIT) / rate
+
+    @property
+    def floor_us(self) -> int:
+        """The pass, rounded down."""
+        return self.base_us + (self.served_gpu_us * UNIT // self.rate if self.rate else 0)
+
+    def set_rate(self, rate: int) -> None:
+        """Go on from the present pass at another rate."""
+        if rate != self.rate:
+            self.base_us, self.served_gpu_us, self.rate = self.floor_us, 0, rate
+
+    def raise_to(self, least_us: int) -> None:
+        """Whoever could not take part has no turns to catch up with."""
+        if self.floor_us < least_us:
+            self.base_us, self.served_gpu_us = least_us, 0
+
+
+class StrideJob(msgspec.Struct, gc=False):
+    """An active job: its home, its pass, and the lease that it holds.
+
+    The lease has ended unless the job `runs`. `usable`: the GPU types that it can run on, slowest
+    first; `gpu_type`: that of its home, "" where it has none; `is_new`: it was not there in the
+    round before.
+    """
+
+    job: Job
+    home: Placement
+    passes: Pass
+    lease: Lease | None = None
+    runs: bool = False
+    is_new: bool = False
+    usable: tuple[str, ...] = ()
+    gpu_type: str = ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Of equal passes: the smallest, then whoever came first."""
+        job = self.job
+        return (job.gpus, job.submitted_us, job.id)
+
+    @property
+    def turn(self) -> tuple[float, int, int, int]:
+        """Who is next: the least pass, then by `order`."""
+        job = self.job
+        return (self.passes.value, job.gpus, job.submitted_us, job.id)
+
+
+class Memory(NamedTuple):
+    """What was remembered, read; `jobs`: rows as they are stored, by job."""
+
+    jobs: dict[int, list[int]]
+    nodes: dict[int, Pass]
+    blocked: dict[int, int]
+    trades: list[Trade]
+    quantum_us: int
+    rated: dict[str, tuple[str, dict[int, int]]]
+    stale: list[int]
+
+
+def read_memory(raw: dict[str, Any]) -> Memory:
+    """Return the memory; empty where there is none."""
+    return Memory(
+        {row[0]: row for row in raw.get("jobs", ())},
+        {node: Pass(*rest) for node, *rest in raw.get("nodes", ())},
+        dict(raw.get("blocked", ())),
+        [Trade(*row) for row in raw.get("trades", ())],
+        raw.get("quantum_us", -1),
+        {name: (key, dict(totals)) for name, (key, totals) in raw.get("rated", {}).items()},
+        list(raw.get("stale", ())),
+    )
+
+
+def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) -> dict[str, Any]:
+    """Return the memory of the next round; `stale`: see above."""
+    return {
+        "blocked": [[job, since_us] for job, since_us in sorted(memory.blocked.items())],
+        "jobs": [_job_row(one) for one in jobs],
+        "nodes": [
+            [node, row.base_us, row.served_gpu_us, row.rate]
+            for node, row in sorted(memory.nodes.items())
+        ],
+        "quantum_us": memory.quantum_us,
+        "rated": {
+            name: [key, [list(part) for part in sorted(totals.items())]]
+            for name, (key, totals) in memory.rated.items()
+        },
+        "stale": stale,
+        "trades": [
+            [getattr(trade, name) for name in trade.__struct_fields__] for trade in memory.trades
+        ],
+    }  # fmt: skip
+
+
+def _job_row(one: StrideJob) -> list[int]:
+    passes, home = one.passes, one.home
+    row = [one.job.id, passes.base_us, passes.served_gpu_us, passes.rate]
+    if len(home) == 1:
+        row.append(home[0][0])
+    else:
+        for node, gpus in home:
+            row += (node, gpus)
+    return row
+
+
+def nodes_of(row: list[int]) -> list[int]:
+    """The nodes of the home in a stored row."""
+    return row[4::2]
+
+
+def _home_of(row: list[int], job: Job, gpus: dict[int, int]) -> Placement:
+    """The home in a stored row, while its nodes are there."""
+    if len(row) == 5:
+        return ((row[4], job.gpus),) if gpus.get(row[4], 0) >= job.gpus else ()
+    home = tuple(zip(row[4::2], row[5::2], strict=True))
+    return home if _is_there(home, gpus) else ()
+
+
+def _is_there(home: Placement, gpus: dict[int, int]) -> bool:
+    return all(gpus.get(node, 0) >= count for node, count in home)
+
+
+def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[StrideJob]:
+    """Return the active jobs by id, with homes that are still there.
+
+    A job without memory that holds a lease is at home where it runs.
+    """
+    leases = {lease.job: lease for lease in snapshot.leases}
+    gpus = {node.id: node.gpus for node in snapshot.nodes}
+    at_us, usable = snapshot.at_us, types.usable
+    rows = []
+    for job in sorted(snapshot.jobs, key=_by_id):
+        lease, known = leases.get(job.id), memory.jobs.get(job.id)
+        if known is not None:
+            home, passes = _home_of(known, job, gpus), Pass(known[1], known[2], known[3])
+        else:
+            home, passes = (lease.placement if lease is not None else ()), Pass()
+            home = home if _is_there(home, gpus) else ()
+        runs = lease is not None and not lease.ends_by(at_us)
+        rows.append(StrideJob(job, home, passes, lease, runs, known is None, usable(job)))
+    return rows
+
+
+def _by_id(job: Job) -> int:
+    return job.id

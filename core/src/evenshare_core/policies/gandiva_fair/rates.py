@@ -1,0 +1,263 @@
+"""What jobs can get where they are placed: max-min over tenants, progressive filling of totals.
+
+Source: Gandiva_fair (EuroSys 2020), 3.2. The paper divides tickets by all GPUs of a tenant's jobs
+(1); on a placement that is not balanced this gives tenants less than their share. Here the rates x
+raise the least weighted total of a tenant as far as the placement allows, then the next, under
+x_j <= size_j and a sum on each node of at most its GPUs.
+
+Node by node, a node's GPUs are shared so that the totals of its tenants come level, given what
+they get elsewhere; this is repeated until nothing changes (block ascent: the totals of small jobs
+are a polymatroid, where the limit is the max-min optimum). A job over several nodes gets what the
+scarcest of them gives it. Tenants without weight share what is left.
+
+Rates are integers, `UNIT` to a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+UNIT = 720_720  # of one GPU: divisible by all numbers up to 16, so that usual shares are exact
+# Sweeps end when no rate changes by more, and after so many nodes were looked at.
+SETTLED = UNIT // 100_000
+NODE_VISITS = 6000
+LEAST_SWEEPS, MOST_SWEEPS = 4, 60
+
+
+class FillRow(NamedTuple):
+    """One that shares: its weight, what it has already, and how much more it can use."""
+
+    weight: int
+    has: int
+    most: int
+
+
+def water_fill(amount: int, rows: Sequence[FillRow]) -> list[int]:
+    """Return how an amount is shared so that (has + given) / weight come level.
+
+    Nobody is given less than 0 or more than `most`; weights are above 0. What rounding leaves, less
+    than one per row, is given to nobody.
+    """
+    if sum(row.most for row in rows) <= amount:
+        return [row.most for row in rows]
+    steps = [(row.has / row.weight, 0, index) for index, row in enumerate(rows)]
+    steps += [((row.has + row.most) / row.weight, 1, index) for index, row in enumerate(rows)]
+    steps.sort()
+    weight = has = full = 0  # of those that fill at this level, and what full ones were given
+    for level, is_end, index in steps:
+        if weight * level - has + full >= amount:
+            break
+        sign = -1 if is_end else 1
+        weight += sign * rows[index].weight
+        has += sign * rows[index].has
+        full += rows[index].most if is_end else 0
+    if not weight:
+        return [row.most if row.has + row.most <= 0 else 0 for row in rows]
+    level_up = amount - full + has
+    return [max(0, min(row.most, row.weight * level_up // weight - row.has)) for row in rows]
+
+
+class SpanningJob(NamedTuple):
+    """A job over several nodes: its tenant and its GPUs by node."""
+
+    tenant: int
+    gpus: Mapping[int, int]
+
+    @property
+    def size(self) -> int:
+        """Its GPUs over all nodes."""
+        return sum(self.gpus.values())
+
+
+class Rates(NamedTuple):
+    """Units by node and tenant for jobs of one node, and by id for those over several."""
+
+    small: dict[int, dict[int, int]]
+    spanning: dict[int, int]
+
+
+def placement_rates(
+    nodes: Mapping[int, int],
+    demand: Mapping[int, Mapping[int, int]],
+    spanning: Mapping[int, SpanningJob],
+    weights: Mapping[int, int],
+) -> Rates:
+    """Return the rates of one GPU type.
+
+    `nodes`: GPUs by node; `demand`: GPUs of jobs of one node, by node and tenant; `weights`: of
+    tenants, in any one unit; without: 0.
+    """
+    state = _Filling(nodes, demand, spanning, weights)
+    state.settle()
+    state.fill_rest()
+    return Rates(state.small, state.spanning)
+
+
+def level_again(
+    amounts: Mapping[int, int],
+    demand: Mapping[int, Mapping[int, int]],
+    weights: Mapping[int, int],
+    totals: dict[int, int],
+) -> dict[int, dict[int, int]]:
+    """Return the rates of some nodes, given what tenants have elsewhere.
+
+    `amounts`: units of each node that jobs of one node may use; `demand`: GPUs by node and tenant;
+    `totals`: units by tenant, without those of these nodes, which are added.
+    """
+    rates: dict[int, dict[int, int]] = {}
+    for node in sorted(demand):
+        asked = sorted(demand[node].items())
+        weighted = [(tenant, gpus) for tenant, gpus in asked if weights.get(tenant)]
+        rows = [
+            FillRow(weights[tenant], totals.get(tenant, 0), gpus * UNIT)
+            for tenant, gpus in weighted
+        ]
+        units = water_fill(amounts[node], rows)
+        of_node = {tenant: count for (tenant, _), count in zip(weighted, units, strict=True)}
+        others = [(tenant, gpus) for tenant, gpus in asked if not weights.get(tenant)]
+        rest = [FillRow(1, 0, gpus * UNIT) for _, gpus in others]
+        units = water_fill(max(0, amounts[node] - sum(of_node.values())), rest)
+        of_node |= {tenant: count for (tenant, _), count in zip(others, units, strict=True)}
+        for tenant, count in of_node.items():
+            totals[tenant] = totals.get(tenant, 0) + count
+        rates[node] = of_node
+    return rates
+
+
+class _Filling:
+    """Rates so far, and each tenant's total."""
+
+    def __init__(
+        self,
+        nodes: Mapping[int, int],
+        demand: Mapping[int, Mapping[int, int]],
+        spanning: Mapping[int, SpanningJob],
+        weights: Mapping[int, int],
+    ) -> None:
+        self._gpus, self._jobs, self._weights = nodes, spanning, weights
+        self._order = sorted(node for node in demand if demand[node])
+        self._most = {
+            node: {tenant: count * UNIT for tenant, count in sorted(demand[node].items())}
+            for node in self._order
+        }
+        self._weighted = {
+            node: [
+                (tenant, weights[tenant], most)
+                for tenant, most in self._most[node].items()
+                if weights.get(tenant)
+            ]
+            for node in self._order
+        }
+        self._ids = [job for job in sorted(spanning) if weights.get(spanning[job].tenant)]
+        self._on: dict[int, list[int]] = {}
+        for job in self._ids:
+            for node in spanning[job].gpus:
+                self._on.setdefault(node, []).append(job)
+        self.small: dict[int, dict[int, int]] = {
+            node: dict.fromkeys(most, 0) for node, most in self._most.items()
+        }
+        self.spanning: dict[int, int] = dict.fromkeys(sorted(spanning), 0)
+        self._totals = dict.fromkeys(weights, 0)
+        self._start()
+
+    def _start(self) -> None:
+        """Begin with the tenant's part of all GPUs, spread evenly over its jobs."""
+        asked: dict[int, int] = {}
+        for units_of in self._most.values():
+            for tenant, units in units_of.items():
+                asked[tenant] = asked.get(tenant, 0) + units
+        for job in self._ids:
+            one = self._jobs[job]
+            asked[one.tenant] = asked.get(one.tenant, 0) + one.size * UNIT
+        tenants = [tenant for tenant in sorted(asked) if self._weights.get(tenant)]
+        rows = [FillRow(self._weights[tenant], 0, asked[tenant]) for tenant in tenants]
+        share = dict(zip(tenants, water_fill(sum(self._gpus.values()) * UNIT, rows), strict=True))
+        for node, weighted in self._weighted.items():
+            for tenant, _, most in weighted:
+                self._set(node, tenant, most * share[tenant] // asked[tenant])
+        for job in self._ids:
+            one = self._jobs[job]
+            self._set_spanning(job, one.size * UNIT * share[one.tenant] // asked[one.tenant])
+
+    def _set(self, node: int, tenant: int, units: int) -> int:
+        """Set a rate; return by how much it changed."""
+        before = self.small[node][tenant]
+        self.small[node][tenant] = units
+        self._totals[tenant] += units - before
+        return abs(units - before)
+
+    def _set_spanning(self, job: int, units: int) -> int:
+        before = self.spanning[job]
+        self.spanning[job] = units
+        self._totals[self._jobs[job].tenant] += units - before
+        return abs(units - before)
+
+    def settle(self) -> None:
+        """Level node by node until nothing changes; a bound keeps large pools quick."""
+        visits = max(1, len(self._order))
+        sweeps = max(LEAST_SWEEPS, min(MOST_SWEEPS, NODE_VISITS // visits))
+        for _ in range(sweeps):
+            change = max([self._level_spanning(job) for job in self._ids], default=0)
+            for node in self._order:
+                change = max(change, self._level(node))
+            if change <= SETTLED:
+                break
+
+    def _left(self, node: int) -> int:
+        """What jobs over several nodes leave of a node."""
+        used = sum(
+            self.spanning[job] * self._jobs[job].gpus[node] // self._jobs[job].size
+            for job in self._on.get(node, ())
+        )
+        return max(0, self._gpus[node] * UNIT - used)
+
+    def _level(self, node: int) -> int:
+        rates, totals = self.small[node], self._totals
+        entries = self._weighted[node]
+        amount = self._left(node)
+        if len(entries) == 1:
+            tenant, _, most = entries[0]
+            return self._set(node, tenant, min(most, amount))
+        rows = [
+            FillRow(weight, totals[tenant] - rates[tenant], most)
+            for tenant, weight, most in entries
+        ]
+        given = water_fill(amount, rows)
+        change = 0
+        for (tenant, _, _), units in zip(entries, given, strict=True):
+            change = max(change, self._set(node, tenant, units))
+        return change
+
+    def _level_spanning(self, job: int) -> int:
+        """What the scarcest of its nodes would give the job, if it were as many small ones."""
+        one, rate = self._jobs[job], self.spanning[job]
+        least = one.size * UNIT
+        for node, count in sorted(one.gpus.items()):
+            mine = rate * count // one.size
+            rows = [FillRow(self._weights[one.tenant], self._totals[one.tenant] - mine,
+                            count * UNIT)]  # fmt: skip
+            rows += [
+                FillRow(weight, self._totals[tenant] - self.small[node][tenant], most)
+                for tenant, weight, most in self._weighted.get(node, ())
+            ]
+            given = water_fill(self._left(node) + mine, rows)
+            least = min(least, given[0] * one.size // count)
+        return self._set_spanning(job, least)
+
+    def fill_rest(self) -> None:
+        """Give tenants without weight what is left of a node, in equal parts."""
+        for node in self._order:
+            rates = self.small[node]
+            others = [tenant for tenant in rates if not self._weights.get(tenant)]
+            if others:
+                left = self._left(node) - sum(rates.values())
+                rows = [FillRow(1, 0, self._most[node][tenant]) for tenant in others]
+                rates.update(zip(others, water_fill(max(0, left), rows), strict=True))
+        for job, one in self._jobs.items():
+            if not self._weights.get(one.tenant):
+                free = [
+                    max(0, self._left(node) - sum(self.small.get(node, {}).values())) // count
+                    for node, count in one.gpus.items()
+                ]
+                self.spanning[job] = min(UNIT, *free) * one.size

@@ -1,0 +1,148 @@
+"""Rates of jobs where they are at home, computed again where what they are made of has changed.
+
+Where tickets, nodes or options of a GPU type have changed, all of its rates are; where jobs came,
+left or moved, those of their nodes, given what tenants have elsewhere; and all of them once totals
+of tenants are off by 1 % of the type, which in a small pool is at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.policies.gandiva_fair.homes import TypeHomes
+from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob
+from evenshare_core.policies.gandiva_fair.rates import (
+    UNIT,
+    SpanningJob,
+    level_again,
+    placement_rates,
+)
+from evenshare_core.policies.gandiva_fair.tickets import Claim
+from evenshare_core.units import GPU_MICRO
+
+# All rates of a type are computed again when totals are off by one part of so many of it.
+DRIFT = 100
+
+
+def set_rates(
+    tickets: str,
+    homes: Mapping[str, TypeHomes],
+    jobs: Iterable[StrideJob],
+    quotas: Mapping[Claim, int],
+    memory: Memory,
+) -> None:
+    """Set the rate of every job that has a home; `tickets`: the option."""
+    by_type: dict[str, dict[int, int]] = {}
+    for (tenant, gpu_type), micro in sorted(quotas.items()):
+        if micro:
+            by_type.setdefault(gpu_type, {})[tenant] = micro
+    for name, row in homes.items():
+        weights = by_type.get(name, {})
+        made_of = [tickets, sorted(weights.items()), sorted(row.gpus.items())]
+        key = sha256_hex(canonical_bytes(made_of))
+        before = memory.rated.get(name)
+        if before is not None and before[0] == key and not row.touched:
+            continue
+        if tickets == "paper":
+            _rate_by_tickets(row, weights)
+            totals: dict[int, int] = {}
+        elif before is None or before[0] != key or not _rate_nodes(row, weights, before[1], jobs):
+            totals = _rate_by_placement(row, weights)
+        else:
+            totals = before[1]
+        memory.rated[name] = (key, totals)
+        row.touched.clear()
+    for name in memory.rated.keys() - homes.keys():
+        del memory.rated[name]
+
+
+def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
+    """GPUs of jobs that are at home on one node, by node and tenant."""
+    demand: dict[int, dict[int, int]] = {}
+    for node in nodes:
+        asked = demand[node] = {}
+        for one in row.jobs[node]:
+            if len(one.home) == 1:
+                asked[one.job.tenant] = asked.get(one.job.tenant, 0) + one.job.gpus
+    return demand
+
+
+def _set_small(
+    row: TypeHomes, demand: Mapping[int, Mapping[int, int]], small: Mapping[int, Mapping[int, int]]
+) -> None:
+    for node, asked in demand.items():
+        for one in row.jobs[node]:
+            if len(one.home) == 1:
+                tenant = one.job.tenant
+                one.passes.set_rate(small[node][tenant] * one.job.gpus // asked[tenant])
+
+
+def _rate_by_placement(row: TypeHomes, weights: Mapping[int, int]) -> dict[int, int]:
+    """Compute all rates of a type; return tenants' totals."""
+    demand = _demand(row, row.gpus)
+    spanning = {one.job.id: one for rows in row.jobs.values() for one in rows if len(one.home) > 1}
+    rates = placement_rates(
+        row.gpus,
+        demand,
+        {key: SpanningJob(one.job.tenant, dict(one.home)) for key, one in spanning.items()},
+        weights,
+    )
+    _set_small(row, demand, rates.small)
+    totals: dict[int, int] = {}
+    for key, one in spanning.items():
+        one.passes.set_rate(rates.spanning[key])
+        totals[one.job.tenant] = totals.get(one.job.tenant, 0) + rates.spanning[key]
+    for of_node in rates.small.values():
+        for tenant, units in of_node.items():
+            totals[tenant] = totals.get(tenant, 0) + units
+    return totals
+
+
+def _rate_nodes(
+    row: TypeHomes,
+    weights: Mapping[int, int],
+    before: Mapping[int, int],
+    jobs: Iterable[StrideJob],
+) -> bool:
+    """Compute the rates of touched nodes; False where all have to be."""
+    touched = row.touched
+    if any(len(one.home) > 1 and one.is_new for node in touched for one in row.jobs[node]):
+        return False
+    totals: dict[int, int] = {}
+    for one in jobs:
+        home = one.home
+        if one.gpu_type == row.gpu_type and (len(home) > 1 or home[0][0] not in touched):
+            tenant = one.job.tenant
+            totals[tenant] = totals.get(tenant, 0) + one.passes.rate
+    demand = _demand(row, sorted(touched))
+    amounts = {node: row.gpus[node] * UNIT - _spanned(row, node) for node in demand}
+    small = level_again(amounts, demand, weights, totals)
+    off = sum(
+        abs(totals.get(tenant, 0) - before.get(tenant, 0))
+        for tenant in totals.keys() | before.keys()
+    )
+    if off * DRIFT > sum(row.gpus.values()) * UNIT:
+        return False
+    _set_small(row, demand, small)
+    return True
+
+
+def _spanned(row: TypeHomes, node: int) -> int:
+    """Units of a node that jobs over several nodes have."""
+    return sum(
+        one.passes.rate * dict(one.home)[node] // one.job.gpus
+        for one in row.jobs[node]
+        if len(one.home) > 1
+    )
+
+
+def _rate_by_tickets(row: TypeHomes, weights: Mapping[int, int]) -> None:
+    """(1) and (3) literally."""
+    jobs = {one.job.id: one for rows in row.jobs.values() for one in rows}
+    gpus: dict[int, int] = {}
+    for one in jobs.values():
+        gpus[one.job.tenant] = gpus.get(one.job.tenant, 0) + one.job.gpus
+    for one in jobs.values():
+        tickets = weights.get(one.job.tenant, 0) * one.job.gpus
+        one.passes.set_rate(tickets * UNIT // (gpus[one.job.tenant] * GPU_MICRO))

@@ -1,0 +1,224 @@
+"""Tickets: quotas as shares of each GPU type, of those who can use them; and who trades.
+
+Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
+
+- A tenant's tickets of a type are its effective quota of it, as trades have made it.
+- Its fair share of a type is what water filling gives it: capacity in proportion to tickets, no
+  more than its jobs can use, what is left to the others; the last of it in equal parts to tenants
+  without tickets. Types are shared from the fastest on, and what a tenant's jobs are covered with
+  there, they do not ask for again.
+- The order of types is by the mean speed of the profiles that run there, then by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import Node, capacity_by_type
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.gandiva_fair.rates import FillRow, water_fill
+from evenshare_core.policies.gandiva_fair.trading import Trader
+from evenshare_core.units import GPU_MICRO, ONE_MILLI
+
+Claim = tuple[int, str]  # (tenant, GPU type)
+# Speedups of a tenant's jobs that are further apart are not those of one kind of job.
+SPREAD_PERCENT = 5
+
+
+class GpuTypes:
+    """The types that have GPUs now, slowest first, and where a job can run."""
+
+    def __init__(self, nodes: Iterable[Node], profiles: Iterable[Profile]) -> None:
+        nodes = tuple(nodes)
+        capacity = capacity_by_type(nodes)
+        self.profiles = {row.id: row for row in profiles}
+        self.names = [name for name in sorted(capacity, key=self._rank) if capacity[name]]
+        self.capacity = {name: capacity[name] for name in self.names}
+        self.rank = {name: index for index, name in enumerate(self.names)}
+        self._usable: dict[tuple[tuple[str, ...], int, int], tuple[str, ...]] = {}
+
+    def _rank(self, name: str) -> tuple[Fraction, str]:
+        speeds = [speed for row in self.profiles.values() if (speed := row.speed_milli(name))]
+        return (Fraction(sum(speeds), len(speeds)) if speeds else Fraction(ONE_MILLI), name)
+
+    def speed_milli(self, job: Job, gpu_type: str) -> int:
+        """Thousandths of its slowest type's speed; without a profile it is alike everywhere."""
+        profile = self.profiles.get(job.profile)
+        return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
+
+    def usable(self, job: Job) -> tuple[str, ...]:
+        """The types that it accepts, that can run it and are large enough, slowest first."""
+        key = (job.gpu_types, job.profile, job.gpus)
+        types = self._usable.get(key)
+        if types is None:
+            types = tuple(
+                name
+                for name in self.names
+                if job.gpus <= self.capacity[name]
+                and (not job.gpu_types or name in job.gpu_types)
+                and self.speed_milli(job, name)
+            )
+            self._usable[key] = types
+        return types
+
+
+Demand = dict[int, dict[tuple[str, ...], int]]  # GPUs by tenant and usable types
+
+
+def demand_of(jobs: Iterable[Job], types: GpuTypes) -> Demand:
+    """Return the GPUs that tenants' jobs ask for, by the types that they can use."""
+    demand: Demand = {}
+    for job in jobs:
+        usable = types.usable(job)
+        if usable:
+            of_tenant = demand.setdefault(job.tenant, {})
+            of_tenant[usable] = of_tenant.get(usable, 0) + job.gpus
+    return demand
+
+
+class _Uncovered:
+    """Micro-GPUs that a tenant's jobs ask for and were not covered with yet."""
+
+    def __init__(self, demand: Mapping[tuple[str, ...], int]) -> None:
+        self._left = {usable: gpus * GPU_MICRO for usable, gpus in demand.items()}
+
+    def of(self, gpu_type: str) -> int:
+        return sum(micro for usable, micro in self._left.items() if gpu_type in usable)
+
+    def cover(self, gpu_type: str, micro: int, rank: Mapping[str, int]) -> None:
+        """Jobs that have the fewest slower types besides are covered first."""
+        here = [usable for usable in self._left if gpu_type in usable]
+        for usable in sorted(here, key=lambda row: (_slower(row, gpu_type, rank), row)):
+            part = min(micro, self._left[usable])
+            self._left[usable] -= part
+            micro -= part
+
+
+def _slower(usable: tuple[str, ...], gpu_type: str, rank: Mapping[str, int]) -> int:
+    return sum(1 for name in usable if rank[name] < rank[gpu_type])
+
+
+def fair_shares(quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes) -> dict[Claim, int]:
+    """Return what each tenant may have of each type, in micro-GPUs; `quotas`: as many micro-GPUs.
+
+    Source: 3.2, "effective tickets".
+    """
+    left = {tenant: _Uncovered(rows) for tenant, rows in sorted(demand.items())}
+    shares: dict[Claim, int] = {}
+    for name in reversed(types.names):
+        asked = {tenant: one.of(name) for tenant, one in left.items()}
+        amount = types.capacity[name] * GPU_MICRO
+        for with_quota in (True, False):
+            tenants = [
+                tenant
+                for tenant, micro in asked.items()
+                if micro and (quotas.get((tenant, name), 0) > 0) is with_quota
+            ]
+            rows = [
+                FillRow(quotas[tenant, name] if with_quota else 1, 0, asked[tenant])
+                for tenant in tenants
+            ]
+            for tenant, micro in zip(tenants, water_fill(amount, rows), strict=True):
+                shares[tenant, name] = micro
+                left[tenant].cover(name, micro, types.rank)
+                amount -= micro
+    return shares
+
+
+def covered_quotas(
+    quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes
+) -> dict[Claim, int]:
+    """Return the part of each quota that its tenant's jobs can use, from the fastest type on."""
+    left = {tenant: _Uncovered(rows) for tenant, rows in demand.items()}
+    covered: dict[Claim, int] = {}
+    for name in reversed(types.names):
+        for tenant, one in left.items():
+            covered[tenant, name] = min(quotas.get((tenant, name), 0), one.of(name))
+            one.cover(name, covered[tenant, name], types.rank)
+    return covered
+
+
+def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
+    """Return the tenants that trade, by id, each with the quota that it may trade.
+
+    A tenant trades whose jobs that accept several types all have a profile, of speedups that are
+    alike (5 %), and that keeps no quota from others. What jobs of one type alone ask for is not
+    traded. The snapshot is without trades.
+    """
+    quotas = quotas_micro(snapshot.entitlements)
+    keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
+    pinned: dict[int, list[Job]] = {}
+    free: dict[int, list[Job]] = {}
+    for job in sorted(snapshot.jobs, key=lambda job: job.id):
+        usable = types.usable(job)
+        if usable:
+            (free if len(usable) > 1 else pinned).setdefault(job.tenant, []).append(job)
+    traders = {}
+    for tenant, jobs in sorted(free.items()):
+        profile = _one_profile(jobs, types)
+        if profile is None or tenant in keepers:
+            continue
+        mine = {key: micro for key, micro in quotas.items() if key[0] == tenant}
+        kept = demand_of(pinned.get(tenant, ()), types).get(tenant, {})
+        for usable, gpus in kept.items():
+            key = (tenant, usable[0])
+            mine[key] = max(0, mine.get(key, 0) - gpus * GPU_MICRO)
+        covered = covered_quotas(mine, demand_of(jobs, types), types)
+        quota = {name: covered.get((tenant, name), 0) for name in types.names}
+        usable_micro = sum(job.gpus for job in jobs) * GPU_MICRO
+        speeds = {name: profile.speed_milli(name) for name in types.names}
+        traders[tenant] = Trader(tenant, speeds, quota, usable_micro)
+    return traders
+
+
+def _one_profile(jobs: Iterable[Job], types: GpuTypes) -> Profile | None:
+    """The profile of most GPUs, if all jobs have one, that accept the same types and are alike."""
+    gpus: dict[int, int] = {}
+    accepted = set()
+    for job in jobs:
+        gpus[job.profile] = gpus.get(job.profile, 0) + job.gpus
+        accepted.add(types.usable(job))
+    profiles = [types.profiles[key] for key in sorted(gpus) if key in types.profiles]
+    if len(profiles) < len(gpus) or len(accepted) > 1:
+        return None
+    chosen = max(profiles, key=lambda row: (gpus[row.id], -row.id))
+    alike = all(_is_alike(row, chosen, next(iter(accepted))) for row in profiles)
+    return chosen if alike else None
+
+
+def _is_alike(row: Profile, chosen: Profile, usable: tuple[str, ...]) -> bool:
+    """Whether speeds relative to the slowest type are within 5 %."""
+    base, chosen_base = row.speed_milli(usable[0]), chosen.speed_milli(usable[0])
+    return all(
+        abs(row.speed_milli(name) * chosen_base - chosen.speed_milli(name) * base) * 100
+        <= SPREAD_PERCENT * chosen.speed_milli(name) * base
+        for name in usable
+    )
+
+
+def quotas_micro(entitlements: Iterable[Entitlement]) -> dict[Claim, int]:
+    """Return quotas by claim, in micro-GPUs."""
+    return {(row.tenant, row.gpu_type): row.gpus * GPU_MICRO for row in entitlements}
+
+
+class TenantTypes(NamedTuple):
+    """Who has how much of each type: fair shares, and GPUs of the jobs that are placed there."""
+
+    shares: Mapping[Claim, int]  # micro-GPUs
+    placed: dict[Claim, int]  # GPUs
+
+    def per_gpu(self, tenant: int, gpu_type: str, more: int = 0) -> float:
+        """How much of one GPU's time each GPU of its jobs has, with `more` placed; at most 1."""
+        gpus = self.placed.get((tenant, gpu_type), 0) + more
+        share = self.shares.get((tenant, gpu_type), 0) / GPU_MICRO
+        return min(1.0, share / gpus) if gpus else min(1.0, share)
+
+    def load(self, tenant: int, gpu_type: str) -> float:
+        """Tickets per GPU of its jobs, (1), of the fair share."""
+        gpus = self.placed.get((tenant, gpu_type), 0)
+        return self.shares.get((tenant, gpu_type), 0) / gpus if gpus else 0.0

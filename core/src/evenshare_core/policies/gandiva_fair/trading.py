@@ -1,0 +1,229 @@
+"""Automatic trades of quota between tenants that gain differently from a faster GPU type.
+
+Source: Gandiva_fair (EuroSys 2020), 3.4 and 3.5.
+
+Once a quantum and for each (fast, slow) pair of types, the pair of the widest gap of speedups
+first:
+
+- the buyer of fast GPUs is the tenant of the largest speedup that has slow quota, the seller the
+  one of the least that has fast quota, and less than the buyer's;
+- the price, in slow GPUs per fast one, is the largest speedup among the others that have slow
+  quota, if it lies between the two (the second price), else the mean of the two;
+- one fast GPU changes hands, or less where less is left or its seller could not use what it gets.
+
+Undo: while a standing trade is not right any more, the newest one is undone. It is right while both
+parties trade, their speedups are what they were then (10 %), what they have left is not below 0 and
+can be used, and neither is below the worth of its quota.
+
+Amounts are whole micro-GPUs, so that nothing is made or lost; of what rounding leaves, no party is
+worse off than without the trade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Swap, Trade
+from evenshare_core.units import GPU_MICRO
+
+# A trade below a hundredth of a GPU is not worth its record.
+LEAST_MICRO = GPU_MICRO // 100
+# A speedup has changed when it is off by more than so many percent of what a trade was made at.
+CHANGED_PERCENT = 10
+
+Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
+
+
+class Trader(NamedTuple):
+    """A tenant that trades.
+
+    `speeds`: its job type's, in thousandths by GPU type; a type that is not there or 0 cannot run
+    it. `quota`: micro-GPUs by type that it can use and that may be traded. `usable`: micro-GPUs
+    that its jobs could use of all types.
+    """
+
+    tenant: int
+    speeds: Mapping[str, int]
+    quota: Mapping[str, int]
+    usable: int
+
+    def speedup(self, fast: str, slow: str) -> Fraction | None:
+        """What a fast GPU is worth to it in slow ones; None where it cannot run on both."""
+        quick, base = self.speeds.get(fast, 0), self.speeds.get(slow, 0)
+        return Fraction(quick, base) if quick and base else None
+
+    def throughput(self, gpus: Mapping[str, int]) -> int:
+        """What so many micro-GPUs of each type do for it, in GPUs of speed 1 x 10^9."""
+        return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
+
+
+def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdings:
+    """Return what traders have when trades are done; whoever is none any more is not there."""
+    rows = {trader.tenant: dict(trader.quota) for trader in traders}
+    for trade in trades:
+        for tenant, gpu_type, micro in _moves(trade):
+            if tenant in rows:
+                rows[tenant][gpu_type] = rows[tenant].get(gpu_type, 0) + micro
+    return rows
+
+
+def _moves(trade: Trade) -> tuple[tuple[int, str, int], ...]:
+    bought, sold = trade.bought_micro, trade.sold_micro
+    return (
+        (trade.buyer, trade.bought_type, bought), (trade.seller, trade.bought_type, -bought),
+        (trade.buyer, trade.sold_type, -sold), (trade.seller, trade.sold_type, sold),
+    )  # fmt: skip
+
+
+def undo_wrong(
+    trades: Sequence[Trade], traders: Mapping[int, Trader], at_us: int
+) -> tuple[list[Trade], list[Trade]]:
+    """Return the trades that stand on, and those undone now, newest first, with negative rates."""
+    standing, undone = list(trades), []
+    while standing and not _are_right(standing, traders):
+        trade = standing.pop()
+        undone.append(replace(trade, rate_micro=-trade.rate_micro, at_us=at_us))
+    return standing, undone
+
+
+def _are_right(trades: Sequence[Trade], traders: Mapping[int, Trader]) -> bool:
+    if not all(_is_as_made(trade, traders) for trade in trades):
+        return False
+    parties = {trade.buyer for trade in trades} | {trade.seller for trade in trades}
+    after = holdings_after([traders[tenant] for tenant in sorted(parties)], trades)
+    for tenant, gpus in after.items():
+        trader = traders[tenant]
+        if min(gpus.values()) < 0 or sum(gpus.values()) > trader.usable:
+            return False
+        if trader.throughput(gpus) < trader.throughput(trader.quota):
+            return False
+    return True
+
+
+def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
+    """Whether both parties trade, at the speedups that they had."""
+    for tenant, before in (
+        (trade.buyer, trade.buyer_rate_micro),
+        (trade.seller, trade.seller_rate_micro),
+    ):
+        trader = traders.get(tenant)
+        now = trader and trader.speedup(trade.bought_type, trade.sold_type)
+        if now is None or abs(now * GPU_MICRO - before) * 100 > CHANGED_PERCENT * before:
+            return False
+    return True
+
+
+class _Offer(NamedTuple):
+    """Who would buy from whom, and what a fast GPU is worth to each and costs."""
+
+    buyer: Trader
+    seller: Trader
+    buyer_rate: Fraction
+    seller_rate: Fraction
+    price: Fraction
+
+    @property
+    def gap(self) -> Fraction:
+        return self.buyer_rate - self.seller_rate
+
+
+def new_trades(
+    traders: Sequence[Trader], trades: Iterable[Trade], types: Sequence[str], at_us: int
+) -> list[Trade]:
+    """Return the trades of one quantum, at most one of each pair; `types`: slowest first.
+
+    `trades`: those that stand.
+    """
+    traders = sorted(traders)
+    after = holdings_after(traders, trades)
+    pairs = [(types[fast], types[slow]) for fast in range(len(types)) for slow in range(fast)]
+    offers = {pair: offer for pair in pairs if (offer := _offer(traders, after, *pair))}
+    made = []
+    for pair in sorted(offers, key=lambda pair: (-offers[pair].gap, pair)):
+        offer = _offer(traders, after, *pair)  # what earlier pairs of the quantum have left
+        trade = offer and _trade(offer, after, pair, at_us)
+        if trade:
+            for tenant, gpu_type, micro in _moves(trade):
+                after[tenant][gpu_type] = after[tenant].get(gpu_type, 0) + micro
+            made.append(trade)
+    return made
+
+
+def _offer(traders: Sequence[Trader], after: Holdings, fast: str, slow: str) -> _Offer | None:
+    rates = {trader.tenant: rate for trader in traders if (rate := trader.speedup(fast, slow))}
+    by_tenant = {trader.tenant: trader for trader in traders}
+    buyers = [tenant for tenant in rates if after[tenant].get(slow, 0) >= LEAST_MICRO]
+    sellers = [
+        tenant
+        for tenant in rates
+        if after[tenant].get(fast, 0) >= LEAST_MICRO
+        and by_tenant[tenant].usable - sum(after[tenant].values()) >= LEAST_MICRO
+    ]
+    if not buyers or not sellers:
+        return None
+    buyer = min(buyers, key=lambda tenant: (-rates[tenant], tenant))
+    seller = min(sellers, key=lambda tenant: (rates[tenant], tenant))
+    high, low = rates[buyer], rates[seller]
+    if low >= high:
+        return None
+    second = max((rates[one] for one in buyers if one not in (buyer, seller)), default=low - 1)
+    price = second if low <= second <= high else (low + high) / 2
+    return _Offer(by_tenant[buyer], by_tenant[seller], high, low, price)
+
+
+def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) -> Trade | None:
+    """One fast GPU at the price, or less; None where it would be next to nothing."""
+    fast, slow = pair
+    buyer, seller, price = offer.buyer, offer.seller, offer.price
+    mine, theirs = after[buyer.tenant], after[seller.tenant]
+    bought = min(GPU_MICRO, theirs[fast], int(mine[slow] / price))
+    # Whoever gets more GPUs than it gives must be able to use them.
+    gainer = (seller if price > 1 else buyer).tenant
+    spare = (seller if price > 1 else buyer).usable - sum(after[gainer].values())
+    if price != 1:
+        bought = min(bought, int(spare / abs(price - 1)))
+    sold = int(bought * price)
+    if sold * seller.speeds[slow] < bought * seller.speeds[fast]:
+        sold += 1  # what rounding took would leave the seller worse off
+    fits = sold <= mine[slow] and abs(sold - bought) <= spare
+    gains = bought * buyer.speeds[fast] >= sold * buyer.speeds[slow]
+    if bought < LEAST_MICRO or not fits or not gains:
+        return None
+    rate, buyer_rate, seller_rate = (
+        round(value * GPU_MICRO) for value in (price, offer.buyer_rate, offer.seller_rate)
+    )
+    return Trade(
+        fast, bought, buyer.tenant, slow, sold, seller.tenant, rate, buyer_rate, seller_rate, at_us
+    )
+
+
+def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
+    """Return what trades add to each (tenant, GPU type), in micro-GPUs."""
+    sums: dict[tuple[int, str], int] = {}
+    for trade in trades:
+        for tenant, gpu_type, micro in _moves(trade):
+            sums[tenant, gpu_type] = sums.get((tenant, gpu_type), 0) + micro
+    return sums
+
+
+def whole_swaps(trades: Iterable[Trade]) -> tuple[Swap, ...]:
+    """Return the same in whole GPUs: largest remainders are rounded up until a type sums to 0.
+
+    Nobody that has what it sells loses more than that: a remainder is of a GPU that it keeps.
+    """
+    by_type: dict[str, list[tuple[int, int]]] = {}
+    for (tenant, gpu_type), micro in changes_of(trades).items():
+        by_type.setdefault(gpu_type, []).append((tenant, micro))
+    swaps = []
+    for gpu_type, rows in by_type.items():
+        whole = {tenant: micro // GPU_MICRO for tenant, micro in rows}
+        missing = -sum(whole.values())
+        order = sorted(rows, key=lambda row: (-(row[1] % GPU_MICRO), row[0]))
+        for tenant, _ in order[:missing]:
+            whole[tenant] += 1
+        swaps += [Swap(tenant, gpu_type, gpus) for tenant, gpus in whole.items() if gpus]
+    return tuple(sorted(swaps, key=lambda row: (row.tenant, row.gpu_type)))

@@ -1,0 +1,304 @@
+"""Rounds of gandiva_fair beyond the paper: types, idle GPUs, leases that go on, memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Swap
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.gandiva_fair.options import GandivaFairOptions
+from evenshare_core.policies.registry import policy
+from evenshare_core.simulation.books import Books
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.workloads import NodeChange, SimJob
+
+from .quanta import QUANTUM_US, by_tenant, by_type, jobs_of, pool, quanta, replace_quotas
+
+ONE_TYPE = ("v100",)
+
+
+def equal(*tenants: int, types: Sequence[str] = ONE_TYPE) -> dict[tuple[int, str], int]:
+    """As many tickets for each."""
+    return {(tenant, name): 1 for tenant in tenants for name in types}
+
+
+class TestTypes:
+    def test_a_job_without_a_profile_goes_to_the_newest_type_with_share_left(self) -> None:
+        profiles = [Profile(9, 9, (("k80", 1000), ("v100", 3000)))]
+        cluster = pool({"k80": [4], "v100": [4]}, profiles)
+        jobs = (*jobs_of((1, 6, 1)), *_of_profile(9, 9, first=7))
+        rows = quanta(cluster, {(t, n): 2 for t in (1, 9) for n in ("k80", "v100")}, jobs, 1)
+        got = by_type(rows)
+        assert got == {(1, "k80"): 3, (1, "v100"): 3, (9, "v100"): 1}
+
+    @pytest.mark.parametrize(("speed", "fast"), [(1250, 4), (5000, 8)])
+    def test_profiled_jobs_share_a_fast_type_as_long_as_that_is_faster(
+        self, speed: int, fast: int
+    ) -> None:
+        """3.4: VAE half and half; DCGAN time-shares the V100s, and guests use idle K80s."""
+        profiles = [Profile(1, 1, (("k80", 1000), ("v100", speed)))]
+        cluster = pool({"k80": [4], "v100": [4]}, profiles)
+        jobs = jobs_of((1, 8, 1), profile={1: 1})
+        (row,) = quanta(cluster, {(1, "k80"): 4, (1, "v100"): 4}, jobs, 1)
+        homes = {one[0]: one[4] for one in row.decision.memory["jobs"]}
+        assert sum(node == 2 for node in homes.values()) == fast
+        assert sum(row.gpus.values()) == 8
+        guests = [grant for grant in row.decision.grants if grant.key.note == "guest"]
+        assert len(guests) == fast - 4
+
+    def test_a_pinned_job_is_never_elsewhere(self) -> None:
+        cluster = pool({"k80": [4, 4], "v100": [4]})
+        jobs = jobs_of((1, 6, 2), gpu_types=("v100",))
+        rows = quanta(cluster, equal(1, types=("k80", "v100")), jobs, 20)
+        assert {name for _, name in by_type(rows)} == {"v100"}
+
+    def test_a_type_without_a_speed_is_none_for_it(self) -> None:
+        profiles = [Profile(1, 1, (("k80", 1000),))]
+        cluster = pool({"k80": [4], "v100": [4]}, profiles)
+        rows = quanta(
+            cluster, equal(1, types=("k80", "v100")), jobs_of((1, 8, 1), profile={1: 1}), 5
+        )
+        assert {name for _, name in by_type(rows)} == {"k80"}
+
+
+def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
+    (one,) = jobs_of((tenant, 1, 1), profile={tenant: profile})
+    return (SimJob(first, tenant, 1, 0, one.duration_us, profile=profile),)
+
+
+class TestIdleGpus:
+    def test_a_waiting_job_moves_to_a_node_with_room(self) -> None:
+        """Two jobs leave one node; those that took turns on the other run there."""
+        jobs = list(jobs_of((1, 4, 2)))
+        leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
+        rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), [*jobs, leaving], 14)
+        assert by_tenant(rows[:10], [*jobs, leaving])[1] == pytest.approx(4)
+        assert all(sum(row.gpus.values()) == 8 for row in rows[10:])
+
+    def test_are_not_left_while_a_job_that_fits_waits(self) -> None:
+        jobs = jobs_of((1, 3, 3), (2, 3, 2), (3, 6, 1))
+        for row in quanta(pool({"v100": [4, 4, 8]}), equal(1, 2, 3), jobs, 60):
+            free = {node.id: node.gpus for node in row.snapshot.nodes}
+            ended = {end.lease for end in row.decision.ends}
+            places = [lease.placement for lease in row.snapshot.leases if lease.id not in ended]
+            for place in [*places, *(grant.placement for grant in row.decision.grants)]:
+                for node, gpus in place:
+                    free[node] -= gpus
+            waits = [job for job in jobs if job.id not in row.gpus]
+            assert all(job.gpus > max(free.values()) for job in waits)
+
+    def test_small_jobs_are_packed(self) -> None:
+        """Four small ones go to one node, so that the other is whole for a gang."""
+        jobs = jobs_of((1, 4, 1), (2, 1, 4))
+        rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 3)
+        assert all(sum(row.gpus.values()) == 8 for row in rows)
+
+
+class TestLeasesThatGoOn:
+    def test_a_job_that_keeps_its_gpus_is_renewed(self) -> None:
+        rows = quanta(pool({"v100": [4]}), equal(1), jobs_of((1, 4, 1)), 10)
+        assert sum(len(row.decision.grants) for row in rows) == 4
+        assert all(len(row.decision.renewals) == 4 for row in rows[1:])
+
+    def test_a_gang_that_they_keep_out_gets_its_node(self) -> None:
+        """Small leases end one by one, at each third of a quantum; the gang comes all the same."""
+        small = [
+            SimJob(index, 1, 1, index * QUANTUM_US // 3, 1000 * QUANTUM_US) for index in range(1, 7)
+        ]
+        gang = SimJob(7, 2, 4, 3 * QUANTUM_US, 1000 * QUANTUM_US)
+        rows = quanta(
+            pool({"v100": [4]}), equal(1, 2), [*small, gang], 120, round_us=QUANTUM_US // 3
+        )
+        first = next(index for index, row in enumerate(rows) if 7 in row.gpus)
+        assert first * QUANTUM_US // 3 <= 3 * QUANTUM_US + 3 * QUANTUM_US
+        kept = [skip for row in rows for skip in row.decision.skips
+                if skip.reason is Reason.RESERVED_FOR_GANG]  # fmt: skip
+        assert kept
+        assert by_tenant(rows[first:], [*small, gang])[2] == pytest.approx(2, rel=0.1)
+
+    def test_protected_leases_are_nobodys_turn(self) -> None:
+        jobs = jobs_of((1, 2, 4))
+        (_, row) = quanta(pool({"v100": [4]}), equal(1), jobs, 2)
+        lease = replace(row.snapshot.leases[0], protected_until_us=10**15)
+        decision = decide_round(replace(row.snapshot, leases=(lease,)))
+        assert not decision.grants
+        assert not decision.ends
+
+    def test_terms_end_with_the_quantum_where_the_pool_lets_them(self) -> None:
+        jobs = jobs_of((1, 2, 4))
+        (row,) = quanta(pool({"v100": [4]}), equal(1), jobs, 1)
+        bounds = (QUANTUM_US // 6, 10 * QUANTUM_US)
+        snapshot = replace(row.snapshot, lease_us=5 * QUANTUM_US, lease_bounds_us=bounds)
+        for after_us, lasts_us in (
+            (0, QUANTUM_US), (QUANTUM_US // 2, QUANTUM_US // 2),
+            (QUANTUM_US - 1, QUANTUM_US + 1),
+        ):  # fmt: skip
+            later = replace(snapshot, at_us=after_us)
+            assert [length.lease_us for length in decide_round(later).lengths] == [lasts_us]
+
+
+class TestAJobThatALimitKeepsOut:
+    def test_has_no_turns_to_catch_up_with(self) -> None:
+        """Of 4 GPUs on a quota of 2; for 20 quanta it does not pay for the others."""
+
+        def change(snapshot: Snapshot) -> Snapshot:
+            pays = snapshot.at_us >= 20 * QUANTUM_US
+            jobs = tuple(replace(job, max_price_micro=None if pays else 1) for job in snapshot.jobs)
+            return replace(snapshot, jobs=jobs, prices=(PoolPrice("v100", 5, 0, 4, 5, 2000),))
+
+        jobs = jobs_of((1, 2, 1), (2, 1, 4))
+        rows = quanta(
+            pool({"v100": [4]}), {(1, "v100"): 2, (2, "v100"): 2}, jobs, 40, change=change
+        )
+        assert by_tenant(rows[:20], jobs) == pytest.approx({1: 2, 2: 0})
+        skips = [skip for skip in rows[5].decision.skips if 3 in skip.jobs]
+        assert [skip.reason for skip in skips] == [Reason.PRICE_ABOVE_MAX]
+        turns = [3 in row.gpus for row in rows[20:]]
+        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, as the other tenant's two jobs have together
+        assert not any(both == (True, True) for both in pairwise(turns))
+
+
+class TestTradesAndDepartures:
+    def test_new_trades_begin_in_the_quantum_after_an_undo(self) -> None:
+        speeds = {1: 1250, 2: 5000, 3: 6250}
+        profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
+        cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)
+        jobs = jobs_of((1, 60, 1), (2, 60, 1), (3, 60, 1), profile={1: 1, 2: 2, 3: 3}, ends={1: 6})
+        tickets = {(t, name): gpus for t in speeds for name, gpus in (("k80", 20), ("v100", 4))}
+        rows = quanta(cluster, tickets, jobs, 8)
+        rates = [[trade.rate_micro for trade in row.decision.trades] for row in rows]
+        assert rates[6] == [-5_000_000] * 4
+        assert rates[7] == [5_625_000]  # two are left, who share the surplus
+        assert not rows[6].decision.swaps
+
+
+class TestMemory:
+    def test_survives_json_and_is_of_active_jobs_alone(self) -> None:
+        jobs = jobs_of((1, 1, 8), (2, 2, 2), (3, 4, 1), ends={1: 4})
+        rows = quanta(pool({"v100": [4, 4]}), equal(1, 2, 3), jobs, 8)
+        for row in rows:
+            again = decode(canonical_bytes(row.snapshot), Snapshot)
+            assert canonical_bytes(decide_round(again)) == canonical_bytes(row.decision)
+            known = {one[0] for one in row.decision.memory["jobs"]}
+            assert known == {job.id for job in row.snapshot.jobs}
+        assert rows[2].decision.memory["nodes"]
+        assert not rows[-1].decision.memory["nodes"]
+
+    def test_a_switch_of_policy_begins_without_history(self) -> None:
+        """Leases that go on are at home where they run; nobody is ahead."""
+        jobs = jobs_of((1, 4, 1), (2, 2, 2))
+        row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
+        fresh = decide_round(replace(row.snapshot, memory={}))
+        assert len(fresh.renewals) == len(row.snapshot.leases)
+
+    def test_trades_go_on_when_quanta_become_longer(self) -> None:
+        """The last quantum is remembered by its instant, not by its number."""
+        speeds = {1: 1250, 2: 5000}
+        profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in speeds.items()]
+        cluster = pool({"k80": [4, 4], "v100": [4]}, profiles)
+        jobs = jobs_of((1, 20, 1), (2, 20, 1), profile={1: 1, 2: 2})
+        tickets = {(t, n): g for t in speeds for n, g in (("k80", 4), ("v100", 2))}
+        row = quanta(cluster, tickets, jobs, 40)[-1]
+        first = replace(row.snapshot, memory={**row.snapshot.memory, "trades": []})
+        longer = replace(first, at_us=first.at_us + 10 * QUANTUM_US, lease_us=10 * QUANTUM_US)
+        assert decide_round(longer).trades
+
+    def test_a_round_with_nothing_to_decide_changes_nothing(self) -> None:
+        jobs = jobs_of((1, 4, 1))
+        rows = quanta(pool({"v100": [4]}), equal(1), jobs, 6, round_us=QUANTUM_US // 3)
+        assert rows[1].decision.memory == rows[0].decision.memory
+        assert rows[4].decision.memory == rows[3].decision.memory
+
+    def test_jobs_of_a_node_that_is_gone_find_another(self) -> None:
+        cluster = pool({"v100": [4, 4]})
+        cluster = replace_quotas(cluster, ())
+        lost = type(cluster)(
+            cluster.nodes, (), changes=(NodeChange(3 * QUANTUM_US, 1, 0),), profiles={}
+        )
+        jobs = jobs_of((1, 4, 1), (2, 2, 2))
+        rows = quanta(lost, equal(1, 2), jobs, 12)
+        assert all(sum(row.gpus.values()) == 4 for row in rows[4:])
+        assert by_tenant(rows[4:], jobs) == pytest.approx({1: 2, 2: 2}, rel=0.01)
+
+
+class TestWithoutTickets:
+    def test_a_tenant_without_quota_gets_what_is_left(self) -> None:
+        jobs = jobs_of((1, 3, 1), (2, 4, 1))
+        rows = quanta(pool({"v100": [4]}), {(1, "v100"): 4, (2, "v100"): 0}, jobs, 40)
+        assert by_tenant(rows, jobs) == pytest.approx({1: 3, 2: 1}, abs=0.1)
+
+    def test_and_takes_turns_where_nobody_has_any(self) -> None:
+        jobs = jobs_of((1, 4, 1), (2, 4, 1))
+        rows = quanta(pool({"v100": [4]}), {(1, "v100"): 0, (2, "v100"): 0}, jobs, 40)
+        assert by_tenant(rows, jobs) == pytest.approx({1: 2, 2: 2})
+
+    def test_a_job_that_no_type_is_large_enough_for_is_told_so(self) -> None:
+        (row,) = quanta(pool({"v100": [4]}), equal(1), jobs_of((1, 1, 5)), 1)
+        (skip,) = row.decision.skips
+        assert skip.reason is Reason.TOO_LARGE
+
+    def test_a_pool_without_anything(self) -> None:
+        (row,) = quanta(pool({"v100": [4]}), {}, (), 1)
+        assert not row.decision.grants
+        empty = replace(row.snapshot, nodes=())
+        assert not decide_round(empty).grants
+
+
+class TestSimulated:
+    def test_simulation_skips_quiet_rounds_and_changes_nothing(self) -> None:
+        jobs = [SimJob(i, 1 + i % 3, 2 ** (i % 3), i * 7 * 10**6, (5 + i % 9) * QUANTUM_US)
+                for i in range(1, 30)]  # fmt: skip
+        cluster = replace_quotas(pool({"v100": [4, 4, 4]}), ())
+        rules = Rules("gandiva_fair", round_us=10 * 10**6, lease_us=QUANTUM_US)
+        some = simulate(cluster, tuple(jobs), rules)
+        every = simulate(cluster, tuple(jobs), rules, skip=False)
+        assert some.books.sha256() == every.books.sha256()
+
+    def test_it_says_what_it_is(self) -> None:
+        one = policy("gandiva_fair")
+        assert one.traits.trades_types
+        assert not one.traits.preempts_running
+
+
+class TestTradedQuotaThatIsIdle:
+    def test_is_lent_by_whoever_bought_it(self) -> None:
+        """Tenant 2 bought the four V100s of tenant 1; a third one borrows two of the eight."""
+        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
+        lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
+        contributed = []
+        for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
+            books = Books()
+            for at_us in (0, 25):  # told again, as when a node comes back
+                books.entitle(at_us, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
+                books.swap(at_us, quotas, swaps)
+                if not at_us:
+                    books.granted(at_us, lease)
+            books.swap(50, quotas, ())
+            books.ended(100, lease)
+            contributed.append(books.contributed())
+        assert contributed[0] == {("v100", 1): 400, ("v100", 2): 400}
+        assert contributed[1] == {("v100", 1): 200, ("v100", 2): 600}
+
+
+class TestDocument:
+    def test_tells_every_option_and_its_default(self) -> None:
+        path = Path(__file__).resolve().parents[2] / "docs/policies/gandiva_fair.md"
+        text = path.read_text(encoding="utf-8")
+        rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
+        defaults = msgspec.to_builtins(GandivaFairOptions())
+        assert {name: json.loads(value) for name, value in rows.items()} == defaults

@@ -1,0 +1,218 @@
+"""Trading of Gandiva_fair: Table 3, two users, E1 of OEF's paper with its lie, and undo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from evenshare_core.domain.decision import Swap, Trade
+from evenshare_core.policies.gandiva_fair.trading import (
+    LEAST_MICRO,
+    Trader,
+    changes_of,
+    holdings_after,
+    new_trades,
+    undo_wrong,
+    whole_swaps,
+)
+from evenshare_core.units import GPU_MICRO, ONE_MILLI
+
+TYPES = ("k80", "v100")
+ENDLESS = 10**15
+
+
+def trader(tenant: int, speed: float, k80: float, v100: float, usable: int = ENDLESS) -> Trader:
+    """Of a speed over the K80's, with quotas in GPUs."""
+    quota = {"k80": round(k80 * GPU_MICRO), "v100": round(v100 * GPU_MICRO)}
+    return Trader(tenant, {"k80": ONE_MILLI, "v100": round(speed * ONE_MILLI)}, quota, usable)
+
+
+def quanta(traders: Sequence[Trader], count: int) -> list[Trade]:
+    """The trades of so many quanta."""
+    trades: list[Trade] = []
+    for number in range(count):
+        trades += new_trades(traders, trades, TYPES, number)
+    return trades
+
+
+TABLE_3 = [trader(1, 1.25, 20, 4), trader(2, 5, 20, 4), trader(3, 6.25, 20, 4)]
+
+
+class TestTable3:
+    """12 V100 and 60 K80: the aggregates 25, 40 and 45 become 40, 40 and 50."""
+
+    def test_trades_at_the_second_price(self) -> None:
+        trades = quanta(TABLE_3, 10)
+        assert len(trades) == 4
+        assert {(row.buyer, row.seller, row.rate_micro) for row in trades} == {(3, 1, 5_000_000)}
+        assert {(row.bought_micro, row.sold_micro) for row in trades} == {(10**6, 5 * 10**6)}
+
+    def test_aggregates(self) -> None:
+        before = [one.throughput(one.quota) / 10**9 for one in TABLE_3]
+        after = holdings_after(TABLE_3, quanta(TABLE_3, 10))
+        assert before == [25, 40, 45]
+        assert after[1] == {"k80": 40 * GPU_MICRO, "v100": 0}
+        assert after[2] == {"k80": 20 * GPU_MICRO, "v100": 4 * GPU_MICRO}
+        assert after[3] == {"k80": 0, "v100": 8 * GPU_MICRO}
+        assert [one.throughput(after[one.tenant]) / 10**9 for one in TABLE_3] == [40, 40, 50]
+
+    def test_are_whole_gpus_of_quota(self) -> None:
+        assert whole_swaps(quanta(TABLE_3, 10)) == (
+            Swap(1, "k80", 20), Swap(1, "v100", -4), Swap(3, "k80", -20), Swap(3, "v100", 4),
+        )  # fmt: skip
+
+
+class TestTwoUsers:
+    def test_share_the_surplus(self) -> None:
+        (trade,) = quanta([trader(1, 1.25, 8, 4), trader(2, 5, 8, 4)], 1)
+        assert trade.rate_micro == 3_125_000
+        assert (trade.bought_micro, trade.sold_micro) == (GPU_MICRO, 3_125_000)
+        swaps = {(row.tenant, row.gpu_type): row.gpus for row in whole_swaps([trade])}
+        assert swaps == {(1, "k80"): 3, (1, "v100"): -1, (2, "k80"): -3, (2, "v100"): 1}
+
+    def test_of_equal_speedups_do_not_trade(self) -> None:
+        assert not quanta([trader(1, 2, 8, 4), trader(2, 2, 8, 4)], 3)
+
+
+class TestE1:
+    """W = (1, 2), (1, 3), (1, 4) on one GPU of each type, a third each."""
+
+    @pytest.mark.parametrize(
+        ("told", "rates", "shares", "total"),
+        [
+            (2.0, [3, 2.5], [0.088889, 0.466667, 0.444444], [1.177778, 1.4, 1.777778]),
+            (2.8, [3, 2.9], [0.107280, 0.448276, 0.444444], [1.214559, 1.344828, 1.777778]),
+        ],
+    )
+    def test_shares(
+        self, told: float, rates: list[float], shares: list[float], total: list[float]
+    ) -> None:
+        third = Fraction(1, 3)
+        traders = [trader(i, speed, float(third), float(third))
+                   for i, speed in ((1, told), (2, 3), (3, 4))]  # fmt: skip
+        trades = quanta(traders, 5)
+        assert [row.rate_micro / GPU_MICRO for row in trades] == rates
+        after = holdings_after(traders, trades)
+        assert [after[i]["v100"] / GPU_MICRO for i in (1, 2, 3)] == pytest.approx(shares, abs=1e-5)
+        true = [trader(i, speed, 0, 0) for i, speed in ((1, 2), (2, 3), (3, 4))]
+        got = [one.throughput(after[one.tenant]) / 10**9 for one in true]
+        assert got == pytest.approx(total, abs=1e-5)
+
+
+class TestUndo:
+    def test_of_nothing_while_all_is_as_it_was(self) -> None:
+        trades = quanta(TABLE_3, 4)
+        assert undo_wrong(trades, {one.tenant: one for one in TABLE_3}, 9) == (trades, [])
+
+    def test_when_a_party_leaves_restores_the_fair_share(self) -> None:
+        trades = quanta(TABLE_3, 4)
+        here = {one.tenant: one for one in TABLE_3[1:]}
+        standing, undone = undo_wrong(trades, here, 9)
+        assert not standing
+        assert undone == [replace(row, rate_micro=-row.rate_micro, at_us=9) for row in trades[::-1]]
+
+    @pytest.mark.parametrize("speed", [5.6, 7.0])
+    def test_when_a_speed_has_changed(self, speed: float) -> None:
+        trades = quanta(TABLE_3, 2)
+        now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, speed, 20, 4)]}
+        standing, undone = undo_wrong(trades, now, 9)
+        assert (len(standing), len(undone)) == (0, 2)
+
+    def test_newest_first_as_far_as_quota_is_missing(self) -> None:
+        """The buyer's slow quota shrinks to 12: two of four trades can be paid."""
+        trades = quanta(TABLE_3, 4)
+        now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, 6.25, 12, 4)]}
+        standing, undone = undo_wrong(trades, now, 9)
+        assert (standing, len(undone)) == (trades[:2], 2)
+        assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
+
+    def test_when_a_seller_can_use_less(self) -> None:
+        """After four trades it has 40 K80: with jobs of 32 GPUs two are too many."""
+        trades = quanta(TABLE_3, 4)
+        now = {one.tenant: one for one in TABLE_3}
+        now[1] = now[1]._replace(usable=32 * GPU_MICRO)
+        assert undo_wrong(trades, now, 9)[0] == trades[:2]
+
+
+pools = st.lists(
+    st.tuples(
+        st.integers(1000, 9000), st.integers(500, 9000), st.integers(0, 8 * GPU_MICRO),
+        st.integers(0, 8 * GPU_MICRO), st.integers(0, 8 * GPU_MICRO),
+        st.integers(0, 30 * GPU_MICRO),
+    ),
+    max_size=6,
+)  # fmt: skip
+THREE = ("k80", "p100", "v100")
+
+
+def drawn(rows: Sequence[tuple[int, ...]]) -> list[Trader]:
+    traders = []
+    for tenant, (fast, middle, one, two, three, spare) in enumerate(rows, start=1):
+        speeds = {"k80": 1000, "p100": middle, "v100": fast}
+        quota = dict(zip(THREE, (one, two, three), strict=True))
+        traders.append(Trader(tenant, speeds, quota, one + two + three + spare))
+    return traders
+
+
+few = settings(max_examples=40, deadline=None)
+
+
+class TestEveryTrade:
+    @few
+    @given(pools)
+    def test_conserves_gpus_and_leaves_nobody_worse_off(self, rows: list[tuple[int, ...]]) -> None:
+        traders = drawn(rows)
+        trades: list[Trade] = []
+        for number in range(4):
+            new = new_trades(traders, trades, THREE, number)
+            for trade in new:
+                assert trade.bought_micro >= LEAST_MICRO
+                trades.append(trade)
+                after = holdings_after(traders, trades)
+                for name in THREE:
+                    before = sum(one.quota[name] for one in traders)
+                    assert sum(row[name] for row in after.values()) == before
+                for one in traders:
+                    gpus = after[one.tenant]
+                    assert min(gpus.values()) >= 0
+                    assert sum(gpus.values()) <= one.usable
+                    assert one.throughput(gpus) >= one.throughput(one.quota)
+        assert undo_wrong(trades, {one.tenant: one for one in traders}, 9) == (trades, [])
+
+    @few
+    @given(pools)
+    def test_is_undone_without_a_trace(self, rows: list[tuple[int, ...]]) -> None:
+        traders = drawn(rows)
+        trades = quanta_of(traders)
+        assert not any(changes_of([*trades, *(_back(row) for row in trades)]).values())
+        _, undone = undo_wrong(trades, {}, 9)
+        assert [row.rate_micro for row in undone] == [-row.rate_micro for row in trades[::-1]]
+
+    @few
+    @given(pools)
+    def test_is_whole_gpus_that_sum_to_nothing(self, rows: list[tuple[int, ...]]) -> None:
+        whole = [(a, b, c // GPU_MICRO * GPU_MICRO, d // GPU_MICRO * GPU_MICRO,
+                  e // GPU_MICRO * GPU_MICRO, f) for a, b, c, d, e, f in rows]  # fmt: skip
+        traders = drawn(whole)
+        swaps = whole_swaps(quanta_of(traders))
+        by_tenant = {one.tenant: one for one in traders}
+        for name in THREE:
+            assert sum(row.gpus for row in swaps if row.gpu_type == name) == 0
+        for row in swaps:
+            assert by_tenant[row.tenant].quota[row.gpu_type] + row.gpus * GPU_MICRO >= 0
+
+
+def quanta_of(traders: Sequence[Trader]) -> list[Trade]:
+    trades: list[Trade] = []
+    for number in range(4):
+        trades += new_trades(traders, trades, THREE, number)
+    return trades
+
+
+def _back(trade: Trade) -> Trade:
+    return replace(trade, bought_micro=-trade.bought_micro, sold_micro=-trade.sold_micro)
