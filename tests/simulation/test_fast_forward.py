@@ -59,6 +59,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "srtf": [{}, {"spread": True}],
     "yarn_cs": [{}, {"oversized": False, "spread": True}, {"whole_nodes": True}],
+    "tiresias_l": [{}, {"queues": 2, "first_threshold": 900, "spread": True}],
+    "optimus": [{}, {"unknown_s": 600, "spread": True}],
 }
 
 

@@ -29,7 +29,13 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "sjf": [{}, {"backfill": True}],
     "srtf": [{}],
     "yarn_cs": [{}, {"whole_nodes": True}],
+    "tiresias_l": [{}, {"promote_after": 1}],
+    "themis": [{}, {"estimate_error": 0.5}],
+    "optimus": [{}],
 }
+
+# Whose order is another when the next job may start, for time has passed.
+DRIFTS = {"themis"}
 
 
 def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
@@ -113,7 +119,7 @@ class TestTheOrder:
             for seed in range(30):
                 assert_order_is_that_of_picks(with_hopeless(policy, options, seed))
 
-    @pytest.mark.parametrize("policy", sorted(OPTIONS))
+    @pytest.mark.parametrize("policy", sorted(OPTIONS.keys() - DRIFTS))
     def test_is_that_in_which_the_rounds_then_start_them(self, policy: str) -> None:
         """Two GPUs; a job takes a GPU for little less than its lease, so that all are alike."""
         for seed in range(20):

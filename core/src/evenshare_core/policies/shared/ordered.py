@@ -72,7 +72,7 @@ class QueueRule(NamedTuple):
 
     `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
     a job that may not run at all; one that `admits` does not let in waits like one that does
-    not fit. `given` is told of every new lease.
+    not fit. `given` is told of every new lease. `note` names what decided about a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
@@ -84,6 +84,7 @@ class QueueRule(NamedTuple):
     limit: Callable[[QueuedJob], Refusal | None] = lambda _: None
     admits: Callable[[QueuedJob], bool] = lambda _: True
     given: Callable[[QueuedJob], None] = lambda _: None
+    note: Callable[[QueuedJob], str] = lambda _: ""
 
 
 def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
@@ -228,13 +229,13 @@ class OrderedPicks:
                 free_capacity.drop(lease.placement)
             return refusal
         if lease is not None and free_capacity.renew(lease.placement):
-            self._renew(lease)
+            self._renew(one, lease)
             return True
         placement = self._place(free_capacity, job.gpus) if self._rule.admits(one) else None
         if placement is None:
             return False
         order = len(self.grants) + len(self.renewals) + 1
-        key = Key(None, None)
+        key = Key(None, None, self._rule.note(one))
         self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
         self.admission.take(job.tenant, gpu_type, job.gpus)
         self._rule.given(one)
@@ -246,18 +247,11 @@ class OrderedPicks:
             return None
         return free_capacity.place(gpus)
 
-    def _renew(self, lease: Lease) -> None:
+    def _renew(self, one: QueuedJob, lease: Lease) -> None:
         order = len(self.grants) + len(self.renewals) + 1
+        key = Key(None, None, self._rule.note(one))
         self.renewals.append(
-            Renew(
-                order,
-                lease.id,
-                lease.job,
-                lease.tenant,
-                lease.gpu_type,
-                lease.gpus,
-                Key(None, None),
-            )
+            Renew(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
         )
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
