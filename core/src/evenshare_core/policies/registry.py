@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.policies.baselines import optimus, queues, themis, tiresias_l, yarn_cs
+from evenshare_core.policies.baselines import (
+    batch_sche,
+    optimus,
+    queues,
+    themis,
+    tiresias_l,
+    yarn_cs,
+)
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.options import Options, parse_options
@@ -20,6 +27,7 @@ POLICIES: dict[str, Policy] = {
         oef.POLICY,
         *queues.POLICIES,
         yarn_cs.POLICY,
+        batch_sche.POLICY,
         tiresias_l.POLICY,
         themis.POLICY,
         optimus.POLICY,
