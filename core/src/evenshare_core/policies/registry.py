@@ -6,6 +6,7 @@ from typing import Any
 
 from evenshare_core.policies.baselines import (
     batch_sche,
+    hived,
     optimus,
     queues,
     themis,
@@ -28,6 +29,7 @@ POLICIES: dict[str, Policy] = {
         *queues.POLICIES,
         yarn_cs.POLICY,
         batch_sche.POLICY,
+        hived.POLICY,
         tiresias_l.POLICY,
         themis.POLICY,
         optimus.POLICY,
