@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evenshare_core.policies.baselines import (
+    allox,
     batch_sche,
     hived,
     optimus,
@@ -30,6 +31,7 @@ POLICIES: dict[str, Policy] = {
         yarn_cs.POLICY,
         batch_sche.POLICY,
         hived.POLICY,
+        allox.POLICY,
         tiresias_l.POLICY,
         themis.POLICY,
         optimus.POLICY,
