@@ -151,6 +151,14 @@ class TestOwners:
         assert not decision.grants
         assert not decision.preemptions
 
+    def test_wait_where_a_node_has_lost_gpus_that_leases_hold(self) -> None:
+        """4 of 8 GPUs are left and 8 are held: the end of one lease would free none."""
+        leases = [spot(1, 1, 4), spot(2, 1, 4)]
+        jobs = [held_job(1, 4), held_job(2, 4), waiting_job(3, 4)]
+        decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
+        assert not decision.grants
+        assert not decision.preemptions
+
     def test_that_hold_more_than_their_quota_are_spot_jobs_themselves(self) -> None:
         """The first tenant has cells of 4 on the first node, and runs on the second."""
         mine = replace(spot(2, 2, 4), tenant=1, own=4, borrowed=0)

@@ -181,7 +181,8 @@ class CellUse:
 
     `renewed`: leases that ended on own cells. `waiting`: all other jobs, in the order in which they
     are placed. `assigned`: by job that waits, the GPU type and GPUs of own cells. `spot`: leases
-    that go on and are on no cells of their own.
+    that go on and are on no cells of their own. `overfull`: nodes that were lost in part or whole,
+    where an end frees nothing yet.
     """
 
     def __init__(
@@ -207,6 +208,7 @@ class CellUse:
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []
         self._run_on(snapshot)
+        self.overfull = {node for node, gpus in self._free.items() if gpus < 0}
         self.renewed: list[QueuedJob] = []
         self.assigned: dict[int, tuple[str, Placement]] = {}
         self.waiting: list[QueuedJob] = []
@@ -321,6 +323,7 @@ class HivedPicks(OrderedPicks):
             if lease.may_be_preempted(snapshot.at_us)
             and lease.started_us <= began_us
             and lease.job in self._jobs
+            and not any(node in use.overfull for node, _ in lease.placement)
         ]
         self._cleared: set[int] = set()  # nodes on which leases end for a gang of this round
         self.ends: list[End] = []
