@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.ltgf_pool import advanced, pool
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.jobs import Job
@@ -110,11 +110,24 @@ def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
         replace(row, gpu_types=by_id[row.job].gpu_types) if row.kind is ChangeKind.ACTIVE else row
         for row in made.changes
     )
+    tells = seed % 2 == 0
+    resources = {
+        "node_resources": tuple(
+            Resources(row.id, rng.choice((8, 32)), rng.choice((64, 512)))
+            for row in made.nodes
+            if tells and rng.random() < 0.8
+        ),
+        "job_resources": tuple(
+            Resources(row.id, row.gpus * rng.choice((0, 1, 4)), row.gpus * rng.choice((0, 8, 64)))
+            for row in jobs
+            if tells and rng.random() < 0.8
+        ),
+    }
     nodes = [replace(row, gpus=rng.choice((0, 4, 8, 8, 8, 8))) for row in made.nodes]
     return replace(
         made, policy=policy, policy_version=POLICIES[policy].version, jobs=tuple(jobs),
         leases=tuple(leases), nodes=tuple(nodes), profiles=tuple(profiles), changes=changes,
-        options=drawn_options(rng, policy, without),
+        options=drawn_options(rng, policy, without), **resources,
     )  # fmt: skip
 
 
@@ -170,7 +183,8 @@ class TestARound:
             assert canonical_bytes(decode(first, Decision)) == first
 
     def test_does_not_look_at_the_order_of_rows(self, policy: str) -> None:
-        names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles")
+        names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles",
+                 "node_resources", "job_resources")  # fmt: skip
         for seed in SEEDS:
             asked = advanced(drawn(policy, seed))
             rng = random.Random(seed)  # noqa: S311 - a seeded shuffle
@@ -210,7 +224,8 @@ def renamed(asked: Snapshot) -> Snapshot:
             fields["placement"] = tuple((another(node), gpus) for node, gpus in row.placement)
         return replace(row, **fields)
 
-    names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles", "changes")
+    names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles", "changes",
+             "node_resources", "job_resources")  # fmt: skip
     return replace(
         asked, **{name: tuple(row_of(row) for row in getattr(asked, name)) for name in names}
     )

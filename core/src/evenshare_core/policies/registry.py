@@ -7,6 +7,7 @@ from typing import Any
 from evenshare_core.policies.baselines import (
     allox,
     batch_sche,
+    drf,
     hived,
     optimus,
     queues,
@@ -32,6 +33,7 @@ POLICIES: dict[str, Policy] = {
         batch_sche.POLICY,
         hived.POLICY,
         allox.POLICY,
+        drf.POLICY,
         tiresias_l.POLICY,
         themis.POLICY,
         optimus.POLICY,

@@ -231,7 +231,9 @@ class OrderedPicks:
             if lease is not None:
                 free_capacity.drop(lease.placement)
             return refusal
-        if lease is not None and free_capacity.renew(lease.placement):
+        if lease is not None and not self.may_renew(one, lease):
+            free_capacity.drop(lease.placement)
+        elif lease is not None and free_capacity.renew(lease.placement):
             self._renew(one, lease)
             return True
         placement = self.place(one, free_capacity) if self._rule.admits(one) else None
@@ -250,6 +252,14 @@ class OrderedPicks:
         if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
         return free_capacity.place(gpus)
+
+    def may_renew(
+        self,
+        one: QueuedJob,  # noqa: ARG002 - for those that count more than GPUs
+        lease: Lease,  # noqa: ARG002 - the same
+    ) -> bool:
+        """Return whether a lease that ended may go on where it is, if its GPUs are there."""
+        return True
 
     def _renew(self, one: QueuedJob, lease: Lease) -> None:
         order = len(self.grants) + len(self.renewals) + 1
