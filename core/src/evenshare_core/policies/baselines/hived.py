@@ -317,14 +317,17 @@ class HivedPicks(OrderedPicks):
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._candidates = QueueCandidates(capacity_by_type(snapshot.nodes))
         began_us = snapshot.at_us - options.min_runtime_us
-        self._may_end = [
-            lease
-            for lease in use.spot
-            if lease.may_be_preempted(snapshot.at_us)
-            and lease.started_us <= began_us
-            and lease.job in self._jobs
-            and not any(node in use.overfull for node, _ in lease.placement)
-        ]
+        self._may_end: dict[int, list[Lease]] = {}  # spot leases by node
+        for lease in use.spot:
+            nodes = [node for node, _ in lease.placement]
+            if (
+                lease.may_be_preempted(snapshot.at_us)
+                and lease.started_us <= began_us
+                and lease.job in self._jobs
+                and not use.overfull.intersection(nodes)
+            ):
+                for node in nodes:
+                    self._may_end.setdefault(node, []).append(lease)
         self._cleared: set[int] = set()  # nodes on which leases end for a gang of this round
         self.ends: list[End] = []
         self.preemptions: list[Preemption] = []
@@ -364,8 +367,8 @@ class HivedPicks(OrderedPicks):
         free = free_capacity.available.free
         missing = {node: gpus - free.get(node, 0) for node, gpus in placement}
         victims: list[Lease] = []
-        rows = [lease for lease in self._may_end if self._is_apart(lease)]
         for node in missing:
+            rows = [lease for lease in self._may_end.get(node, ()) if self._is_apart(lease)]
             while (short := _short(missing, victims, node)) > 0:
                 there = [
                     (_victim_order(gpus, row, short), row)
@@ -399,7 +402,8 @@ class HivedPicks(OrderedPicks):
                 numbers,
             )
         )  # fmt: skip
-        self._may_end.remove(lease)
+        for node, _ in lease.placement:
+            self._may_end[node].remove(lease)
         self._cleared |= {node for node, _ in lease.placement}
         free_capacity.clear(lease.placement)
         self.admission.let_go(lease)
