@@ -135,10 +135,10 @@ class TestProgress:
         assert (found[2].start_s, found[3].start_s) == (100, 110)
 
     def test_is_measured_by_quota(self) -> None:
-        """400 / (50 x 2) of the first, who has two types of 50, against 40 / 2 of the second."""
-        jobs = [job(1, 1, 40, tenant=2), job(2, 3, 100), job(3, 4, 10, at_s=5),
-                job(4, 4, 90, at_s=6, tenant=2)]  # fmt: skip
-        found = played(jobs, quotas={1: 50, 2: 1}, gpus=(4, 0))
+        """At 100 s the first has received 150 GPU-seconds for 3 GPUs, the second 100 for one."""
+        jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
+                job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
+        found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))
         assert (found[3].start_s, found[4].start_s) == (100, 110)
 
     def test_puts_tenants_without_quota_last(self) -> None:

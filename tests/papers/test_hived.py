@@ -151,6 +151,25 @@ class TestOwners:
         assert not decision.grants
         assert not decision.preemptions
 
+    def test_count_the_minimum_runtime_whatever_protected_a_lease_at_first(self) -> None:
+        """It began under another policy, without protection."""
+        snap = asked([held_job(1, 4), waiting_job(3, 4)], [spot(1, 1, 4)], (4, 0), nodes_={1: 4})
+        assert decide_round(snap).preemptions
+        waits = decide_round(replace(snap, options={"min_runtime_s": 60}))
+        assert not waits.preemptions
+        assert not waits.grants
+
+    def test_leave_the_other_what_it_may_borrow(self) -> None:
+        """It may borrow 4: when its lease on the first node ends, 4 on the second."""
+        jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
+        snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
+                     memory={"cells": {"v100": [[1, 4, 1]]}})  # fmt: skip
+        limited = replace(snap.entitlements[1], borrow_limit=4)
+        decision = decide_round(replace(snap, entitlements=(snap.entitlements[0], limited)))
+        assert {row.lease for row in decision.preemptions} == {1}
+        places = {grant.job: grant.placement for grant in decision.grants}
+        assert places == {3: ((1, 4),), 4: ((2, 4),)}
+
     def test_wait_where_a_node_has_lost_gpus_that_leases_hold(self) -> None:
         """4 of 8 GPUs are left and 8 are held: the end of one lease would free none."""
         leases = [spot(1, 1, 4), spot(2, 1, 4)]
