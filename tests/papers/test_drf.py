@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Resources
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
@@ -21,6 +21,11 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round, queue_order
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromiseKind
 from evenshare_core.policies.registry import quota_promise
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, simulate
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster
+from evenshare_core.units import SECOND_US
 from scheduling.selectors.reasons import why
 from tests.papers.test_baselines import job as sim_job
 from tests.papers.test_baselines import run
@@ -169,6 +174,35 @@ class TestANode:
             for row in snap.node_resources:
                 has = getattr(row, name)
                 assert not now[row.id] or now[row.id] + before[row.id] <= has
+
+
+class TestASimulation:
+    """Two jobs of 6 CPUs on a node of 8 GPUs and 9 CPUs, and one that needs none."""
+
+    POOL = Cluster(
+        (Node(1, "v100", 8),), (Entitlement(1, "v100", 8),),
+        node_resources=(Resources(1, 9),),
+        job_resources={1: Resources(1, 6), 2: Resources(2, 6)},
+    )  # fmt: skip
+    JOBS = (sim_job(1, 1, 10), sim_job(2, 1, 10), sim_job(3, 1, 10))
+
+    def test_runs_one_after_the_other_what_the_cpus_are_too_few_for(self) -> None:
+        starts = {row.job: row.start_us for row in self.simulated("drf").books.jobs}
+        assert starts == {1: 0, 2: 10 * SECOND_US, 3: 0}
+        assert {row.start_us for row in self.simulated("fifo").books.jobs} == {0}
+
+    def simulated(self, policy: str) -> SimulationResult:
+        return simulate(self.POOL, self.JOBS, Rules(policy))
+
+    def test_goes_on_from_the_middle_with_what_its_snapshot_tells(self) -> None:
+        state = SimulationState(self.POOL, self.JOBS, Rules("drf"))
+        state.advance(0)
+        first = state.snapshot()
+        assert [row.id for row in first.job_resources] == [1, 2]
+        work = {row.id: Work(10 * SECOND_US) for row in first.jobs}
+        again = PresentState(Start(first, work)).snapshot()
+        assert canonical_bytes(again) == canonical_bytes(first)
+        assert again.schema == 5
 
 
 class TestTheBytes:
