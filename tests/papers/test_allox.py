@@ -146,6 +146,15 @@ class TestProgress:
         found = played(jobs, quotas={1: 4}, gpus=(4, 0))
         assert (found[1].start_s, found[2].start_s) == (10, 0)
 
+    def test_counts_no_tenant_whose_jobs_can_never_run(self) -> None:
+        """One of two is served: not the one of least progress, whose gang is too large."""
+        jobs = (job(1, 1, 100), job(2, 99, 10, tenant=2), job(3, 3, 10, tenant=3))
+        state = SimulationState(pool(quotas={1: 2, 2: 2}, gpus=(4, 0)), jobs, rules())
+        state.advance(0)
+        decision = decide_round(state.snapshot())
+        notes = {grant.job: grant.key.note for grant in decision.grants}
+        assert notes == {1: "matched", 3: "left_over"}
+
     def test_so_many_jobs_are_matched(self) -> None:
         """The long one came first and is matched alone; both, and the short one goes first."""
         jobs = [job(1, 4, 100), job(2, 4, 10)]

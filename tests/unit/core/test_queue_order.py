@@ -32,10 +32,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "tiresias_l": [{}, {"promote_after": 1}],
     "themis": [{}, {"estimate_error": 0.5}],
     "optimus": [{}],
+    "batch_sche": [{}, {"unknown_s": 5}],
+    "hived": [{}],
+    "allox": [{}, {"tenant_fraction": 1, "matched_jobs": 5}],
+    "drf": [{}, {"weights": "equal"}],
 }
 
-# Whose order is another when the next job may start, for time has passed.
-DRIFTS = {"themis"}
+# Whose order is another when the next job may start: time has passed, or tenants made progress.
+DRIFTS = {"themis", "allox"}
 
 
 def with_room(policy: str, options: dict[str, Any], seed: int) -> Snapshot:
@@ -137,7 +141,7 @@ class TestTheOrder:
             assert len(order) == 14
             started = starts(asked, 59)
             # Each within its quota, or served anew as it deserves more: the tenants' own orders.
-            if policy in {"evenshare", "yarn_cs"}:
+            if policy in {"evenshare", "yarn_cs", "batch_sche", "hived"}:
                 by_id = {one.id: one.tenant for one in jobs}
                 order.sort(key=by_id.__getitem__)
                 started.sort(key=by_id.__getitem__)

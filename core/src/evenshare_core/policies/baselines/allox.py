@@ -176,6 +176,7 @@ class _Matching:
         self._jobs = {job.id: job for job in snapshot.jobs}
         self._sums = {row.job: row for row in snapshot.service.jobs}
         self._progress = _progress(snapshot)
+        self._limits = {(row.tenant, row.gpu_type): row.most for row in snapshot.entitlements}
 
     def can_run(self, job: Job, gpu_type: str) -> bool:
         """Whether a job's profile has a speed on a type."""
@@ -196,19 +197,25 @@ class _Matching:
         return min(-(-self._left_us(job) * job.gpus // speed), LONGEST_MS)
 
     def _types(self, one: QueuedJob) -> list[str]:
-        """The types that have room for its gang and on which it can run."""
+        """The types that are large enough for its gang, as is what its tenant may hold."""
         return [
             name
             for name in self._capacity
             if name in one.gpu_types
-            and one.job.gpus <= self._capacity[name]
+            and one.job.gpus <= min(self._capacity[name], self._most(one.job.tenant, name))
             and self.can_run(one.job, name)
         ]
 
+    def _most(self, tenant: int, gpu_type: str) -> int:
+        """GPUs that a tenant may hold at most; those of the type where nothing limits it."""
+        most = self._limits.get((tenant, gpu_type))
+        return self._capacity[gpu_type] if most is None else most
+
     def in_order(self, waiting: list[QueuedJob]) -> AlloxOrder:
         """Match the jobs of the tenants of least progress; order the others behind them."""
-        ranks = self._ranks({one.job.tenant for one in waiting})
-        served = ceil(Fraction(self._options.tenant_fraction) * len(ranks))
+        able = {one.job.tenant for one in waiting if self._types(one)}
+        ranks = self._ranks({one.job.tenant for one in waiting}, able)
+        served = ceil(Fraction(self._options.tenant_fraction) * len(able))
 
         def by_rank(one: QueuedJob) -> tuple[int, ...]:
             return (ranks[one.job.tenant], *by_arrival(one))
@@ -224,12 +231,12 @@ class _Matching:
         others = [one for one in waiting if one.job.id not in chosen]
         return AlloxOrder(self._matched(first), sorted(others, key=by_time))
 
-    def _ranks(self, tenants: set[int]) -> dict[int, int]:
-        """Tenants by progress, those without quota last."""
+    def _ranks(self, tenants: set[int], able: set[int]) -> dict[int, int]:
+        """Tenants by progress, those without quota last; first those `able` to run a job."""
 
-        def key(tenant: int) -> tuple[bool, Fraction, int]:
+        def key(tenant: int) -> tuple[bool, bool, Fraction, int]:
             progress = self._progress.get(tenant)
-            return (progress is None, progress or Fraction(0), tenant)
+            return (tenant not in able, progress is None, progress or Fraction(0), tenant)
 
         return {tenant: rank for rank, tenant in enumerate(sorted(tenants, key=key))}
 
