@@ -58,7 +58,7 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gang", "node", "fragment", "place", "fit", "large"), _BLOCKS),
     (("limit", "quota", "cap", "borrow"), _STOPS),
     (("turn", "share", "rho", "fair", "lease", "queue", "order"), _CLOCK),
-    (("full", "capacity", "resource", "gpu"), _FULL),
+    (("full", "capacity", "resource", "gpu", "memory"), _FULL),
 )
 
 # The published reasons in words; a page may say more, with numbers.
@@ -67,6 +67,7 @@ _REASON_TEXTS: dict[str, str] = {
     "tenant_passed_over": "behind the first job",
     "no_free_gpus": "no free GPUs",
     "fragmented": "free GPUs are scattered",
+    "cpus_or_memory": "no CPUs or memory beside the GPUs",
     "reserved_for_gang": "kept for a larger job",
     "reserved_quota": "others do not lend",
     "quota_limit": "quota limit",

@@ -80,6 +80,13 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "Enough GPUs were free, but not side by side.",
         "It starts when enough of one node frees up; a smaller job fits sooner.",
     ),
+    Reason.CPUS_OR_MEMORY: ReasonWording(
+        "no CPUs or memory",
+        "It needs {cpus} {cpus:CPU|CPUs} and {memory_mb} MB of memory beside its GPUs; no node"
+        " with enough GPUs had both left.",
+        "Enough GPUs were free, but too few CPUs or too little memory beside them.",
+        "It starts when a node has both free; with fewer CPUs or less memory it fits sooner.",
+    ),
     Reason.RESERVED_FOR_GANG: ReasonWording(
         "kept for a larger job",
         "{free} {free:GPU was|GPUs were} left, {held_back} more {held_back:is|are} kept for a job"

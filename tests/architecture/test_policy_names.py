@@ -23,7 +23,9 @@ EXCEPT = {
 }
 # The product's own policy has the product's name, which may stand anywhere.
 PRODUCT = "evenshare"
-NAMES = "|".join(sorted(POLICIES.keys() - {PRODUCT}))
+# The API's framework has the short name of dominant resource fairness, and stands in its modules.
+FRAMEWORK = "drf"
+NAMES = "|".join(sorted(POLICIES.keys() - {PRODUCT, FRAMEWORK}))
 IN_TEXT = re.compile(rf"\b(?:{NAMES})\b", re.IGNORECASE)
 IN_IDENTIFIER = re.compile(rf"(?:^|_)(?:{NAMES})(?:_|$)")
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -30,6 +30,7 @@ from evenshare_core.units import SECOND_US
 MINUTE_US = 60 * SECOND_US
 ROUNDS = 240
 KEPT = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)
+PARTITIONS = {"yarn_cs", "batch_sche"}  # they borrow for oversized gangs only
 # Each is tried with some seed; {} is the default.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [
@@ -59,6 +60,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "srtf": [{}, {"spread": True}],
     "yarn_cs": [{}, {"oversized": False, "spread": True}, {"whole_nodes": True}],
+    "tiresias_l": [{}, {"queues": 2, "first_threshold": 900, "spread": True}],
+    "optimus": [{}, {"unknown_s": 600, "spread": True}],
 }
 
 
@@ -170,7 +173,7 @@ class TestEachRound:
             both(policy, seed, seen)
         reasons = {EndReason.FINISHED, EndReason.NODE_LOST, EndReason.CANCELLED}
         assert {"waits", *(reason.value for reason in reasons)} <= set(seen), seen
-        if policy != "yarn_cs":  # it borrows for oversized gangs only
+        if policy not in PARTITIONS:
             assert seen[EndReason.PRICE_ABOVE_MAX.value], seen
         if policy == "evenshare":
             assert min(seen[EndReason.PREEMPTED.value], seen[EndReason.MOVED.value]) > 10, seen
@@ -213,7 +216,7 @@ class TestAWholeRun:
         assert found.rounds == asked.rounds
         assert found.books.earned == asked.books.earned
         assert found.books.contributed() == asked.books.contributed()
-        assert found.books.earned or policy == "yarn_cs"  # it borrows for oversized gangs only
+        assert found.books.earned or policy in PARTITIONS
 
     @pytest.mark.parametrize("until_us", [None, 4 * 60 * MINUTE_US + 7])
     @pytest.mark.parametrize(

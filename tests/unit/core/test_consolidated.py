@@ -98,6 +98,13 @@ class TestRoom:
     def test_a_drained_node_cannot_renew(self) -> None:
         assert not free_capacity({1: 0, 2: 8}, {}, {1: 4}).renew(((1, 4),))
 
+    def test_holds_back_twice_on_a_node(self) -> None:
+        a = free_capacity({1: 8}, {}, {})
+        a.hold_back(((1, 3),))
+        a.hold_back(((1, 2),))
+        assert a.held_back == {1: 5}
+        assert a.would_fit_unheld(8)
+
     def test_what_is_held_back_is_nobodys(self) -> None:
         a = free_capacity({1: 8, 2: 8}, {2: 4}, {1: 8})
         a.hold_back(((1, 6),))

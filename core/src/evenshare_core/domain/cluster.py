@@ -18,6 +18,17 @@ class Node(Value, frozen=True, array_like=True):
     gpus: int
 
 
+class Resources(Value, frozen=True, array_like=True):
+    """What a node has, or a job needs at once on all its GPUs, besides GPUs; 0 where it needs none.
+
+    `id` is the node's or the job's.
+    """
+
+    id: int
+    cpus: int = 0
+    memory_mb: int = 0
+
+
 # Which GPUs a job holds: (node id, GPUs there), sorted by node id, every count > 0.
 Placement = tuple[tuple[int, int], ...]
 

@@ -12,6 +12,7 @@ class Reason(StrEnum):
     TENANT_PASSED_OVER = "tenant_passed_over"  # its tenant's first job did not fit (line 17)
     NO_FREE_GPUS = "no_free_gpus"  # fewer free GPUs in all than the gang needs
     FRAGMENTED = "fragmented"  # enough free GPUs, but spread so that the gang does not fit
+    CPUS_OR_MEMORY = "cpus_or_memory"  # no node with enough GPUs has the CPUs and memory it needs
     RESERVED_FOR_GANG = "reserved_for_gang"  # free GPUs are kept for a gang that waits too long
     RESERVED_QUOTA = "reserved_quota"  # free GPUs belong to tenants that do not lend them
     QUOTA_LIMIT = "quota_limit"  # its tenant may not borrow (more)

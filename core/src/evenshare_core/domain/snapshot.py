@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 from evenshare_core.domain.backoff import Backoff
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -14,8 +14,9 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 4 has bounds of lease lengths, version 3 back-offs; without either it is of version 2.
-SCHEMA_VERSION = 4
+# Version 5 has resources besides GPUs, version 4 bounds of lease lengths, version 3 back-offs;
+# without any of them it is of version 2.
+SCHEMA_VERSION = 5
 
 
 class ChangeKind(StrEnum):
@@ -146,10 +147,16 @@ class PoolPrice(Value, frozen=True, array_like=True):
     theta_milli: int
 
 
-def schema_of(backoffs: tuple[Backoff, ...], lease_bounds_us: tuple[int, ...] = ()) -> int:
+def schema_of(
+    backoffs: tuple[Backoff, ...],
+    lease_bounds_us: tuple[int, ...] = (),
+    resources: tuple[Resources, ...] = (),
+) -> int:
     """Return the version of a snapshot with these."""
-    if lease_bounds_us:
+    if resources:
         return SCHEMA_VERSION
+    if lease_bounds_us:
+        return 4
     return 3 if backoffs else 2
 
 
@@ -169,10 +176,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     when policy or version change. `service` is as of the last round; `changes` happened since, in
     time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
     start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
-    `lease_us`; empty: nothing else.
+    `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
+    the nodes and jobs that tell them.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("backoffs", "lease_bounds_us")
+    newest: ClassVar[tuple[str, ...]] = (
+        "backoffs", "lease_bounds_us", "node_resources", "job_resources",
+    )  # fmt: skip
 
     schema: int
     pool: int
@@ -196,6 +206,8 @@ class Snapshot(Value, frozen=True, array_like=True):
     profiles: tuple[Profile, ...] = ()
     backoffs: tuple[Backoff, ...] = ()
     lease_bounds_us: tuple[int, ...] = ()
+    node_resources: tuple[Resources, ...] = ()
+    job_resources: tuple[Resources, ...] = ()
 
     @property
     def longest_us(self) -> int:

@@ -246,7 +246,7 @@ class FreeCapacity:
         for node, gpus in placement:
             count = min(gpus, self.available.free.get(node, 0))
             if count:
-                self.held_back[node] = count
+                self.held_back[node] = self.held_back.get(node, 0) + count
                 self.available.take(((node, count),))
         self._settle(placement)
 

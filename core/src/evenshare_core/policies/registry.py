@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.policies.baselines import queues, yarn_cs
+from evenshare_core.policies.baselines import (
+    allox,
+    batch_sche,
+    drf,
+    hived,
+    optimus,
+    queues,
+    themis,
+    tiresias_l,
+    yarn_cs,
+)
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.ltgf import policy as ltgf
@@ -21,6 +31,13 @@ POLICIES: dict[str, Policy] = {
         oef.POLICY,
         *queues.POLICIES,
         yarn_cs.POLICY,
+        batch_sche.POLICY,
+        hived.POLICY,
+        allox.POLICY,
+        drf.POLICY,
+        tiresias_l.POLICY,
+        themis.POLICY,
+        optimus.POLICY,
         gavel.POLICY,
         max_min.POLICY,
         max_efficiency.POLICY,

@@ -61,11 +61,15 @@ class Start:
 
     @property
     def cluster(self) -> Cluster:
-        """The pool's nodes, quotas, price settings and profiles."""
+        """The pool's nodes, quotas, price settings, profiles and resources."""
         snapshot = self.snapshot
         prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in snapshot.prices}
         profiles = {row.id: row for row in snapshot.profiles}
-        return Cluster(snapshot.nodes, snapshot.entitlements, prices, profiles=profiles)
+        return Cluster(
+            snapshot.nodes, snapshot.entitlements, prices, profiles=profiles,
+            node_resources=snapshot.node_resources,
+            job_resources={row.id: row for row in snapshot.job_resources},
+        )  # fmt: skip
 
 
 class PresentState(SimulationState):

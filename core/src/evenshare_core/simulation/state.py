@@ -295,8 +295,9 @@ class SimulationState:
         self.count_terms(tuple(self.jobs))
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
+        has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         return Snapshot(
-            schema=schema_of(backoffs, self.rules.lease_bounds_us),
+            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -318,6 +319,8 @@ class SimulationState:
             profiles=self.profiles,
             backoffs=backoffs,
             lease_bounds_us=self.rules.lease_bounds_us,
+            node_resources=has,
+            job_resources=needs,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
+from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
@@ -99,7 +99,8 @@ class Cluster:
     `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
     `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
     profile; `profiles` by their ids. `spread_milli`: thousandths of its speed on one node that a
-    gang has over several where it could be on one, unless the job says its own.
+    gang has over several where it could be on one, unless the job says its own. `node_resources`,
+    by id, and `job_resources`, by job: CPUs and memory of those that tell them.
     """
 
     nodes: tuple[Node, ...]
@@ -109,6 +110,8 @@ class Cluster:
     changes: tuple[NodeChange, ...] = ()
     profiles: Mapping[int, Profile] = field(default_factory=dict)
     spread_milli: int = ONE_MILLI
+    node_resources: tuple[Resources, ...] = ()
+    job_resources: Mapping[int, Resources] = field(default_factory=dict)
 
     @property
     def capacity(self) -> int:
@@ -119,6 +122,11 @@ class Cluster:
     def has_speeds(self) -> bool:
         """Whether GPU types differ in speed for any job."""
         return bool(self.speeds or self.profiles)
+
+    def resources_of(self, jobs: Iterable[int]) -> tuple[Resources, ...]:
+        """What jobs need besides GPUs, of those that tell it, in the order given."""
+        rows = self.job_resources
+        return tuple(rows[job] for job in jobs if job in rows) if rows else ()
 
     def speed_milli(self, profile: int, gpu_type: str) -> int:
         """Thousandths of the speed that a job's duration is told for, on a GPU type."""

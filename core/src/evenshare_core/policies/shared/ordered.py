@@ -72,7 +72,7 @@ class QueueRule(NamedTuple):
 
     `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
     a job that may not run at all; one that `admits` does not let in waits like one that does
-    not fit. `given` is told of every new lease.
+    not fit. `given` is told of every new lease. `note` names what decided about a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
@@ -84,6 +84,7 @@ class QueueRule(NamedTuple):
     limit: Callable[[QueuedJob], Refusal | None] = lambda _: None
     admits: Callable[[QueuedJob], bool] = lambda _: True
     given: Callable[[QueuedJob], None] = lambda _: None
+    note: Callable[[QueuedJob], str] = lambda _: ""
 
 
 def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
@@ -97,26 +98,24 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
     Raises:
         ValueError: a job is in the snapshot that no change told the sums of.
     """
-    free_by_type = free_capacity_by_type(
-        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread
-    )
-    for row in snapshot.service.claims:  # a type whose nodes are all gone
-        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-    picks = OrderedPicks(rule, free_by_type, Admission.of(snapshot))
-    candidates = _candidates(snapshot)
+    picks = OrderedPicks(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
+    candidates = queued_jobs(snapshot)
     if not rule.preempts:
         picks.renew_all([one for one in candidates if one.lease is not None])
         candidates = [one for one in candidates if one.lease is None]
     for candidate in sorted(candidates, key=rule.order):
         picks.consider(candidate)
-    return Decision(
-        at_us=snapshot.at_us,
-        grants=tuple(picks.grants),
-        renewals=tuple(picks.renewals),
-        ends=expired_ends(snapshot, {row.lease for row in picks.renewals}, picks.refused),
-        skips=tuple(explain.skips(picks.queues(), picks.free_by_type, picks.admission)),
-        memory=snapshot.memory,
+    return picks.decision(snapshot)
+
+
+def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity]:
+    """Return where gangs of each GPU type may go, of those whose nodes are all gone too."""
+    free_by_type = free_capacity_by_type(
+        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread
     )
+    for row in snapshot.service.claims:
+        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+    return free_by_type
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
@@ -125,20 +124,25 @@ def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
     Raises:
         ValueError: a job is in the snapshot that no change told the sums of.
     """
-    candidates = _candidates(snapshot)
+    candidates = queued_jobs(snapshot)
     renewed: list[QueuedJob] = []
     if not rule.preempts:
-        renewed = sorted((one for one in candidates if one.lease is not None), key=_since)
+        renewed = sorted((one for one in candidates if one.lease is not None), key=by_start)
         candidates = [one for one in candidates if one.lease is None]
     return tuple(one.job.id for one in (*renewed, *sorted(candidates, key=rule.order)))
 
 
-def _since(candidate: QueuedJob) -> tuple[int, int]:
+def by_start(candidate: QueuedJob) -> tuple[int, int]:
+    """Whoever's lease began first."""
     lease = candidate.lease
     return (0, 0) if lease is None else (lease.started_us, lease.id)
 
 
-def _candidates(snapshot: Snapshot) -> list[QueuedJob]:
+def queued_jobs(snapshot: Snapshot) -> list[QueuedJob]:
+    """Return the jobs that wait or whose lease ended, in the order of their ids.
+
+    Raises: as `decide_in_order`.
+    """
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     sums = {row.job: row for row in snapshot.service.jobs}
@@ -170,15 +174,15 @@ class OrderedPicks:
 
     def renew_all(self, ended: Iterable[QueuedJob]) -> None:
         """Renew leases that ended, in the order of their starts, before anything is placed."""
-        for candidate in sorted(ended, key=_since):
-            self._consider(self._in_turn(candidate), strict=False)
+        for candidate in sorted(ended, key=by_start):
+            self._consider(self.in_turn(candidate), strict=False)
 
     def consider(self, candidate: QueuedJob) -> bool:
         """Place a candidate on a type whose queue is not blocked; else it waits, and may block."""
-        return self._consider(self._in_turn(candidate), strict=self._rule.strict)
+        return self._consider(self.in_turn(candidate), strict=self._rule.strict)
 
-    def _in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
-        """A candidate on each of its types, in the order in which they are tried."""
+    def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
+        """Return a candidate on each of its types, in the order in which they are tried."""
         if len(candidate.gpu_types) == 1:
             return [candidate]
         job, lease = candidate.job, candidate.lease
@@ -212,7 +216,7 @@ class OrderedPicks:
                 self.blocked[queue] = job_id
         if len(refusals) == len(tries):
             self.refused[job_id] = refusals[tries[0].gpu_type]
-        self._wait(tries[0], refusals)
+        self.wait(tries[0], refusals)
         return False
 
     def _try_job(self, one: QueuedJob) -> Refusal | bool:
@@ -227,42 +231,46 @@ class OrderedPicks:
             if lease is not None:
                 free_capacity.drop(lease.placement)
             return refusal
-        if lease is not None and free_capacity.renew(lease.placement):
-            self._renew(lease)
+        if lease is not None and not self.may_renew(one, lease):
+            free_capacity.drop(lease.placement)
+        elif lease is not None and free_capacity.renew(lease.placement):
+            self._renew(one, lease)
             return True
-        placement = self._place(free_capacity, job.gpus) if self._rule.admits(one) else None
+        placement = self.place(one, free_capacity) if self._rule.admits(one) else None
         if placement is None:
             return False
         order = len(self.grants) + len(self.renewals) + 1
-        key = Key(None, None)
+        key = Key(None, None, self._rule.note(one))
         self.grants.append(Grant(order, job.id, job.tenant, gpu_type, placement, key))
         self.admission.take(job.tenant, gpu_type, job.gpus)
         self._rule.given(one)
         return True
 
-    def _place(self, free_capacity: FreeCapacity, gpus: int) -> Placement | None:
-        rule, available = self._rule, free_capacity.available
+    def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
+        """Place and take a gang of the GPU type on which it is tried; None where it must wait."""
+        rule, available, gpus = self._rule, free_capacity.available, one.job.gpus
         if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
         return free_capacity.place(gpus)
 
-    def _renew(self, lease: Lease) -> None:
+    def may_renew(
+        self,
+        one: QueuedJob,  # noqa: ARG002 - for those that count more than GPUs
+        lease: Lease,  # noqa: ARG002 - the same
+    ) -> bool:
+        """Return whether a lease that ended may go on where it is, if its GPUs are there."""
+        return True
+
+    def _renew(self, one: QueuedJob, lease: Lease) -> None:
         order = len(self.grants) + len(self.renewals) + 1
+        key = Key(None, None, self._rule.note(one))
         self.renewals.append(
-            Renew(
-                order,
-                lease.id,
-                lease.job,
-                lease.tenant,
-                lease.gpu_type,
-                lease.gpus,
-                Key(None, None),
-            )
+            Renew(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
         )
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
-    def _wait(self, candidate: QueuedJob, refusals: Collection[str]) -> None:
-        """The first of its types on which no limit refused it is reported."""
+    def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
+        """Note that a job waits, on the first of its types on which no limit refused it."""
         types = candidate.gpu_types
         first = next((name for name in types if name not in refusals), types[0])
         reported = candidate.on(first)
@@ -279,3 +287,14 @@ class OrderedPicks:
             blocker = min(blockers, default=None)
             rows.append(explain.Queue(tenant, gpu_type, jobs, None, None, blocker, tuple(others)))
         return rows
+
+    def decision(self, snapshot: Snapshot) -> Decision:
+        """Return what the round gave, why jobs wait, and the memory as it was."""
+        return Decision(
+            at_us=snapshot.at_us,
+            grants=tuple(self.grants),
+            renewals=tuple(self.renewals),
+            ends=expired_ends(snapshot, {row.lease for row in self.renewals}, self.refused),
+            skips=tuple(explain.skips(self.queues(), self.free_by_type, self.admission)),
+            memory=snapshot.memory,
+        )

@@ -1,0 +1,306 @@
+"""BatchSche: Astraea-online's scheduler in each tenant's private partition, nothing shared.
+
+Source: Astraea-online (TC 2022), 5.1: "We perform this algorithm for each user to schedule its jobs
+in its private cluster", A_maxIrev (algorithm 3) in the order (arrival, id).
+
+| paper | here | unit |
+|---|---|---|
+| q_w^u, workers of user u | the tenant's quota of a GPU type | GPUs |
+| D_w, workers of a job, from start to end | its gang; nothing is preempted | GPUs |
+| d, duration | the estimate; of a job that runs, what is left of it | us |
+| schedule of largest f - cost | the earliest that the partition has room for, to its end | us |
+| a round of jobs | all that wait, planned anew in each round | |
+
+Utility f falls with completion, and GPUs within a quota cost nothing, so the schedule of largest
+f - cost is the earliest. A job starts when the schedule planned for it starts now: a later one goes
+ahead only where it delays no earlier one (conservative backfill), by the estimates.
+
+Departures, each with its test in tests/papers/test_batch_sche.py:
+- No prices inside a partition, so no job is turned away (7); and no parameter servers.
+- Plans are made for the first `plan_jobs` of a tenant's jobs that wait; those behind them wait.
+- A job without an estimate is taken to need `unknown_s`. Estimates that are wrong delay what was
+  planned; nothing is ended for it.
+- The partition is a number of GPUs, not certain nodes: a gang may wait until nodes fit.
+- A gang larger than its tenant's whole quota would wait for ever, so it may run when its tenant
+  holds nothing else (`oversized`; off: it waits, and delays nobody).
+
+A lease above its tenant's quota, from another policy or of a quota that was cut, is not renewed,
+but for one that its tenant may borrow for (`oversized`).
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import QuotaPromiseKind
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.units import SECOND_US
+
+PLANNED = "planned"
+
+
+class BatchScheOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of BatchSche."""
+
+    plan_jobs: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="For how many of a tenant's jobs that wait a start is planned; the others"
+            " wait behind them.",
+            extra_json_schema={UNIT: "jobs"},
+        ),
+    ] = 100
+    oversized: Annotated[
+        bool,
+        Meta(
+            description="A job larger than its tenant's whole quota may run while the tenant holds"
+            " nothing else; off: it never runs."
+        ),
+    ] = True
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class BatchSche(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "batch_sche"
+    version = "1"
+    title = "Private partitions"
+    promise = (
+        "Each tenant has its quota to itself, and plans its own jobs there as early as can be."
+    )
+    order_text = (
+        "Whoever was submitted first is planned first, within the quota of its tenant; a later job"
+        " goes ahead where by the estimates it delays nobody."
+    )
+    quota_text = (
+        "A quota is a private partition: nobody else takes these GPUs, idle or not, and a tenant"
+        " holds no more than them. A gang may still have to wait until nodes fit."
+    )
+    quota_kind = QuotaPromiseKind.RESERVED
+    note_texts = MappingProxyType(
+        {PLANNED: "Its tenant's partition has room for it now, and until it ends by the estimates."}
+    )
+    traits = Traits(needs_estimates=True)
+    options_type = BatchScheOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(BatchScheOptions, snapshot.options)
+        private = _without_sharing(snapshot, oversized=options.oversized)
+        return decide_in_order(private, _rule(options, PartitionPlans(private, options)))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is planned before whom; without those that never run."""
+        options = parse_options(BatchScheOptions, snapshot.options)
+        private = _without_sharing(snapshot, oversized=options.oversized)
+        plans = PartitionPlans(private, options)
+        return tuple(job for job in order_of(private, _rule(options, plans)) if plans.has_room(job))
+
+
+def _without_sharing(snapshot: Snapshot, *, oversized: bool) -> Snapshot:
+    """The snapshot with quotas, some of them 0, that let nobody borrow.
+
+    `oversized`: what the largest gang has above it may be borrowed, as far as its tenant may.
+    """
+    capacity = capacity_by_type(snapshot.nodes)
+    rows = {(row.tenant, row.gpu_type): row for row in snapshot.entitlements}
+    above: dict[tuple[int, str], int] = {}
+    for job in snapshot.jobs:
+        for name in accepted_types(job, capacity):
+            key = (job.tenant, name)
+            rows.setdefault(key, Entitlement(*key, 0))
+            above[key] = max(above.get(key, 0), job.gpus - rows[key].gpus)
+    quotas = []
+    for key, row in sorted(rows.items()):
+        most = above.get(key, 0) if oversized else 0
+        limit = most if row.may_borrow is None else min(most, row.may_borrow)
+        quotas.append(replace(row, borrow_limit=limit))
+    return replace(snapshot, entitlements=tuple(quotas))
+
+
+def _rule(options: BatchScheOptions, plans: PartitionPlans) -> QueueRule:
+    return QueueRule(
+        order=by_arrival,
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        spread=options.spread,
+        admits=lambda one: one.lease is not None or plans.starts(one.job.id) == one.gpu_type,
+        note=lambda _: PLANNED,
+    )
+
+
+class PartitionPlan:
+    """GPUs of one partition that are free from now on, as steps: (from when, how many)."""
+
+    def __init__(self, gpus: int, at_us: int, held: Iterable[tuple[int, int]]) -> None:
+        """`held`: (when they are free again, GPUs)."""
+        self.gpus = gpus
+        changes: dict[int, int] = {at_us: 0}
+        free = gpus
+        for until_us, count in held:
+            free -= count
+            changes[until_us] = changes.get(until_us, 0) + count
+        self._steps: list[list[int]] = []
+        for from_us in sorted(changes):
+            free += changes[from_us]
+            self._steps.append([from_us, free])
+
+    def earliest(self, gpus: int, length_us: int) -> int | None:
+        """Return the first instant from which so many GPUs stay free for so long; None: never."""
+        start_us: int | None = None
+        for from_us, free in self._steps:
+            if start_us is not None and from_us >= start_us + length_us:
+                return start_us
+            if free < gpus:
+                start_us = None
+            elif start_us is None:
+                start_us = from_us
+        return start_us
+
+    def take(self, gpus: int, start_us: int, length_us: int) -> None:
+        """Plan them; `start_us` is an instant that `earliest` said."""
+        end_us = start_us + length_us
+        self._cut(end_us)
+        for step in self._steps:
+            if start_us <= step[0] < end_us:
+                step[1] -= gpus
+
+    def _cut(self, at_us: int) -> None:
+        """Let a step begin there."""
+        for index in range(len(self._steps) - 1, -1, -1):
+            from_us, free = self._steps[index]
+            if from_us == at_us:
+                return
+            if from_us < at_us:
+                self._steps.insert(index + 1, [at_us, free])
+                return
+
+
+class PartitionPlans:
+    """When each job that waits would start, of every tenant."""
+
+    def __init__(self, snapshot: Snapshot, options: BatchScheOptions) -> None:
+        self._snapshot, self._unknown_us = snapshot, options.unknown_s * SECOND_US
+        self._oversized = options.oversized
+        self._alone: dict[int, Admission] = {}
+        self._sums = {row.job: row for row in snapshot.service.jobs}
+        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
+        self._plans = self._partitions()
+        self._starts: dict[int, str] = {}
+        self._types = capacity_by_type(snapshot.nodes)
+        held = {lease.job for lease in snapshot.leases}
+        planned: dict[int, int] = {}
+        for job in sorted(snapshot.jobs, key=arrival_order):
+            if job.id in held or not self.has_room(job.id):
+                continue
+            planned[job.tenant] = planned.get(job.tenant, 0) + 1
+            if planned[job.tenant] <= options.plan_jobs:
+                self._plan(job)
+
+    def starts(self, job_id: int) -> str | None:
+        """The GPU type on which a job starts now, as planned; None: it does not."""
+        return self._starts.get(job_id)
+
+    def has_room(self, job_id: int) -> bool:
+        """Whether a job may ever run: in a partition of its tenant, or alone above one."""
+        return bool(self._types_of(self._jobs[job_id]))
+
+    def _types_of(self, job: Job) -> list[str]:
+        """The types whose partition has room for its gang; if none has, those where it runs alone.
+
+        First the one that it claims.
+        """
+        sums = self._sums.get(job.id)
+        claimed = sums.gpu_type if sums is not None else ""
+        types = [
+            name
+            for name in accepted_types(job, self._types, first=claimed)
+            if job.gpus <= self._types[name]
+        ]
+        within = [name for name in types if job.gpus <= self._quotas[job.tenant, name]]
+        return within or (types if self._oversized else [])
+
+    def _partitions(self) -> dict[tuple[int, str], PartitionPlan]:
+        """A tenant without quota has a plan of one GPU: it runs one job at a time, if any."""
+        snapshot = self._snapshot
+        held: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for lease in snapshot.leases:
+            job = self._jobs.get(lease.job)
+            left_us = snapshot.lease_us if job is None else self._left_us(job)
+            until_us = snapshot.at_us + left_us
+            held.setdefault((lease.tenant, lease.gpu_type), []).append((until_us, lease.gpus))
+        return {
+            key: PartitionPlan(max(1, gpus), snapshot.at_us, held.get(key, ()))
+            for key, gpus in self._quotas.items()
+        }
+
+    def _left_us(self, job: Job) -> int:
+        whole = whole_us(job, self._unknown_us)
+        sums: JobService | None = self._sums.get(job.id)
+        return whole if sums is None else remaining_us(job, sums, self._snapshot.at_us, whole)
+
+    def _plan(self, job: Job) -> None:
+        """Plan a job where it starts first; of equals on the type that it claims."""
+        length_us = self._left_us(job)
+        best: tuple[int, str] | None = None
+        for name in self._types_of(job):
+            if self._is_refused(job, name):
+                continue
+            start_us = self._plans[job.tenant, name].earliest(self._part(job, name), length_us)
+            if start_us is not None and (best is None or start_us < best[0]):
+                best = (start_us, name)
+        if best is None:
+            return
+        start_us, name = best
+        self._plans[job.tenant, name].take(self._part(job, name), start_us, length_us)
+        if start_us == self._snapshot.at_us:
+            self._starts[job.id] = name
+
+    def _is_refused(self, job: Job, gpu_type: str) -> bool:
+        """Whether it would borrow, and may not even if its tenant held nothing else."""
+        tenant = job.tenant
+        if job.gpus <= self._quotas[tenant, gpu_type]:
+            return False
+        if tenant not in self._alone:
+            others = tuple(row for row in self._snapshot.leases if row.tenant != tenant)
+            self._alone[tenant] = Admission.of(replace(self._snapshot, leases=others))
+        return self._alone[tenant].check(job, gpu_type) is not None
+
+    def _part(self, job: Job, gpu_type: str) -> int:
+        """GPUs of the partition that a job takes: all of them where it is larger."""
+        return min(job.gpus, self._plans[job.tenant, gpu_type].gpus)
+
+
+POLICY = BatchSche()

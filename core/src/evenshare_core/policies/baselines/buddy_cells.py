@@ -1,0 +1,131 @@
+"""Quotas as buddy cells: which GPUs of which nodes are a tenant's own.
+
+Source: HiveD (OSDI 2020), 3: a tenant's quota is a virtual private cluster of cells; a cell of
+level k is two buddies of level k - 1, and all cells can be had at once, whatever others hold.
+
+A cell is a power of two of GPUs on one node, at most the largest that a node has. A quota of 13 on
+nodes of 8 is the cells 8, 4 and 1. Sizes that are powers of two fill a node without a gap, largest
+first, so all cells of quotas that do not exceed the pool find a node; where sizes of nodes are no
+powers of two, a cell that fits nowhere is halved.
+
+Bindings are remembered, so that a tenant keeps its nodes while others come and go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+
+
+class Cell(NamedTuple):
+    """GPUs of one node that belong to one tenant."""
+
+    tenant: int
+    gpus: int
+    node: int
+
+
+def cell_sizes(quota: int, largest: int) -> list[int]:
+    """Return the cells of a quota, largest first; `largest` is a power of two.
+
+    13 GPUs in cells of 8 at most are 8, 4, 1.
+    """
+    whole, rest = divmod(quota, largest)
+    bits = [1 << level for level in range(rest.bit_length() - 1, -1, -1) if rest >> level & 1]
+    return [largest] * whole + bits
+
+
+def bind_cells(
+    nodes: Iterable[Node],
+    quotas: Iterable[Entitlement],
+    before: Iterable[Cell],
+    held: Mapping[tuple[int, int], int],
+) -> list[Cell]:
+    """Return the cells of one GPU type, sorted.
+
+    `before`: those of the last round, kept as far as they fit quotas and nodes. `held`: GPUs that
+    leases hold, by (tenant, node): a new cell goes where its tenant is already. What the pool is
+    too small for is left out.
+    """
+    room = {node.id: node.gpus for node in sorted(nodes, key=lambda node: node.id) if node.gpus}
+    if not room:
+        return []
+    largest = 1 << (max(room.values()).bit_length() - 1)
+    needed = Counter((row.tenant, size) for row in quotas for size in cell_sizes(row.gpus, largest))
+    kept = _kept(room, needed, before)
+    bound = _bind(room, needed, kept, held, may_halve=False)
+    if bound is None:  # what was kept is in the way
+        bound = _bind(room, needed, [], held, may_halve=False)
+    if bound is None:
+        bound = _bind(room, needed, [], held, may_halve=True)
+    return sorted(bound or [])
+
+
+def _kept(
+    room: Mapping[int, int], needed: Counter[tuple[int, int]], before: Iterable[Cell]
+) -> list[Cell]:
+    left, wanted, kept = dict(room), Counter(needed), []
+    for cell in sorted(before):
+        key = (cell.tenant, cell.gpus)
+        if wanted[key] > 0 and left.get(cell.node, 0) >= cell.gpus:
+            wanted[key] -= 1
+            left[cell.node] -= cell.gpus
+            kept.append(cell)
+    return kept
+
+
+def _bind(
+    room: Mapping[int, int],
+    needed: Counter[tuple[int, int]],
+    kept: list[Cell],
+    held: Mapping[tuple[int, int], int],
+    *,
+    may_halve: bool,
+) -> list[Cell] | None:
+    """Bind all cells, largest first; None where one fits nowhere and may not be halved."""
+    left, near = dict(room), dict(held)
+    wanted = needed - Counter((cell.tenant, cell.gpus) for cell in kept)
+    for cell in kept:
+        left[cell.node] -= cell.gpus
+        near[cell.tenant, cell.node] = near.get((cell.tenant, cell.node), 0) - cell.gpus
+    bound = list(kept)
+    while wanted:
+        tenant, gpus = min(wanted, key=lambda key: (-key[1], key[0]))
+        wanted[tenant, gpus] -= 1
+        wanted += Counter()  # drops what is 0
+        fitting = [node for node, count in left.items() if count >= gpus]
+        if fitting:
+            node = min(fitting, key=lambda id_: _rank(tenant, gpus, id_, left, near))
+            left[node] -= gpus
+            near[tenant, node] = near.get((tenant, node), 0) - gpus
+            bound.append(Cell(tenant, gpus, node))
+        elif not may_halve:
+            return None
+        elif gpus > 1:
+            wanted[tenant, gpus // 2] += 2
+    return bound
+
+
+def _rank(
+    tenant: int,
+    gpus: int,
+    node: int,
+    left: Mapping[int, int],
+    near: Mapping[tuple[int, int], int],
+) -> tuple[int, int, int]:
+    """Where the tenant holds most of the cell already, then the tightest fit."""
+    return (-max(0, min(gpus, near.get((tenant, node), 0))), left[node], node)
+
+
+def cells_in(memory: Mapping[str, Any], gpu_type: str) -> list[Cell]:
+    """Return the cells of a type that a memory tells."""
+    return [Cell(*row) for row in memory.get("cells", {}).get(gpu_type, ())]
+
+
+def cells_memory(cells: Mapping[str, Iterable[Cell]]) -> dict[str, Any]:
+    """Return the memory that tells these cells, plain JSON."""
+    return {"cells": {name: [list(cell) for cell in cells[name]] for name in sorted(cells)}}

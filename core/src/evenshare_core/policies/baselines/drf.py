@@ -1,0 +1,339 @@
+"""DRF: dominant resource fairness over GPUs, CPUs and memory.
+
+Source: Ghodsi et al., Dominant Resource Fairness (NSDI 2011), algorithm 1 and 4.3 (weights), over
+(GPU, CPU, memory).
+
+| paper | here | unit |
+|---|---|---|
+| R, total capacities | GPUs of all types, CPUs and memory of the nodes that may be scheduled | |
+| D_i, demand of user i's next task | a job: its gang, and `Snapshot.job_resources` | |
+| U_i, resources given to user i | those of its leases that go on, and of this round | |
+| s_i, dominant share | the largest of its parts of R, over its weight | |
+| w_i, weight | `weights`: its quotas over all types; or the same for all | |
+
+The tenant of least dominant share is given its next job that fits, again and again. Inside a tenant
+whoever was submitted first goes first. A lease that ends queues with the jobs that wait. Jobs that
+do not fit block nobody.
+
+A gang on one node needs its CPUs and memory there; on several, parts of them by its GPUs on each.
+What nodes and jobs do not tell does not count: without any of it this is max-min fairness of GPUs.
+
+Departures, each with its test in tests/papers/test_drf.py:
+- Tasks are gangs of leases, so shares are even as far as jobs fit, and change where leases end.
+- Of equal shares, as when all leases end at once, that of the tenant that received least GPU-time
+  for its weight goes first: a pool that one gang fills would be the lower id's for ever.
+- A tenant without quota has no weight: it comes after all others.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Placement, Resources
+from evenshare_core.domain.decision import Decision, Skip
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import received
+from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.ordered import (
+    OrderedPicks,
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    pool_capacity,
+    queued_jobs,
+)
+
+GPUS, CPUS, MEMORY = "dominant_gpus", "dominant_cpus", "dominant_memory"
+NAMES = (GPUS, CPUS, MEMORY)
+NONE = Resources(0)
+EQUAL_TEXT = (
+    "All tenants weigh the same: a quota says which GPUs are a tenant's own, and what it holds"
+    " above its quota is borrowed, at the posted price."
+)
+
+
+class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of DRF."""
+
+    weights: Annotated[
+        Literal["quota", "equal"],
+        Meta(
+            description="What a tenant's dominant share is divided by: its quotas of all GPU types"
+            " (quota), or the same for all (equal)."
+        ),
+    ] = "quota"
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Drf(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "drf"
+    version = "1"
+    title = "Dominant resource fairness"
+    promise = "The tenant whose largest part of any resource is smallest is served next."
+    order_text = (
+        "The tenant of least dominant share goes first, with the job that it submitted first."
+    )
+    quota_text = (
+        "A quota is a weight: of GPUs, CPUs and memory the one that a tenant has the largest part"
+        " of is counted, over its quota, and whoever has least is served next, as leases end."
+    )
+    quota_kind = QuotaPromiseKind.WEIGHT
+    note_texts = MappingProxyType(
+        {
+            GPUS: "Its tenant had the least dominant share of those whose jobs fit: of GPUs.",
+            CPUS: "Its tenant had the least dominant share of those whose jobs fit: of CPUs.",
+            MEMORY: "Its tenant had the least dominant share of those whose jobs fit: of memory.",
+        }
+    )
+    traits = Traits(preempts=True, keys_drift=True)
+    options_type = DrfOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(DrfOptions, snapshot.options)
+        shares = DominantShares(snapshot, by_quota=options.weights == "quota")
+        rule = QueueRule(
+            order=by_arrival,
+            queue=lambda one: (one.job.id, one.gpu_type),
+            strict=False,
+            preempts=True,
+            spread=options.spread,
+            note=lambda one: shares.dominant(one.job),
+        )
+        picks = DrfPicks(snapshot, rule)
+        for one in in_turn(queued_jobs(snapshot), shares):
+            if picks.consider(one):
+                shares.add(one.job)
+        return picks.decision(snapshot)
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        options = parse_options(DrfOptions, snapshot.options)
+        shares = DominantShares(snapshot, by_quota=options.weights == "quota")
+        order = []
+        for one in in_turn(queued_jobs(snapshot), shares):
+            shares.add(one.job)
+            order.append(one.job.id)
+        return tuple(order)
+
+    def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
+        """Return that it is a weight, unless all tenants weigh the same."""
+        if isinstance(options, DrfOptions) and options.weights == "equal":
+            return QuotaPromise(QuotaPromiseKind.NOT_GUARANTEED, EQUAL_TEXT)
+        return super().quota_promise(options, lengths)
+
+
+class DominantShares:
+    """What tenants hold of each resource (GPUs, CPUs, MB), of what the pool has."""
+
+    def __init__(self, snapshot: Snapshot, *, by_quota: bool) -> None:
+        rows = {row.id: row for row in snapshot.node_resources}
+        nodes = [node for node in snapshot.nodes if node.gpus]
+        known = [rows[node.id] for node in nodes if node.id in rows]
+        self._total = (
+            sum(node.gpus for node in nodes),
+            sum(row.cpus for row in known),
+            sum(row.memory_mb for row in known),
+        )
+        self._needs = {row.id: row for row in snapshot.job_resources}
+        self._used: dict[int, list[int]] = {}
+        self._by_quota = by_quota
+        self._weights: dict[int, int] = {}
+        for row in snapshot.entitlements:
+            self._weights[row.tenant] = self._weights.get(row.tenant, 0) + row.gpus
+        self._received: dict[int, int] = {}
+        for claim in snapshot.service.claims:
+            before = self._received.get(claim.tenant, 0)
+            self._received[claim.tenant] = before + received(claim, snapshot.at_us)
+        jobs = {job.id: job for job in snapshot.jobs}
+        for lease in snapshot.leases:
+            if not lease.ends_by(snapshot.at_us) and lease.job in jobs:
+                self.add(jobs[lease.job])
+
+    def add(self, job: Job) -> None:
+        """A job holds what it needs."""
+        used = self._used.setdefault(job.tenant, [0, 0, 0])
+        for index, count in enumerate(self._demand(job)):
+            used[index] += count
+
+    def _demand(self, job: Job) -> tuple[int, int, int]:
+        needs = self._needs.get(job.id, NONE)
+        return (job.gpus, needs.cpus, needs.memory_mb)
+
+    def _parts(self, counts: Iterable[int]) -> list[Fraction]:
+        return [
+            Fraction(count, total) if total else Fraction(0)
+            for count, total in zip(counts, self._total, strict=True)
+        ]
+
+    def key(self, tenant: int) -> tuple[bool, Fraction, Fraction, int]:
+        """Who is served next is least: those without weight last."""
+        weight = self._weights.get(tenant, 0) if self._by_quota else 1
+        share = max(self._parts(self._used.get(tenant, (0, 0, 0))))
+        past = Fraction(self._received.get(tenant, 0), weight or 1)
+        return (not weight, share / (weight or 1), past, tenant)
+
+    def dominant(self, job: Job) -> str:
+        """The resource of which a job's tenant has most with it, as a note."""
+        used = self._used.get(job.tenant, (0, 0, 0))
+        counts = [have + more for have, more in zip(used, self._demand(job), strict=True)]
+        parts = self._parts(counts)
+        return NAMES[parts.index(max(parts))]
+
+
+def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[QueuedJob]:
+    """Yield the next job of the tenant of least share, by what was added to `shares` meanwhile."""
+    by_tenant: dict[int, list[QueuedJob]] = {}
+    for one in sorted(queue, key=by_arrival, reverse=True):
+        by_tenant.setdefault(one.job.tenant, []).append(one)
+    heap = [shares.key(tenant) for tenant in by_tenant]
+    heapify(heap)
+    while heap:
+        tenant = heappop(heap)[-1]
+        yield by_tenant[tenant].pop()
+        if by_tenant[tenant]:
+            heappush(heap, shares.key(tenant))
+
+
+class NodeResources:
+    """CPUs and memory that are left on each node; a node that tells nothing has enough."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._needs = {row.id: row for row in snapshot.job_resources}
+        self._left = {row.id: [row.cpus, row.memory_mb] for row in snapshot.node_resources}
+        gpus = {job.id: job.gpus for job in snapshot.jobs}
+        for lease in snapshot.leases:
+            if not lease.ends_by(snapshot.at_us) and lease.job in gpus:
+                self.take(lease.job, gpus[lease.job], lease.placement)
+
+    def needs(self, job_id: int) -> Resources:
+        """What a job needs besides its GPUs."""
+        return self._needs.get(job_id, NONE)
+
+    def _part(self, job_id: int, gang: int, gpus: int) -> tuple[int, int]:
+        """What so many GPUs of a gang need, rounded up."""
+        needs = self.needs(job_id)
+        return (-(-needs.cpus * gpus // gang), -(-needs.memory_mb * gpus // gang))
+
+    def take(self, job_id: int, gang: int, placement: Placement) -> None:
+        """A job holds its GPUs there."""
+        for node, gpus in placement:
+            left = self._left.get(node)
+            if left is not None:
+                cpus, memory_mb = self._part(job_id, gang, gpus)
+                left[0] -= cpus
+                left[1] -= memory_mb
+
+    def fit(self, job_id: int, gang: int, node: int, gpus: int) -> bool:
+        """Whether so many GPUs of a gang find what they need on a node."""
+        left = self._left.get(node)
+        cpus, memory_mb = self._part(job_id, gang, gpus)
+        if left is None or not (cpus or memory_mb):
+            return True
+        return (not cpus or cpus <= left[0]) and (not memory_mb or memory_mb <= left[1])
+
+    def most(self, job_id: int, gang: int, node: int, gpus: int) -> int:
+        """The most GPUs of a gang, up to so many, that find what they need on a node."""
+        return next(
+            (count for count in range(gpus, 0, -1) if self.fit(job_id, gang, node, count)), 0
+        )
+
+
+class DrfPicks(OrderedPicks):
+    """What the round has given so far, on nodes that have the CPUs and memory for it."""
+
+    def __init__(self, snapshot: Snapshot, rule: QueueRule) -> None:
+        super().__init__(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
+        self._spread = rule.spread
+        self._resources = NodeResources(snapshot)
+        self._lacking: set[int] = set()  # jobs that had GPUs on some node, but no CPUs or memory
+        self._short: dict[tuple[int, str], list[Job]] = {}
+
+    def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
+        """Return whether nobody took the CPUs and memory of a lease that ended."""
+        job = one.job
+        may = all(
+            self._resources.fit(job.id, job.gpus, node, gpus) for node, gpus in lease.placement
+        )
+        free = self.free_by_type[lease.gpu_type].available
+        if may and free.has(lease.placement):
+            self._resources.take(job.id, job.gpus, lease.placement)
+        return may
+
+    def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
+        """Place a gang as every policy does, among the nodes that have the CPUs and memory."""
+        job, needs = one.job, self._resources.needs(one.job.id)
+        if not (needs.cpus or needs.memory_mb):
+            return super().place(one, free_capacity)
+        for free in (free_capacity.unheld, free_capacity.available):
+            placement = self._find(job, free)
+            if placement is not None:
+                free_capacity.put(placement)
+                self._resources.take(job.id, job.gpus, placement)
+                return placement
+        if free_capacity.fits(job.gpus):
+            self._lacking.add(job.id)
+        return None
+
+    def _find(self, job: Job, free: FreeGpus) -> Placement | None:
+        """Best fit on one node; a larger gang on the fullest nodes first."""
+        gang, fit = job.gpus, self._resources.fit
+        if gang <= free.size:
+            nodes = [
+                (gpus, node)
+                for node, gpus in free.free.items()
+                if gpus >= gang and fit(job.id, gang, node, gang)
+            ]
+            if nodes or not self._spread:
+                return ((min(nodes)[1], gang),) if nodes else None
+        places, left = [], gang
+        for node, gpus in sorted(free.free.items(), key=lambda row: (-row[1], row[0])):
+            count = self._resources.most(job.id, gang, node, min(gpus, left))
+            if count:
+                places.append((node, count))
+                left -= count
+        return None if left else tuple(sorted(places))
+
+    def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
+        """Note that a job waits; apart from others where only CPUs or memory were missing."""
+        if candidate.job.id not in self._lacking:
+            super().wait(candidate, refusals)
+            return
+        key = (candidate.job.tenant, candidate.gpu_type)
+        self._short.setdefault(key, []).append(candidate.job)
+
+    def decision(self, snapshot: Snapshot) -> Decision:
+        """Return what the round gave, and why jobs wait."""
+        decision = super().decision(snapshot)
+        rows = tuple(self._row(*key, jobs) for key, jobs in sorted(self._short.items()))
+        return replace(decision, skips=(*decision.skips, *rows))
+
+    def _row(self, tenant: int, gpu_type: str, jobs: list[Job]) -> Skip:
+        """The numbers are those of the job that needs least."""
+        jobs.sort(key=arrival_order)
+        needs = [self._resources.needs(job.id) for job in jobs]
+        least = min(needs, key=lambda row: (row.cpus, row.memory_mb, row.id))
+        numbers = {"gpu_type": gpu_type, "cpus": least.cpus, "memory_mb": least.memory_mb}
+        gpus = sum(job.gpus for job in jobs)
+        return Skip(Reason.CPUS_OR_MEMORY, tenant, tuple(job.id for job in jobs), gpus, numbers)
+
+
+POLICY = Drf()

@@ -1,0 +1,115 @@
+"""Optimus: GPUs go where one more shortens the remaining time most.
+
+Source: Optimus (EuroSys 2018), 4.1, as UniSched compares with it in IV-D: GPUs are given out one by
+one, each to the job of largest marginal gain, the time by which it ends sooner over what the step
+takes.
+
+| paper | here | unit |
+|---|---|---|
+| Q_j / f(p_j, w_j), remaining time | estimate - GPU-time received / gang | us |
+| a worker more | the whole gang: all its GPUs or none | GPUs |
+| marginal gain | min(lease, remaining) / (remaining x gang) | 1 / GPU |
+
+A gang of fixed size has one step, from nothing to all its GPUs. Its gain is what a lease takes off
+its remaining time, as a part of it, per GPU. Of jobs that outlast a lease, the one with the least
+GPU-time left goes first; of those that end within one, the smallest.
+
+A lease that ends queues with the jobs that wait. Jobs that do not fit block nobody.
+
+Departures, each with its test in tests/papers/test_baseline_orders.py:
+- Sizes are fixed, so that no job grows into GPUs that are left, and no speed is fitted as a
+  function of the number of workers and parameter servers.
+- Remaining time comes from the job's estimate, and not from a loss curve fitted to it; a job
+  without an estimate is taken to need `unknown_s`.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.policies.shared.ordered_session import OrderedSession
+from evenshare_core.policies.shared.session import Session
+from evenshare_core.units import SECOND_US
+
+GAIN = "marginal_gain"
+
+
+class OptimusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of Optimus."""
+
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Optimus(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "optimus"
+    version = "1"
+    title = "Largest marginal gain"
+    promise = "GPUs go where a lease of them takes most off a job's remaining time."
+    order_text = (
+        "Whoever gains most per GPU goes first: the job with the least GPU-time left, by estimate."
+    )
+    note_texts = MappingProxyType(
+        {GAIN: "Of those that fit, a lease takes most off its remaining time, per GPU."}
+    )
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = OptimusOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(OptimusOptions, snapshot.options)
+        return decide_in_order(snapshot, _rule(options, snapshot.at_us, snapshot.lease_us))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        options = parse_options(OptimusOptions, snapshot.options)
+        return order_of(snapshot, _rule(options, snapshot.at_us, snapshot.lease_us))
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        chosen = parse_options(OptimusOptions, options)
+        return OrderedSession(lambda view: _rule(chosen, view.at_us, view.lease_us))
+
+
+def _rule(options: OptimusOptions, at_us: int, lease_us: int) -> QueueRule:
+    def gain(one: QueuedJob) -> Fraction:
+        whole = whole_us(one.job, options.unknown_s * SECOND_US)
+        left = remaining_us(one.job, one.sums, at_us, whole)
+        return Fraction(min(lease_us, left), left * one.job.gpus)
+
+    return QueueRule(
+        order=lambda one: (-gain(one), *by_arrival(one)),
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        preempts=True,
+        spread=options.spread,
+        note=lambda _: GAIN,
+    )
+
+
+POLICY = Optimus()

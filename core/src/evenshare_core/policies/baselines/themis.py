@@ -1,0 +1,136 @@
+"""Themis: finish-time fairness, the job that would finish most unfairly late goes first.
+
+Source: Themis (NSDI 2020), as Astraea-LTGF states it in 4.1.2 and compares with it in 6.1.5:
+rho_i(t) = T_i(t) / (T_i*(t) N), the largest rho first.
+
+| paper | here | unit |
+|---|---|---|
+| T_i, time to finish as things are | age + remaining time on the whole gang from now on | us |
+| T_i*, time to finish with the whole cluster | the job's whole estimate: a gang uses no more | us |
+| N | jobs of the pool that wait or run: the same for all, so that it orders nobody | |
+| estimation error | `estimate_error`, drawn for each job | |
+
+rho grows while a job waits, the faster the shorter the job is. A lease that ends queues with the
+jobs that wait. Jobs that do not fit block nobody.
+
+The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of its id: the same in
+each round, and on each machine. It is there for comparisons; estimates of people err by themselves,
+so it is 0 unless it is asked for.
+
+Departures, each with its test in tests/papers/test_baseline_orders.py:
+- No auction: Themis offers GPUs to the part of the jobs of largest rho, and takes those bids that
+  multiply to the best. With gangs that take all or nothing the largest rho first is what is left
+  of it, and what Astraea-LTGF states.
+- A job without an estimate is taken to need `unknown_s`.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.units import SECOND_US
+
+FINISH_TIME = "finish_time"
+DRAWS = 2**32
+
+
+class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of Themis."""
+
+    estimate_error: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=0.9,
+            description="By how much estimates are made wrong on purpose, at most, as a part of"
+            " each; for comparisons.",
+        ),
+    ] = 0.0
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+    def error_factor(self, job_id: int) -> Fraction:
+        """Return what a job's estimate is multiplied with."""
+        digest = hashlib.sha256(str(job_id).encode()).digest()
+        drawn = Fraction(2 * int.from_bytes(digest[:4]), DRAWS - 1) - 1  # from -1 to 1
+        return 1 + Fraction(self.estimate_error) * drawn
+
+
+class Themis(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "themis"
+    version = "1"
+    title = "Finish-time fairness"
+    promise = "The job that would finish latest, measured by its own length, goes first."
+    order_text = (
+        "Whoever would finish latest for its length goes first: age and what is left, over what it"
+        " takes alone."
+    )
+    note_texts = MappingProxyType(
+        {FINISH_TIME: "Of those that fit, it would have finished latest for its length."}
+    )
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = ThemisOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return decide_in_order(snapshot, _rule(snapshot))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, _rule(snapshot))
+
+
+def _rule(snapshot: Snapshot) -> QueueRule:
+    options = parse_options(ThemisOptions, snapshot.options)
+    at_us = snapshot.at_us
+
+    def alone_us(job: Job) -> int:
+        whole = whole_us(job, options.unknown_s * SECOND_US)
+        if not options.estimate_error:
+            return whole
+        return max(1, int(whole * options.error_factor(job.id)))
+
+    def rho(one: QueuedJob) -> Fraction:
+        """rho x N."""
+        alone = alone_us(one.job)
+        left = remaining_us(one.job, one.sums, at_us, alone)
+        return Fraction(at_us - one.job.submitted_us + left, alone)
+
+    return QueueRule(
+        order=lambda one: (-rho(one), *by_arrival(one)),
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        preempts=True,
+        spread=options.spread,
+        note=lambda _: FINISH_TIME,
+    )
+
+
+POLICY = Themis()

@@ -1,0 +1,156 @@
+"""Tiresias-L: least attained service, in discretised queues.
+
+Source: Tiresias (NSDI 2019), 3.3, discretised two-dimensional LAS, which knows nothing about how
+long a job takes; "Tiresias-L" as Astraea-LTGF compares with it, section 6.1.5.
+
+| paper | here |
+|---|---|
+| attained service, GPUs x time | GPU-time that the job received, `fairness.gpu_time.job_received` |
+| K queues, thresholds Q_1, Q_2, ... | `queues`; `first_threshold`, times `threshold_factor` each |
+| PromoteKnob | `promote_after`; 0: never, the paper's own setting |
+
+A job is in the first queue until it received `first_threshold`, then in the next, and so on. Jobs
+of an earlier queue go first; inside a queue it is first in, first out, so that jobs that received
+about the same do not take each other's GPUs. A lease that ends queues with the jobs that wait:
+that is how a job is preempted. Jobs that do not fit block nobody.
+
+Departures, each with its test in tests/papers/test_baseline_orders.py:
+- Inside a queue the order is that of submission; Tiresias takes that of the first start, which a
+  job that never ran does not have.
+- A job is promoted for a lease and keeps what it attained, where Tiresias begins to count anew.
+- Nothing ends before its lease does, so a queue is left at the end of a lease.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.policies.shared.ordered_session import OrderedSession
+from evenshare_core.policies.shared.session import Session
+from evenshare_core.units import SECOND_US
+
+FIRST, LATER, PROMOTED = "first_queue", "later_queue", "promoted"
+
+
+class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of Tiresias-L."""
+
+    queues: Annotated[
+        int, Meta(ge=2, le=10, description="How many queues there are: steps of GPU-time received.")
+    ] = 3
+    first_threshold: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10**9,
+            description="A job that received so much GPU-time leaves the first queue.",
+            extra_json_schema={UNIT: "GPU-seconds"},
+        ),
+    ] = 3600
+    threshold_factor: Annotated[
+        int,
+        Meta(ge=2, le=1000, description="How many times that it takes to leave the next queue."),
+    ] = 10
+    promote_after: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="A job that ran and has waited so many times as long as it ran goes first"
+            " once more; 0: it never does.",
+        ),
+    ] = 0
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+    def queue_of(self, received_gpu_us: int) -> int:
+        """Return the queue of a job that received so much, counted from 0."""
+        first_us = self.first_threshold * SECOND_US
+        thresholds = [first_us * self.threshold_factor**step for step in range(self.queues - 1)]
+        return bisect_right(thresholds, received_gpu_us)
+
+
+class TiresiasL(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "tiresias_l"
+    version = "1"
+    title = "Least attained service"
+    promise = "Whoever has received little GPU-time goes before whoever has received much."
+    order_text = (
+        "Jobs that received little GPU-time go first, in a few steps; of one step whoever was"
+        " submitted first."
+    )
+    note_texts = MappingProxyType(
+        {
+            FIRST: "It has received little GPU-time so far.",
+            LATER: "It has received more GPU-time than those of the first queue, who go first.",
+            PROMOTED: "It waited so much longer than it ran that it goes first once more.",
+        }
+    )
+    traits = Traits(preempts=True, keys_drift=True)
+    options_type = TiresiasOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(TiresiasOptions, snapshot.options)
+        return decide_in_order(snapshot, _rule(options, snapshot.at_us))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        options = parse_options(TiresiasOptions, snapshot.options)
+        return order_of(snapshot, _rule(options, snapshot.at_us))
+
+    def session(self, options: dict[str, Any]) -> Session | None:
+        """Return a queue that goes on from round to round; none where time alone promotes jobs."""
+        chosen = parse_options(TiresiasOptions, options)
+        if chosen.promote_after:
+            return None
+        return OrderedSession(lambda view: _rule(chosen, view.at_us))
+
+
+def _rule(options: TiresiasOptions, at_us: int) -> QueueRule:
+    def is_promoted(one: QueuedJob) -> bool:
+        """Waiting longer than PromoteKnob x the time that it ran."""
+        ran_gpu_us = job_received(one.sums, at_us)
+        if not options.promote_after or one.lease is not None or not ran_gpu_us:
+            return False
+        waits_us = at_us - one.sums.held_since_us
+        return waits_us * one.job.gpus > options.promote_after * ran_gpu_us
+
+    def queue(one: QueuedJob) -> int:
+        return 0 if is_promoted(one) else options.queue_of(job_received(one.sums, at_us))
+
+    def note(one: QueuedJob) -> str:
+        if options.queue_of(job_received(one.sums, at_us)) == 0:
+            return FIRST
+        return PROMOTED if is_promoted(one) else LATER
+
+    return QueueRule(
+        order=lambda one: (queue(one), *by_arrival(one)),
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        preempts=True,
+        spread=options.spread,
+        note=note,
+    )
+
+
+POLICY = TiresiasL()

@@ -1,0 +1,44 @@
+"""How long a job still takes, by the estimate that it was submitted with.
+
+Not a policy. Baselines that need remaining times read them here, so that all err in the same way:
+a job without an estimate is taken to need what the operator says, and one that has outlived its
+estimate a small part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import JobService
+from evenshare_core.fairness.gpu_time import job_received
+
+LEAST_PERCENT = 5  # of the estimate: what a job that outlived it is taken to need
+
+# Of the option `unknown_s`: what a job without an estimate is taken to need.
+UnknownSeconds = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=31_622_400,
+        description="How long a job is taken to need on its whole gang that came without an"
+        " estimate, in seconds.",
+    ),
+]
+UNKNOWN_S = 3600
+
+
+def whole_us(job: Job, unknown_us: int) -> int:
+    """Return what the job is taken to need from its start to its end, in us; at least 1."""
+    return max(1, unknown_us if job.estimate_us is None else job.estimate_us)
+
+
+def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
+    """Return what is left of `whole` us of work at `at_us`, in us; at least 1.
+
+    What it received counts the same on every GPU type.
+    """
+    ran_us = job_received(sums, at_us) // job.gpus
+    return max(whole - ran_us, whole * LEAST_PERCENT // 100, 1)

@@ -1,0 +1,172 @@
+"""AlloX: the matching by hand and against scipy, and whose jobs are matched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.policies.base import decide_round, queue_order
+from evenshare_core.policies.baselines.assignment import assign
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import SECOND_US
+from tests.papers.test_baselines import Times, job, times
+
+TYPES = ("k80", "v100")
+
+
+class TestTheAssignment:
+    @given(st.integers(1, 7), st.integers(0, 4), st.integers(0, 30), st.integers(0, 10**6))
+    def test_costs_what_scipy_finds(self, rows: int, more: int, most: int, seed: int) -> None:
+        costs = np.random.default_rng(seed).integers(0, most + 1, (rows, rows + more))
+        columns = assign(costs)
+        assert len(set(columns)) == rows
+        expected = costs[linear_sum_assignment(costs)].sum()
+        assert costs[np.arange(rows), columns].sum() == expected
+
+    def test_is_exact_where_costs_are_large(self) -> None:
+        rng = np.random.default_rng(5)
+        costs = rng.integers(0, 2 * 10**15, (120, 240))
+        columns = assign(costs)
+        assert costs[np.arange(120), columns].sum() == costs[linear_sum_assignment(costs)].sum()
+
+    def test_takes_the_first_of_equals(self) -> None:
+        assert assign(np.ones((2, 3), np.int64)) == [0, 1]
+
+    def test_needs_a_column_for_each_row(self) -> None:
+        with pytest.raises(ValueError, match="3 rows cannot each have one of 2 columns"):
+            assign(np.zeros((3, 2), np.int64))
+
+
+def played(
+    jobs: list[SimJob], speeds: dict[int, tuple[int, int]] | None = None, *,
+    quotas: dict[int, int] | None = None, gpus: tuple[int, int] = (4, 4), **options: Any,
+) -> dict[int, Times]:  # fmt: skip
+    """Run jobs on a node of K80s and one of V100s; `speeds` in thousandths by profile."""
+    result = simulate(pool(speeds, quotas, gpus), tuple(jobs), rules(**options))
+    return times(result)
+
+
+def pool(
+    speeds: dict[int, tuple[int, int]] | None = None,
+    quotas: dict[int, int] | None = None,
+    gpus: tuple[int, int] = (4, 4),
+) -> Cluster:
+    profiles = {
+        id_: Profile(id_, 1, tuple((name, speed) for name, speed in zip(TYPES, row, strict=True)
+                                   if speed))
+        for id_, row in (speeds or {}).items()
+    }  # fmt: skip
+    owners = (quotas or {1: 4}).items()
+    return Cluster(
+        tuple(Node(i, name, gpus[i - 1]) for i, name in enumerate(TYPES, start=1)),
+        tuple(Entitlement(tenant, name, count) for tenant, count in owners for name in TYPES),
+        profiles=profiles,
+    )
+
+
+def rules(**options: Any) -> Rules:
+    return Rules("allox", options, lease_us=100 * SECOND_US)
+
+
+class TestTheMatching:
+    def test_puts_each_job_where_all_of_them_end_earliest(self) -> None:
+        """Alone each takes 100 s on K80s; on V100s 25 s and 80 s. 25 + 100 is the least of all."""
+        speeds = {1: (1000, 4000), 2: (1000, 1250)}
+        found = played([job(1, 4, 100, profile=2), job(2, 4, 100, profile=1)], speeds)
+        assert found == {1: Times(0, 100), 2: Times(0, 25)}
+
+    def test_runs_the_shorter_of_two_first(self) -> None:
+        """Both gain from V100s by four: 20 + (20 + 25) there against 20 + 100 or 25 + 80."""
+        speeds = {1: (1000, 4000)}
+        jobs = [job(1, 4, 100, profile=1), job(2, 4, 80, profile=1)]
+        assert played(jobs, speeds) == {1: Times(20, 45), 2: Times(0, 20)}
+
+    @pytest.mark.parametrize(("busy_s", "expected"), [(200, Times(1, 101)), (50, Times(50, 75))])
+    def test_counts_what_runs_there_already(self, busy_s: int, expected: Times) -> None:
+        """25 s behind what is left of the other job, or 100 s on K80s at once."""
+        speeds = {1: (1000, 4000)}
+        jobs = [job(1, 4, busy_s, gpu_types=("v100",)), job(2, 4, 100, at_s=1, profile=1)]
+        assert played(jobs, speeds)[2] == expected
+
+    def test_counts_gangs_by_the_gpu_time_that_they_take(self) -> None:
+        """400 s on 1 of 4 GPUs are 100 s of them all, 150 s on 4 are 150: it goes first."""
+        jobs = [job(1, 4, 150), job(2, 1, 400)]
+        found = played(jobs, gpus=(4, 0))
+        assert found == {1: Times(400, 550), 2: Times(0, 400)}
+
+    def test_never_runs_a_job_where_its_profile_cannot(self) -> None:
+        speeds = {1: (0, 1000)}
+        jobs = [job(i, 4, 50, profile=1) for i in (1, 2, 3)]
+        found = played(jobs, speeds)
+        assert [found[i].start_s for i in (1, 2, 3)] == [0, 50, 100]
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        jobs = [job(1, 4, 100), job(2, 4, 100, estimate_us=None)]
+        assert played(jobs, gpus=(4, 0), unknown_s=99)[2].start_s == 0
+        assert played(jobs, gpus=(4, 0), unknown_s=101)[1].start_s == 0
+
+    def test_never_preempts(self) -> None:
+        jobs = [job(1, 4, 1000), job(2, 4, 10, at_s=5)]
+        assert played(jobs, gpus=(4, 0)) == {1: Times(0, 1000), 2: Times(1000, 1010)}
+
+
+class TestProgress:
+    JOBS = [
+        job(1, 4, 100), job(2, 4, 10, at_s=5), job(3, 4, 90, at_s=6, tenant=2),
+    ]  # fmt: skip
+
+    def test_lets_tenants_of_least_progress_choose_first(self) -> None:
+        """At 100 s the first tenant has received 400 GPU-seconds and the second nothing."""
+        found = played(self.JOBS, quotas={1: 2, 2: 2}, gpus=(4, 0))
+        assert (found[2].start_s, found[3].start_s) == (190, 100)
+
+    def test_does_not_matter_where_all_tenants_are_served(self) -> None:
+        found = played(self.JOBS, quotas={1: 2, 2: 2}, gpus=(4, 0), tenant_fraction=1)
+        assert (found[2].start_s, found[3].start_s) == (100, 110)
+
+    def test_is_measured_by_quota(self) -> None:
+        """At 100 s the first has received 150 GPU-seconds for 3 GPUs, the second 100 for one."""
+        jobs = [job(1, 1, 100, tenant=2), job(2, 3, 50), job(3, 4, 10, at_s=5),
+                job(4, 4, 9, at_s=6, tenant=2)]  # fmt: skip
+        found = played(jobs, quotas={1: 3, 2: 1}, gpus=(4, 0))
+        assert (found[3].start_s, found[4].start_s) == (100, 110)
+
+    def test_puts_tenants_without_quota_last(self) -> None:
+        jobs = [job(1, 4, 10, tenant=3), job(2, 4, 10)]
+        found = played(jobs, quotas={1: 4}, gpus=(4, 0))
+        assert (found[1].start_s, found[2].start_s) == (10, 0)
+
+    def test_counts_no_tenant_whose_jobs_can_never_run(self) -> None:
+        """One of two is served: not the one of least progress, whose gang is too large."""
+        jobs = (job(1, 1, 100), job(2, 99, 10, tenant=2), job(3, 3, 10, tenant=3))
+        state = SimulationState(pool(quotas={1: 2, 2: 2}, gpus=(4, 0)), jobs, rules())
+        state.advance(0)
+        decision = decide_round(state.snapshot())
+        notes = {grant.job: grant.key.note for grant in decision.grants}
+        assert notes == {1: "matched", 3: "left_over"}
+
+    def test_so_many_jobs_are_matched(self) -> None:
+        """The long one came first and is matched alone; both, and the short one goes first."""
+        jobs = [job(1, 4, 100), job(2, 4, 10)]
+        assert played(jobs, gpus=(4, 0), matched_jobs=1)[1].start_s == 0
+        assert played(jobs, gpus=(4, 0), matched_jobs=2)[2].start_s == 0
+
+    def test_is_told_with_each_pick(self) -> None:
+        cluster = pool(quotas={1: 2, 2: 2}, gpus=(4, 0))
+        jobs = (job(1, 1, 100), job(2, 1, 90, tenant=2))
+        state = SimulationState(cluster, jobs, rules())
+        state.advance(0)
+        snapshot = state.snapshot()
+        decision = decide_round(snapshot)
+        assert [grant.key.note for grant in decision.grants] == ["matched", "left_over"]
+        assert queue_order(snapshot, decision.service) == (1, 2)

@@ -1,0 +1,161 @@
+"""Baselines that are an order of jobs: the rule of each, on small pools by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.baselines.themis import ThemisOptions
+from evenshare_core.policies.baselines.tiresias_l import TiresiasOptions
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import SECOND_US
+from tests.papers.test_baselines import Times, job, run
+from tests.unit.core.snapshots import job as waiting_job
+from tests.unit.core.snapshots import snapshot
+
+MINUTE_S = 60
+
+
+def first_round(policy: str, *gangs: tuple[int, int | None], **fields: Any) -> Decision:
+    """A round of 4 GPUs with jobs 1, 2, ... of (GPUs, estimate in s), all waiting."""
+    jobs = [
+        waiting_job(index, gpus, estimate_us=None if known is None else known * SECOND_US)
+        for index, (gpus, known) in enumerate(gangs, start=1)
+    ]
+    return decide_round(snapshot(jobs, nodes={1: 4}, policy=policy, **fields))
+
+
+def started(decision: Decision) -> list[int]:
+    return [grant.job for grant in decision.grants]
+
+
+class TestTiresias:
+    JOBS = [job(1, 4, 500), job(2, 4, 20, at_s=5)]
+
+    def test_puts_what_received_little_before_what_received_much(self) -> None:
+        """At 100 s the first job has 400 GPU-seconds: it leaves the first queue."""
+        found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=400)
+        assert found == {1: Times(0, 520), 2: Times(100, 120)}
+
+    def test_is_first_in_first_out_inside_a_queue(self) -> None:
+        """One GPU-second less, and they are still in one queue when the first lease ends."""
+        found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=401)
+        assert found == {1: Times(0, 520), 2: Times(200, 220)}
+
+    @pytest.mark.parametrize(("first_threshold", "start_s"), [(300, 101), (301, 201)])
+    def test_counts_gpus_times_time(self, first_threshold: int, start_s: int) -> None:
+        """Three GPUs for 100 s are 300 GPU-seconds; one GPU for as long is not asked to leave."""
+        jobs = [job(1, 1, 500), job(2, 3, 500, at_s=1), job(3, 3, 10, at_s=2)]
+        found = run("tiresias_l", jobs, {1: 4}, first_threshold=first_threshold)
+        assert found[3].start_s == start_s
+        assert found[1] == Times(0, 500)
+
+    def test_has_as_many_queues_as_it_is_asked_for(self) -> None:
+        options = TiresiasOptions(queues=4, first_threshold=100, threshold_factor=3)
+        received = [0, 99, 100, 299, 300, 899, 900, 10**6]
+        queues = [options.queue_of(gpu_s * SECOND_US) for gpu_s in received]
+        assert queues == [0, 0, 1, 1, 2, 2, 3, 3]
+
+    @pytest.mark.parametrize(("promote_after", "end_s"), [(0, 830), (2, 470)])
+    def test_promotes_what_waits_for_too_long(self, promote_after: int, end_s: int) -> None:
+        """The first job ran for 100 s; jobs of 90 s go before it, one after the other."""
+        jobs = [job(1, 4, 200), *(job(i, 4, 90, at_s=5 + i) for i in range(2, 9))]
+        found = run("tiresias_l", jobs, {1: 4}, first_threshold=400, promote_after=promote_after)
+        assert found[1] == Times(0, end_s)
+
+    def test_keeps_its_queues_between_rounds_unless_time_promotes(self) -> None:
+        policy = POLICIES["tiresias_l"]
+        assert policy.session({}) is not None
+        assert policy.session({"promote_after": 1}) is None
+
+    def test_says_which_queue_it_was(self) -> None:
+        decision = first_round("tiresias_l", (1, None))
+        assert decision.grants[0].key.note == "first_queue"
+
+
+class TestThemis:
+    def test_lets_jobs_of_one_length_take_turns(self) -> None:
+        """Figure 6 (b) of Astraea-LTGF, on 4 GPUs: all and a half and a half, leases of 10."""
+        jobs = [job(1, 4, 40 * MINUTE_S), *(job(i, 2, 40 * MINUTE_S) for i in (2, 3))]
+        found = run("themis", jobs, {1: 4}, lease_us=10 * MINUTE_S * SECOND_US)
+        assert found == {
+            1: Times(0, 70 * MINUTE_S),
+            2: Times(10 * MINUTE_S, 80 * MINUTE_S),
+            3: Times(10 * MINUTE_S, 80 * MINUTE_S),
+        }
+
+    def test_a_short_job_falls_behind_sooner(self) -> None:
+        """After 100 s of waiting: 200 / 100 against 600 / 500."""
+        jobs = [job(1, 4, 100), job(2, 4, 500), job(3, 4, 100)]
+        found = run("themis", jobs, {1: 4})
+        assert (found[3].start_s, found[2].start_s) == (100, 200)
+
+    def test_a_long_wait_makes_up_for_length(self) -> None:
+        """At 300 s: (300 + 400) / 400 = 1.75 against (40 + 100) / 100 = 1.4."""
+        jobs = [job(1, 4, 300), job(2, 4, 400), job(3, 4, 100, at_s=260)]
+        found = run("themis", jobs, {1: 4}, lease_us=1000 * SECOND_US)
+        assert (found[2].start_s, found[3].start_s) == (300, 700)
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        """Both came at about the same time; 30 s is shorter than 60 s, an hour is not."""
+        fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
+        gangs = ((4, 60), (4, None))
+        short = first_round("themis", *gangs, options={"unknown_s": 30}, **fields)
+        assert started(short) == [2]
+        assert started(first_round("themis", *gangs, **fields)) == [1]
+
+    def test_errs_by_the_hash_of_the_job(self) -> None:
+        options = ThemisOptions(estimate_error=0.25)
+        factors = [options.error_factor(job_id) for job_id in range(1, 2000)]
+        assert round(float(factors[0]), 6) == 0.960012  # SHA-256 of "1" begins with 6b86b273
+        assert Fraction(3, 4) <= min(factors) < Fraction(76, 100)
+        assert Fraction(124, 100) < max(factors) <= Fraction(5, 4)
+        mean = sum(factors, Fraction(0)) / len(factors)
+        assert Fraction(99, 100) < mean < Fraction(101, 100)
+        assert ThemisOptions().error_factor(7) == 1
+
+    def test_an_error_changes_who_is_first_now_and_then(self) -> None:
+        """Eight jobs of about the same length."""
+        orders = {
+            error: started(
+                first_round(
+                    "themis",
+                    *((4, 1000 + index) for index in range(8)),
+                    options={"estimate_error": error},
+                    at_us=500 * SECOND_US,
+                )
+            )
+            for error in (0.0, 0.5)
+        }
+        assert orders[0.0] == [1]
+        assert orders[0.5] != [1]
+
+
+class TestOptimus:
+    def test_gives_gpus_where_one_more_shortens_most(self) -> None:
+        """A lease of 600 s takes 600 / 1800 off by 4 GPUs, 1/12 each; and 600 / 6000 by one."""
+        jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
+        found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
+        assert found == {1: Times(6000, 7800), 2: Times(0, 6000)}
+        found = run("srtf", jobs, {1: 4}, lease_us=600 * SECOND_US)
+        assert found == {1: Times(0, 1800), 2: Times(1800, 7800)}
+
+    def test_prefers_the_smaller_gang_of_those_that_end_within_a_lease(self) -> None:
+        """All of the remaining time goes either way: by 2 GPUs, 1/2 each, or by 1."""
+        assert started(first_round("optimus", (3, 10), (2, 500))) == [2]
+
+    def test_counts_what_is_left(self) -> None:
+        """At 300 s the first has 800 GPU-seconds left, the second 1200."""
+        jobs = [job(1, 4, 500), job(2, 4, 300, at_s=250)]
+        assert run("optimus", jobs, {1: 4})[1] == Times(0, 500)
+        assert run("optimus", jobs, {1: 4}, lease_us=250 * SECOND_US)[2].start_s == 500
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        gangs = ((4, 7200), (4, None))
+        assert started(first_round("optimus", *gangs)) == [2]
+        options = {"unknown_s": 8000}
+        assert started(first_round("optimus", *gangs, options=options)) == [1]

@@ -1,0 +1,243 @@
+"""HiveD: buddy cells by hand and on random pools, owners against spot jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import PreemptionRule
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round, queue_order
+from evenshare_core.policies.baselines.buddy_cells import Cell, bind_cells, cell_sizes
+from evenshare_core.units import SECOND_US
+from tests.papers.test_baselines import Times, job, run
+from tests.unit.core.snapshots import AT_US, lease, snapshot
+from tests.unit.core.snapshots import job as waiting_job
+
+
+def quotas(*gpus: int) -> list[Entitlement]:
+    """Of tenants 1, 2, ..."""
+    return [Entitlement(tenant, "v100", count) for tenant, count in enumerate(gpus, start=1)]
+
+
+def nodes(*gpus: int) -> list[Node]:
+    return [Node(index, "v100", count) for index, count in enumerate(gpus, start=1)]
+
+
+class TestCells:
+    @pytest.mark.parametrize(
+        ("quota", "largest", "sizes"),
+        [(13, 8, [8, 4, 1]), (24, 8, [8, 8, 8]), (7, 4, [4, 2, 1]), (0, 8, []), (3, 8, [2, 1])],
+    )
+    def test_of_a_quota_are_powers_of_two(self, quota: int, largest: int, sizes: list[int]) -> None:
+        assert cell_sizes(quota, largest) == sizes
+
+    def test_are_bound_largest_first_and_leave_no_gap(self) -> None:
+        """6 and 6 and 4 on two nodes of 8: a half each, then the other halves."""
+        cells = bind_cells(nodes(8, 8), quotas(6, 6, 4), [], {})
+        assert cells == [
+            Cell(1, 2, 2), Cell(1, 4, 1), Cell(2, 2, 2), Cell(2, 4, 1), Cell(3, 4, 2),
+        ]  # fmt: skip
+
+    def test_go_where_their_tenant_is_already(self) -> None:
+        cells = bind_cells(nodes(8, 8), quotas(8, 8), [], {(1, 2): 5})
+        assert cells == [Cell(1, 8, 2), Cell(2, 8, 1)]
+
+    def test_stay_where_they_are(self) -> None:
+        before = [Cell(1, 8, 2), Cell(2, 8, 1)]
+        assert bind_cells(nodes(8, 8, 8), quotas(8, 8, 8), before, {}) == [*before, Cell(3, 8, 3)]
+
+    def test_move_where_their_node_is_lost(self) -> None:
+        before = [Cell(1, 8, 2), Cell(2, 8, 1)]
+        assert bind_cells(nodes(8, 0, 8), quotas(8, 8), before, {}) == [
+            Cell(1, 8, 3), Cell(2, 8, 1),
+        ]  # fmt: skip
+
+    def test_move_where_what_was_kept_is_in_the_way(self) -> None:
+        """Halves of both nodes were the first tenant's: no node has 8 for the second."""
+        before = [Cell(1, 4, 1), Cell(1, 4, 2)]
+        cells = bind_cells(nodes(8, 8), quotas(4, 8), before[:1], {})
+        assert cells == [Cell(1, 4, 1), Cell(2, 8, 2)]
+        quarters = [Cell(1, 2, 1), Cell(2, 2, 2)]
+        cells = bind_cells(nodes(8, 8), quotas(2, 2, 8), quarters, {})
+        assert {cell.node for cell in cells if cell.gpus == 2} == {2}
+
+    def test_are_halved_where_nodes_are_no_powers_of_two(self) -> None:
+        """A node of 6 has no second cell of 4: its last 2 GPUs and the other's are halves of it."""
+        cells = bind_cells(nodes(6, 6), quotas(12), [], {})
+        assert sum(cell.gpus for cell in cells) == 12
+        assert max(cell.gpus for cell in cells) == 4
+
+    @given(
+        st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=6),
+        st.lists(st.integers(0, 20), min_size=1, max_size=5),
+        st.randoms(use_true_random=False),
+    )
+    def test_can_all_be_had_at_once(self, sizes: list[int], wished: list[int], rng: Any) -> None:
+        total = sum(sizes)
+        asked = quotas(*(min(count, total // len(wished)) for count in wished))
+        before = [Cell(rng.randint(1, 5), rng.choice([1, 2, 4, 8]), rng.randint(1, 7))
+                  for _ in range(rng.randint(0, 6))]  # fmt: skip
+        cells = bind_cells(nodes(*sizes), asked, before, {})
+        room, mine = Counter(dict(enumerate(sizes, start=1))), Counter[int]()
+        for cell in cells:
+            room[cell.node] -= cell.gpus
+            mine[cell.tenant] += cell.gpus
+        assert min(room.values()) >= 0
+        assert mine == Counter({row.tenant: row.gpus for row in asked if row.gpus})
+
+
+class TestOwners:
+    SPOTS = [job(i, 1, 500, tenant=2) for i in range(1, 9)]
+
+    def test_have_their_cells_back_from_spot_jobs(self) -> None:
+        """Nodes of 4; the second tenant has one, and runs 8 jobs. The first one's gang needs 4."""
+        found = run("hived", [*self.SPOTS, job(9, 4, 50, at_s=10)], {1: 4, 2: 4}, nodes=2,
+                    min_runtime_s=0)  # fmt: skip
+        assert found[9] == Times(10, 60)
+        assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
+
+    def test_wait_for_the_minimum_runtime_and_let_nobody_in(self) -> None:
+        """A spot job ends at 20 s; who was waiting then could have its GPU."""
+        jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
+                job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
+        found = run("hived", jobs, {1: 4, 2: 4}, nodes=2, min_runtime_s=60)
+        assert found[9].start_s == 100  # the first event after 60 s: the leases end
+        assert found[10].start_s >= 100
+
+    def test_take_the_fewest_leases(self) -> None:
+        """On the node of the first tenant are spot jobs of 1 and 3 GPUs; 1 is needed, or 2."""
+        leases = [spot(1, 1, 1), spot(2, 1, 3)]
+        jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
+        decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))
+        (row,) = decision.preemptions
+        assert (row.rule, row.job, row.for_job) == (PreemptionRule.GUARANTEE, 1, 3)
+        assert row.numbers == {"held": 0, "quota": 4}
+        jobs[2] = waiting_job(3, 2)
+        (row,) = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4})).preemptions
+        assert row.job == 2
+
+    def test_take_nothing_where_their_cells_are_free(self) -> None:
+        """Both nodes have cells of the first tenant; a spot job is on one of them."""
+        leases = [spot(1, 1, 4)]
+        jobs = [held_job(1, 4), waiting_job(3, 4)]
+        decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
+        assert [grant.placement for grant in decision.grants] == [((2, 4),)]
+        assert decision.grants[0].key.note == "own_cells"
+        assert not decision.preemptions
+
+    def test_clear_several_nodes_for_a_gang(self) -> None:
+        """8 GPUs of nodes of 4: a spot lease is on both nodes, another on one."""
+        leases = [spot(1, 1, 1), replace(spot(2, 1, 1), placement=((1, 1), (2, 2)), borrowed=3)]
+        jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 8)]
+        decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
+        assert {row.lease for row in decision.preemptions} == {1, 2}
+        (grant,) = decision.grants
+        assert grant.placement == ((1, 4), (2, 4))
+
+    def test_take_no_leases_that_may_not_end(self) -> None:
+        """It is protected, and what is free beside it stays free for the gang."""
+        leases = [replace(spot(1, 1, 2), protected_until_us=AT_US + 1)]
+        jobs = [held_job(1, 2), waiting_job(3, 4), waiting_job(4, 2, tenant=2)]
+        decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
+        assert not decision.grants
+        assert not decision.preemptions
+
+    def test_count_the_minimum_runtime_whatever_protected_a_lease_at_first(self) -> None:
+        """It began under another policy, without protection."""
+        snap = asked([held_job(1, 4), waiting_job(3, 4)], [spot(1, 1, 4)], (4, 0), nodes_={1: 4})
+        assert decide_round(snap).preemptions
+        waits = decide_round(replace(snap, options={"min_runtime_s": 60}))
+        assert not waits.preemptions
+        assert not waits.grants
+
+    def test_leave_the_other_what_it_may_borrow(self) -> None:
+        """It may borrow 4: when its lease on the first node ends, 4 on the second."""
+        jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
+        snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
+                     memory={"cells": {"v100": [[1, 4, 1]]}})  # fmt: skip
+        limited = replace(snap.entitlements[1], borrow_limit=4)
+        decision = decide_round(replace(snap, entitlements=(snap.entitlements[0], limited)))
+        assert {row.lease for row in decision.preemptions} == {1}
+        places = {grant.job: grant.placement for grant in decision.grants}
+        assert places == {3: ((1, 4),), 4: ((2, 4),)}
+
+    def test_wait_where_a_node_has_lost_gpus_that_leases_hold(self) -> None:
+        """4 of 8 GPUs are left and 8 are held: the end of one lease would free none."""
+        leases = [spot(1, 1, 4), spot(2, 1, 4)]
+        jobs = [held_job(1, 4), held_job(2, 4), waiting_job(3, 4)]
+        decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
+        assert not decision.grants
+        assert not decision.preemptions
+
+    def test_that_hold_more_than_their_quota_are_spot_jobs_themselves(self) -> None:
+        """The first tenant has cells of 4 on the first node, and runs on the second."""
+        mine = replace(spot(2, 2, 4), tenant=1, own=4, borrowed=0)
+        leases = [spot(1, 1, 4), mine]
+        jobs = [held_job(1, 4), replace(held_job(2, 4), tenant=1), waiting_job(3, 1)]
+        memory = {"cells": {"v100": [[1, 4, 1]]}}
+        decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4, 2: 4}, memory=memory))
+        assert not decision.grants
+        assert not decision.preemptions
+
+    def test_go_before_spot_jobs_that_came_first(self) -> None:
+        jobs = [waiting_job(1, 4, tenant=2), waiting_job(2, 4)]
+        snap = asked(jobs, [], (4, 0), nodes_={1: 4})
+        decision = decide_round(snap)
+        assert [grant.job for grant in decision.grants] == [2]
+        assert queue_order(snap, decision.service) == (2, 1)
+
+
+class TestSpotJobs:
+    def test_run_on_idle_cells_and_are_told_so(self) -> None:
+        decision = decide_round(asked([waiting_job(1, 4, tenant=2)], [], (4, 0), nodes_={1: 4}))
+        assert [grant.key.note for grant in decision.grants] == ["spot"]
+
+    def test_are_not_renewed_where_an_owner_waits(self) -> None:
+        """The lease that ends needs no notice: it is no preemption."""
+        ended = replace(spot(1, 1, 4), expires_us=AT_US)
+        decision = decide_round(
+            asked([held_job(1, 4), waiting_job(3, 4)], [ended], (4, 0), nodes_={1: 4})
+        )
+        assert [grant.job for grant in decision.grants] == [3]
+        assert [end.reason.value for end in decision.ends] == ["not_renewed"]
+        assert not decision.preemptions
+
+
+class TestTheMemory:
+    def test_keeps_the_cells(self) -> None:
+        jobs = [waiting_job(1, 4)]
+        first = decide_round(asked(jobs, [], (4, 4), nodes_={1: 4, 2: 4}))
+        assert first.memory == {"cells": {"v100": [[1, 4, 1], [2, 4, 2]]}}
+        swapped = {"cells": {"v100": [[1, 4, 2], [2, 4, 1]]}}
+        again = decide_round(asked(jobs, [], (4, 4), nodes_={1: 4, 2: 4}, memory=swapped))
+        assert again.memory == swapped
+        assert [grant.placement for grant in again.grants] == [((2, 4),)]
+
+
+def held_job(id_: int, gpus: int) -> Any:
+    return waiting_job(id_, gpus, tenant=2, terms=1)
+
+
+def spot(id_: int, node: int, gpus: int) -> Lease:
+    """A lease of the second tenant that goes on, all of it borrowed."""
+    return lease(id_, id_, (node, gpus), tenant=2, expires_us=AT_US + SECOND_US, borrowed=gpus)
+
+
+def asked(
+    jobs: list[Any], leases: list[Lease], gpus: tuple[int, int], *, nodes_: dict[int, int],
+    **fields: Any,
+) -> Snapshot:  # fmt: skip
+    """A round in which leases may end at once; quotas of two tenants."""
+    return snapshot(
+        jobs, leases, nodes=nodes_, quotas=quotas(*gpus), policy="hived",
+        options={"min_runtime_s": 0}, **fields,
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""The table of all policies says what the policies themselves say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromiseKind
+from evenshare_core.policies.registry import POLICIES, quota_promise
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies" / "README.md"
+ROW = re.compile(r"^\| \[`(\w+)`\]\((\w+\.md)\) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$")
+QUOTA = {
+    QuotaPromiseKind.GUARANTEED: "guaranteed",
+    QuotaPromiseKind.RESERVED: "reserved",
+    QuotaPromiseKind.LONG_TERM: "long term",
+    QuotaPromiseKind.WEIGHT: "weight",
+    QuotaPromiseKind.NOT_GUARANTEED: "none",
+}
+
+
+def rows() -> dict[str, list[str]]:
+    """The cells of each policy behind its name: page, order, quota, preemption, needs, when."""
+    found = [ROW.match(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+    return {row[1]: [cell.strip() for cell in row.groups()[1:]] for row in found if row}
+
+
+def expected(name: str) -> tuple[str, str, str]:
+    traits = POLICIES[name].traits
+    needs = (("estimates", traits.needs_estimates), ("speeds by type", traits.needs_profiles))
+    preempts = "expiry" if traits.preempts else "never"
+    return (
+        QUOTA[quota_promise(name, {}, PoolLengths(0, 0)).kind],
+        "notice" if traits.preempts_running else preempts,
+        ", ".join(text for text, is_needed in needs if is_needed),
+    )
+
+
+class TestTheTable:
+    def test_has_every_policy(self) -> None:
+        assert sorted(rows()) == sorted(POLICIES)
+
+    def test_says_what_each_promises_does_and_needs(self) -> None:
+        told = {name: tuple(cells[2:5]) for name, cells in rows().items()}
+        assert told == {name: expected(name) for name in told}
+
+    def test_says_who_goes_first_and_when_to_choose_it(self) -> None:
+        for name, (page, order, *_, when) in rows().items():
+            assert order
+            assert when
+            assert name in (TABLE.parent / page).read_text(encoding="utf-8").lower()
