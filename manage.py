@@ -10,7 +10,7 @@ def main() -> None:
         # small, and can make the database that the settings will name.
         from portal.embedded.supervisor import main as up
 
-        sys.exit(up())
+        sys.exit(up(sys.argv[2:]))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     from django.core.management import execute_from_command_line
 

@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from portal.embedded import folders
 from portal.embedded.children import NEVER, Child, Spec
@@ -30,6 +30,11 @@ from portal.embedded.web_size import WebSize, web_size
 
 HOST = "127.0.0.1"
 LOGINS_MARK = "logins: "
+USAGE = (
+    "manage.py up starts web, workers, beat and, unless DATABASE_URL and REDIS_URL are set, their"
+    " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
+    "configuration.md)."
+)
 START_PATIENCE_S = 60.0
 FIRST_PAGE_PATIENCE_S = 30.0
 FIRST_WEB = "web-1"
@@ -38,9 +43,15 @@ PULSE_CHECK_S = 2.0
 SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
 
 
-def main() -> int:
-    """Run until a signal; the exit status tells whether it could start."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Run until a signal; the exit status tells whether it could start.
+
+    It takes no arguments: whoever asks for help is told, and nothing starts.
+    """
     begun = time.monotonic()
+    if arguments:
+        say(USAGE)
+        return 0 if set(arguments) <= {"-h", "--help"} else 2
     try:
         port, size = chosen_port(), web_size(os.environ)
         place = folders.prepare(folders.locate().data)

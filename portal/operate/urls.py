@@ -10,6 +10,7 @@ from portal.operate.views import (
     home,
     nodes,
     people,
+    policies,
     pools,
     quotas,
     simulations,
@@ -27,6 +28,7 @@ urlpatterns: list[URLPattern] = [
     path("pools/<slug:name>/quotas/undo/", quotas.undo, name="operate-quotas-undo"),
     path("pools/<slug:name>/nodes/", nodes.nodes, name="operate-nodes"),
     path("pools/<slug:name>/settings/", pools.settings, name="operate-pool"),
+    path("pools/<slug:name>/policies/", policies.policies, name="operate-policies"),
     path("pools/<slug:name>/health/", health.health, name="operate-health"),
     path("pools/<slug:name>/what-if/", simulations.simulations, name="operate-simulations"),
     path(

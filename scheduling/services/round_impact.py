@@ -59,10 +59,11 @@ def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
 
 def queued_jobs(before: Decision, after: Decision) -> QueuedJobs:
     """Return how many jobs wait after each of the decisions."""
-    return QueuedJobs(_waiting(before), _waiting(after))
+    return QueuedJobs(queued_in(before), queued_in(after))
 
 
-def _waiting(decision: Decision) -> int:
+def queued_in(decision: Decision) -> int:
+    """Return how many jobs wait after a round."""
     return sum(len(skip.jobs) for skip in decision.skips)
 
 

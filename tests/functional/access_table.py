@@ -206,6 +206,7 @@ TABLE: dict[str, Route] = {
     "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
     "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM).showing(),
     "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM).showing(),
+    "operate/pools/<slug:name>/policies/": get(CONSOLE).showing(),
     "operate/pools/<slug:name>/health/": get(CONSOLE).showing("Job.name", "Job.quarantine"),
     "operate/pools/<slug:name>/what-if/": Route(CONSOLE_FORM).showing(),
     "operate/pools/<slug:name>/what-if/<int:number>/": get(

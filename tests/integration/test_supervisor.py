@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ import psycopg
 import pytest
 from redis import Redis
 
+from portal.embedded.folders import CHECKOUT
 from tests.integration.tree import RunningTree
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
@@ -196,6 +199,14 @@ class TestAStartThatCannotWork:
 
     def test_for_a_port_that_is_none(self, tmp_path: Path) -> None:
         assert "PORT must be a number" in refusal(tmp_path / "data", PORT="http")
+
+    @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("8010", 2)])
+    def test_with_arguments_says_that_it_takes_none(self, argument: str, status: int) -> None:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "up", argument],
+            cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert (done.returncode, "PORT=8010" in done.stdout) == (status, True)
 
     def test_for_a_file_in_place_of_the_data_folder(self, tmp_path: Path) -> None:
         (tmp_path / "data").write_text("")

@@ -36,6 +36,7 @@ class Lengths(Policy):
     version = "1"
     title = "Short terms for large jobs"
     promise = "A large job's GPUs are up for others sooner."
+    suits = "Tests."
     order_text = "Whoever was submitted first."
     options_type = _INNER.options_type
     bounds_us: tuple[int, ...] = ()  # of the pool, for `session`, which has no snapshot

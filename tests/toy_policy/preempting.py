@@ -152,6 +152,7 @@ class Preempting(Policy):
     version = "1"
     title = "Quota at once"
     promise = "A job within its tenant's quota takes GPUs from borrowers, with notice."
+    suits = "Tests."
     order_text = "Whoever was submitted first; within quota before those who borrow."
     traits = Traits(preempts=True, preempts_running=True)
     options_type = PreemptingOptions

@@ -42,6 +42,7 @@ class Smallest(Policy):
     version = "7"
     title = "Smallest first"
     promise = "A small job never waits for a large one."
+    suits = "Tests."
     order_text = "Whoever needs the fewest GPUs goes first, says the toy."
     options_type = SmallestOptions
 

@@ -38,6 +38,7 @@ POOL_PAGES = (
     ("quotas", "Quotas", "operate-quotas"),
     ("nodes", "Nodes", "operate-nodes"),
     ("settings", "Settings", "operate-pool"),
+    ("policies", "Policies", "operate-policies"),
     ("health", "Round health", "operate-health"),
     ("simulations", "What if", "operate-simulations"),
 )

@@ -51,15 +51,17 @@ class Policy(ABC):
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
     shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
-    `order_text` says who goes first, `queue_order` in which order jobs are taken, `quota_text` what
-    a tenant may expect of its quota and `quota_kind` how far it binds, unless options decide that
-    (`quota_promise`). `note_texts` explains the notes of its picks (`Key.note`).
+    `suits` says when to choose it, `order_text` who goes first, `queue_order` in which order jobs
+    are taken, `quota_text` what a tenant may expect of its quota and `quota_kind` how far it binds,
+    unless options decide that (`quota_promise`). `note_texts` explains the notes of its picks
+    (`Key.note`).
     """
 
     name: str
     version: str
     title: str
     promise: str
+    suits: str
     order_text: str
     quota_text: str = (
         "A quota says which GPUs are a tenant's own: what it holds above its quota is borrowed, at"

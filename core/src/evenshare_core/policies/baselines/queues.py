@@ -74,6 +74,7 @@ class Fifo(Policy):
     version = "2"
     title = "First in, first out"
     promise = "Nobody who was submitted later starts first, while both could run."
+    suits = "One team, few jobs, no surprises."
     order_text = "Whoever was submitted first goes first."
     options_type = QueueOptions
 
@@ -122,6 +123,7 @@ class Sjf(Fifo):
     version = "3"
     title = "Shortest job first"
     promise = "Jobs with the least work by estimate start first."
+    suits = "Short queues without preemption, where jobs come with estimates."
     order_text = "The job with the least work by estimate goes first."
     traits = Traits(needs_estimates=True)
 
@@ -138,6 +140,7 @@ class Srtf(Policy):
     version = "3"
     title = "Shortest remaining time first"
     promise = "Jobs with the least work left by estimate run first, others wait as leases end."
+    suits = "The shortest mean wait, where jobs come with estimates; long jobs starve."
     order_text = "The job with the least work left by estimate goes first."
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
     options_type = SrtfOptions

@@ -59,6 +59,7 @@ class YarnCs(Policy):
     version = "2"
     title = "Capacity scheduler"
     promise = "Each tenant has its quota to itself; nobody borrows."
+    suits = "Strict partitions: nothing is lent, nothing is taken back."
     order_text = "Whoever was submitted first goes first, within the quota of its tenant."
     quota_text = (
         "A quota is a fixed part: nobody else takes these GPUs, idle or not, and a tenant holds no"

@@ -134,6 +134,7 @@ class Evenshare(Policy):
         "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"
         " and short jobs seldom wait."
     )
+    suits = "Tenants with quotas that lend what is idle and need it back within minutes."
     order_text = (
         "The tenant that received least for what it deserves is served first, then its job with"
         " the least GPU-time; long jobs come last, and first of them whoever is furthest behind."

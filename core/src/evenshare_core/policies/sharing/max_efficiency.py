@@ -17,6 +17,7 @@ class MaxEfficiency(SharingPolicy):
     name = "max_efficiency"
     title = "Max efficiency"
     promise = "All tenants together get the most work done; a tenant alone is promised nothing."
+    suits = "The most throughput that there can be, fair to nobody; to compare with others."
     promised = frozenset({Property.PARETO})
 
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule

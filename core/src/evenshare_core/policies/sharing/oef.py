@@ -61,6 +61,7 @@ class Oef(SharingPolicy):
     name = "oef"
     title = "Optimal efficiency with fairness"
     promise = "Tenants trade GPU types so that all gain, and nobody would rather have another's."
+    suits = "Mixed GPU types, and jobs that gain differently from the faster ones."
     options_type = OefOptions
     share_options = MappingProxyType(
         {

@@ -1,0 +1,90 @@
+"""All policies for a pool: what they promise and need, and its next round by each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.registry import POLICIES
+from portal.charts.figures import plural
+from portal.operate.views.console import console_read, page, pool_of_console
+from portal.site.clocks import pool_now
+from portal.site.quota_promises import QuotaPromiseText, quota_promise_text
+from scheduling.engine.clock import PoolNow
+from scheduling.models import Pool
+from scheduling.selectors.quota_promises import promise_with
+from scheduling.services.policy_comparison import PolicyOutcome, compare_policies
+
+DECIDE = "decide"  # the parameter that asks for the round
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One policy as the page shows it; `outcome`: of the next round, if it was asked for."""
+
+    name: str
+    policy: Policy
+    is_present: bool
+    promise: QuotaPromiseText | None
+    preempts: str
+    needs: tuple[str, ...]
+    outcome: PolicyOutcome | None = None
+
+
+@console_read
+def policies(request: HttpRequest, name: str) -> HttpResponse:
+    """Every policy that the pool could decide by."""
+    facts, pool = pool_of_console(request, name)
+    now = pool_now(facts)
+    compared = compare_policies(pool_id=pool.pk, now=now) if DECIDE in request.GET else None
+    outcomes = {row.policy: row for row in compared.outcomes} if compared else {}
+    rows = [
+        PolicyRow(
+            one,
+            policy,
+            one == pool.policy,
+            _promise(pool, one, now),
+            preempts_text(policy.traits),
+            needs(policy.traits),
+            outcomes.get(one),
+        )
+        for one, policy in sorted(
+            POLICIES.items(), key=lambda item: (item[0] != pool.policy, item[0])
+        )
+    ]
+    context = {
+        "pool": facts,
+        "row": pool,
+        "policy_rows": rows,
+        "compared": compared,
+        "count_text": plural(len(rows), "policy", "policies"),
+        "decide": DECIDE,
+    }
+    return page(request, "policies.html", context, key="policies")
+
+
+def _promise(pool: Pool, name: str, now: PoolNow) -> QuotaPromiseText | None:
+    """What the pool's own options promise of quotas, or the defaults of another policy."""
+    options = pool.options if name == pool.policy else {}
+    return quota_promise_text(promise_with(name, options, pool.round_s, pool.grace_s, now.scale))
+
+
+def preempts_text(traits: Traits) -> str:
+    """When a policy may take GPUs from a job that goes on."""
+    if traits.preempts_running:
+        return "with notice"
+    return "where a lease ends" if traits.preempts else "never"
+
+
+def needs(traits: Traits) -> tuple[str, ...]:
+    """What jobs should come with, so that the policy can do what it promises."""
+    return tuple(
+        text
+        for text, wanted in (
+            ("speeds by GPU type", traits.needs_profiles),
+            ("estimates", traits.needs_estimates),
+        )
+        if wanted
+    )

@@ -1,0 +1,124 @@
+"""What each policy would do in a pool's next round: one snapshot, decided by all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.registry import POLICIES, options
+from evenshare_core.units import MILLISECOND_US, SECOND_US
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.services.round_impact import queued_in
+from tenants.scopes import site_scope
+
+# Nobody waits longer for a page: what was not decided until then is left out, and says so.
+BUDGET_S = 20.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutcome:
+    """What one policy does in the round; `error` says why it did nothing.
+
+    `held`, `borrowed`: GPUs in leases after it. `took_ms`: of the decision, with its checks.
+    """
+
+    policy: str
+    granted: int = 0
+    renewed: int = 0
+    ended: int = 0
+    held: int = 0
+    borrowed: int = 0
+    queued: int = 0
+    took_ms: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyComparison:
+    """The round of this `number` at `at` by each policy, in the order of their names."""
+
+    number: int
+    at: datetime
+    gpus: int
+    outcomes: tuple[PolicyOutcome, ...]
+
+
+def compare_policies(*, pool_id: int, now: PoolNow) -> PolicyComparison:
+    """Decide a pool's next round by every policy; nothing is written.
+
+    The pool's own policy has its options and its memory; every other one begins with its defaults
+    and without memory, as it would after a change.
+
+    Raises:
+        RuntimeError: it is called inside a transaction.
+    """
+    with site_scope():
+        number = next_number(pool_id)
+        at = next_instant(pool_id, now)
+    snapshot = read_snapshot(pool_id, number=number, at=at)
+    gpus = sum(node.gpus for node in snapshot.nodes)
+    outcomes = outcomes_of(snapshot, POLICIES, BUDGET_S)
+    return PolicyComparison(number, from_us(snapshot.at_us), gpus, outcomes)
+
+
+def outcomes_of(
+    snapshot: Snapshot, policies: Mapping[str, Policy], budget_s: float
+) -> tuple[PolicyOutcome, ...]:
+    """Decide a snapshot by each policy, the pool's own first, until the time is over."""
+    began = time.perf_counter()
+    outcomes: list[PolicyOutcome] = []
+    for name in _own_first(policies, snapshot.policy):
+        if outcomes and time.perf_counter() - began > budget_s:
+            error = f"Not decided: the others took {budget_s:.0f} s."
+            outcomes.append(PolicyOutcome(name, error=error))
+        else:
+            outcomes.append(_outcome_of(snapshot, name))
+    return tuple(sorted(outcomes, key=lambda row: row.policy))
+
+
+def _own_first(policies: Iterable[str], own: str) -> list[str]:
+    return sorted(policies, key=lambda name: (name != own, name))
+
+
+def _outcome_of(snapshot: Snapshot, name: str) -> PolicyOutcome:
+    asked = snapshot if name == snapshot.policy else _under(snapshot, name)
+    began = time.perf_counter()
+    try:
+        decision = decide_round(asked)
+    except Exception as error:
+        log.warning("comparison.failed", policy=name, exc_info=True)
+        return PolicyOutcome(name, error=f"{type(error).__name__}: {error}"[:300])
+    took_ms = (time.perf_counter() - began) * SECOND_US / MILLISECOND_US
+    return PolicyOutcome(
+        name,
+        granted=len(decision.grants),
+        renewed=len(decision.renewals),
+        ended=len(decision.ends),
+        held=sum(row.own + row.borrowed for row in decision.shares),
+        borrowed=sum(row.borrowed for row in decision.shares),
+        queued=queued_in(decision),
+        took_ms=took_ms,
+    )
+
+
+def _under(snapshot: Snapshot, name: str) -> Snapshot:
+    """The snapshot as the engine would read it after a change to this policy."""
+    return msgspec.structs.replace(
+        snapshot,
+        policy=name,
+        policy_version=POLICIES[name].version,
+        options=msgspec.to_builtins(options(name, {})),
+        memory={},
+    )
