@@ -346,10 +346,8 @@ class SimulationState:
             key = (row.tenant, row.gpu_type)
             if self.reported_quotas.get(key, 0) != row.gpus:
                 self.reported_quotas[key] = row.gpus
-                types = (row.gpu_type,)
-                self.changes.append(
-                    Change(instant_us, ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=types)
-                )
+                changed = (row.tenant, 0, row.gpus, (row.gpu_type,))
+                self.changes.append(Change(instant_us, ChangeKind.QUOTA, *changed))
 
     def apply(self, decision: Decision) -> None:
         """Do what `decide_round` decided from a snapshot of this state."""

@@ -108,6 +108,7 @@ class Allox(Policy):
         "Jobs of the tenants that received least for their quota wait for the GPU types on which"
         " all of them end earliest."
     )
+    suits = "Mixed GPU types and short average times, where jobs come with estimates and speeds."
     order_text = (
         "Jobs of tenants that received least for their quota, each on the type that it is matched"
         " to, short ones first; then the others."

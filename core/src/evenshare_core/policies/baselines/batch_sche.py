@@ -99,6 +99,7 @@ class BatchSche(Policy):
     promise = (
         "Each tenant has its quota to itself, and plans its own jobs there as early as can be."
     )
+    suits = "Strict partitions in which gaps before large gangs are filled."
     order_text = (
         "Whoever was submitted first is planned first, within the quota of its tenant; a later job"
         " goes ahead where by the estimates it delays nobody."

@@ -88,6 +88,7 @@ class Drf(Policy):
     version = "1"
     title = "Dominant resource fairness"
     promise = "The tenant whose largest part of any resource is smallest is served next."
+    suits = "Jobs that use up CPUs or memory before GPUs."
     order_text = (
         "The tenant of least dominant share goes first, with the job that it submitted first."
     )

@@ -101,6 +101,7 @@ class Hived(Policy):
     version = "1"
     title = "Buddy cells"
     promise = "A tenant's quota is cells of nodes, there for it whatever others hold."
+    suits = "Quotas as parts of nodes: large gangs start at once, and idle parts are lent."
     order_text = (
         "Jobs that fit their tenant's own cells go first, whoever was submitted first; then others,"
         " on cells that are idle."

@@ -71,6 +71,7 @@ class Optimus(Policy):
     version = "1"
     title = "Largest marginal gain"
     promise = "GPUs go where a lease of them takes most off a job's remaining time."
+    suits = "Short average times with gangs of all sizes, where jobs come with estimates."
     order_text = (
         "Whoever gains most per GPU goes first: the job with the least GPU-time left, by estimate."
     )

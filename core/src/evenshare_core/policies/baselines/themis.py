@@ -88,6 +88,7 @@ class Themis(Policy):
     version = "1"
     title = "Finish-time fairness"
     promise = "The job that would finish latest, measured by its own length, goes first."
+    suits = "Fairness between jobs rather than tenants, where jobs come with estimates."
     order_text = (
         "Whoever would finish latest for its length goes first: age and what is left, over what it"
         " takes alone."

@@ -94,6 +94,7 @@ class TiresiasL(Policy):
     version = "1"
     title = "Least attained service"
     promise = "Whoever has received little GPU-time goes before whoever has received much."
+    suits = "Short waits for short jobs, without estimates."
     order_text = (
         "Jobs that received little GPU-time go first, in a few steps; of one step whoever was"
         " submitted first."

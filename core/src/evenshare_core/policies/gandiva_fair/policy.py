@@ -94,6 +94,7 @@ class GandivaFair(Policy):
         "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"
         " minutes, and tenants trade GPU types so that both gain."
     )
+    suits = "Mixed GPU types, and jobs that save their state quickly and may trade types."
     order_text = (
         "On each node, the job that had least of its share of turns; one that does not fit is"
         " jumped over and keeps its place."

@@ -80,9 +80,7 @@ class Ltgf(Policy):
     version = "4"
     title = "Long-term GPU-time fairness"
     promise = "Over time, each tenant receives the GPU-time that it deserves."
-    suits = (
-        "Tenants with quotas whose gangs are larger than a node, or that should not be preempted."
-    )
+    suits = "Tenants with quotas whose jobs should run until their leases end."
     order_text = "The tenant with the least rho is served first, then its job with the least."
     quota_text = (
         "A quota is a long-term target: over a day a tenant receives it, as far as it asks for it;"
