@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as replaced
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -27,7 +29,7 @@ from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import NodeChange, SimJob
 
-from .quanta import QUANTUM_US, by_tenant, by_type, jobs_of, pool, quanta, replace_quotas
+from .quanta import QUANTUM_US, Quantum, by_tenant, by_type, jobs_of, pool, quanta, replace_quotas
 
 ONE_TYPE = ("v100",)
 
@@ -185,6 +187,49 @@ class TestTradesAndDepartures:
         assert rates[6] == [-5_000_000] * 4
         assert rates[7] == [5_625_000]  # two are left, who share the surplus
         assert not rows[6].decision.swaps
+
+
+class TestGangsThatDoNotFitEveryType:
+    """A gang of 8 runs on K80s alone or P100s: there are six V100s."""
+
+    speeds: ClassVar[Mapping[int, tuple[int, int]]] = {1: (1190, 1250), 2: (4120, 6330)}
+
+    def rows(self, *kinds: tuple[int, int, int], accepted: tuple[str, ...] = ()) -> list[Quantum]:
+        profiles = [
+            Profile(t, t, (("k80", 1000), ("p100", p), ("v100", v)))
+            for t, (p, v) in self.speeds.items()
+        ]
+        cluster = pool({"k80": [4] * 8, "p100": [4] * 3, "v100": [2] * 3}, profiles)
+        tickets = {
+            (t, name): gpus
+            for t in self.speeds
+            for name, gpus in (("k80", 16), ("p100", 6), ("v100", 3))
+        }
+        jobs = [
+            replaced(job, gpu_types=accepted if job.tenant == 2 else ())
+            for job in jobs_of((1, 50, 1), *kinds, profile={1: 1, 2: 2})
+        ]
+        return quanta(cluster, tickets, jobs, 12)
+
+    def test_their_tenant_trades(self) -> None:
+        rows = self.rows((2, 1, 8), (2, 30, 1))
+        trades = [trade for row in rows for trade in row.decision.trades]
+        assert {(trade.buyer, trade.seller) for trade in trades} == {(2, 1)}
+        assert all(trade.rate_micro > 0 for trade in trades)
+        assert ("v100", 3) in bought_by(2, rows[-1])
+
+    def test_it_buys_no_more_fast_gpus_than_its_small_jobs_can_use(self) -> None:
+        rows = self.rows((2, 3, 8), (2, 4, 1))
+        assert ("v100", 1) in bought_by(2, rows[-1])
+
+    def test_a_type_that_no_job_accepts_is_not_bought(self) -> None:
+        """Its profile knows the V100, and its jobs name two types."""
+        rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
+        assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
+
+
+def bought_by(tenant: int, row: Quantum) -> set[tuple[str, int]]:
+    return {(swap.gpu_type, swap.gpus) for swap in row.decision.swaps if swap.tenant == tenant}
 
 
 class TestMemory:

@@ -139,11 +139,38 @@ class TestUndo:
         assert undo_wrong(trades, now, 9)[0] == trades[:2]
 
 
+class TestJobsThatRunOnSomeTypesAlone:
+    def test_a_buyer_gets_what_its_small_jobs_can_use(self) -> None:
+        """Jobs of 6 GPUs fit the V100s, and 4 are its own: one and a half more."""
+        buyer = TABLE_3[2]._replace(within=((("v100",), 5_500_000),))
+        after = holdings_after([TABLE_3[0], buyer], quanta([TABLE_3[0], buyer], 9))
+        assert after[3]["v100"] == 5_500_000
+
+    def test_the_next_one_buys_when_it_can_use_no_more(self) -> None:
+        full = TABLE_3[2]._replace(within=((("v100",), 4 * GPU_MICRO),))
+        trades = quanta([*TABLE_3[:2], full], 9)
+        assert {row.buyer for row in trades} == {2}
+        assert {row.rate_micro for row in trades} == {3_125_000}
+
+    def test_a_seller_takes_what_its_jobs_can_use(self) -> None:
+        seller = TABLE_3[0]._replace(within=((("k80",), 22 * GPU_MICRO),))
+        trades = quanta([seller, TABLE_3[2]], 9)
+        assert {row.seller for row in trades} == {1}
+        after = holdings_after([seller, TABLE_3[2]], trades)
+        assert 22 * GPU_MICRO - LEAST_MICRO < after[1]["k80"] <= 22 * GPU_MICRO
+
+    def test_is_undone_when_small_jobs_end(self) -> None:
+        trades = quanta(TABLE_3, 4)
+        now = {one.tenant: one for one in TABLE_3}
+        now[3] = now[3]._replace(within=((("v100",), 6 * GPU_MICRO),))
+        assert undo_wrong(trades, now, 9)[0] == trades[:2]
+
+
 pools = st.lists(
     st.tuples(
         st.integers(1000, 9000), st.integers(500, 9000), st.integers(0, 8 * GPU_MICRO),
         st.integers(0, 8 * GPU_MICRO), st.integers(0, 8 * GPU_MICRO),
-        st.integers(0, 30 * GPU_MICRO),
+        st.integers(0, 30 * GPU_MICRO), st.integers(0, 30 * GPU_MICRO),
     ),
     max_size=6,
 )  # fmt: skip
@@ -152,10 +179,11 @@ THREE = ("k80", "p100", "v100")
 
 def drawn(rows: Sequence[tuple[int, ...]]) -> list[Trader]:
     traders = []
-    for tenant, (fast, middle, one, two, three, spare) in enumerate(rows, start=1):
+    for tenant, (fast, middle, one, two, three, spare, fits) in enumerate(rows, start=1):
         speeds = {"k80": 1000, "p100": middle, "v100": fast}
         quota = dict(zip(THREE, (one, two, three), strict=True))
-        traders.append(Trader(tenant, speeds, quota, one + two + three + spare))
+        within = ((("p100", "v100"), two + three + fits), (("v100",), three + fits // 3))
+        traders.append(Trader(tenant, speeds, quota, one + two + three + spare, within))
     return traders
 
 
@@ -181,6 +209,9 @@ class TestEveryTrade:
                     gpus = after[one.tenant]
                     assert min(gpus.values()) >= 0
                     assert sum(gpus.values()) <= one.usable
+                    assert all(
+                        sum(gpus[name] for name in names) <= most for names, most in one.within
+                    )
                     assert one.throughput(gpus) >= one.throughput(one.quota)
         assert undo_wrong(trades, {one.tenant: one for one in traders}, 9) == (trades, [])
 
@@ -197,7 +228,7 @@ class TestEveryTrade:
     @given(pools)
     def test_is_whole_gpus_that_sum_to_nothing(self, rows: list[tuple[int, ...]]) -> None:
         whole = [(a, b, c // GPU_MICRO * GPU_MICRO, d // GPU_MICRO * GPU_MICRO,
-                  e // GPU_MICRO * GPU_MICRO, f) for a, b, c, d, e, f in rows]  # fmt: skip
+                  e // GPU_MICRO * GPU_MICRO, f, g) for a, b, c, d, e, f, g in rows]  # fmt: skip
         traders = drawn(whole)
         swaps = whole_swaps(quanta_of(traders))
         by_tenant = {one.tenant: one for one in traders}

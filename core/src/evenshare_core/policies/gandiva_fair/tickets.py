@@ -12,6 +12,7 @@ Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
@@ -148,7 +149,8 @@ def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
 
     A tenant trades whose jobs that accept several types all have a profile, of speedups that are
     alike (5 %), and that keeps no quota from others. What jobs of one type alone ask for is not
-    traded. The snapshot is without trades.
+    traded. Some jobs may run on fewer types than others, as gangs too large for one: of any two
+    of them the types of one are among the other's. The snapshot is without trades.
     """
     quotas = quotas_micro(snapshot.entitlements)
     keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
@@ -160,34 +162,56 @@ def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
             (free if len(usable) > 1 else pinned).setdefault(job.tenant, []).append(job)
     traders = {}
     for tenant, jobs in sorted(free.items()):
-        profile = _one_profile(jobs, types)
-        if profile is None or tenant in keepers:
+        asked = demand_of(jobs, types)[tenant]
+        widest = max(asked, key=len)
+        profile = _one_profile(jobs, types, widest)
+        if profile is None or tenant in keepers or not _are_nested(asked):
             continue
         mine = {key: micro for key, micro in quotas.items() if key[0] == tenant}
         kept = demand_of(pinned.get(tenant, ()), types).get(tenant, {})
         for usable, gpus in kept.items():
             key = (tenant, usable[0])
             mine[key] = max(0, mine.get(key, 0) - gpus * GPU_MICRO)
-        covered = covered_quotas(mine, demand_of(jobs, types), types)
+        covered = covered_quotas(mine, {tenant: asked}, types)
         quota = {name: covered.get((tenant, name), 0) for name in types.names}
-        usable_micro = sum(job.gpus for job in jobs) * GPU_MICRO
-        speeds = {name: profile.speed_milli(name) for name in types.names}
-        traders[tenant] = Trader(tenant, speeds, quota, usable_micro)
+        speeds = {name: profile.speed_milli(name) for name in types.names if name in widest}
+        within = _within_of(asked, widest)
+        traders[tenant] = Trader(tenant, speeds, quota, sum(asked.values()) * GPU_MICRO, within)
     return traders
 
 
-def _one_profile(jobs: Iterable[Job], types: GpuTypes) -> Profile | None:
-    """The profile of most GPUs, if all jobs have one, that accept the same types and are alike."""
+def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
+    """Whether of any two sets of types one is in the other."""
+    sets = [set(usable) for usable in sorted(asked, key=len)]
+    return all(one <= other for one, other in itertools.pairwise(sets))
+
+
+def _within_of(
+    asked: Mapping[tuple[str, ...], int], widest: tuple[str, ...]
+) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return `Trader.within`: of the types that some jobs cannot use, what all others ask for."""
+    rows = []
+    for usable in sorted(asked, key=lambda row: (-len(row), row)):
+        others = tuple(name for name in widest if name not in usable)
+        if others:
+            gpus = sum(asked[row] for row in asked if len(row) > len(usable))
+            rows.append((others, gpus * GPU_MICRO))
+    return tuple(rows)
+
+
+def _one_profile(jobs: Iterable[Job], types: GpuTypes, widest: tuple[str, ...]) -> Profile | None:
+    """The profile of most GPUs of those that run on the most types; None: they are not alike."""
     gpus: dict[int, int] = {}
-    accepted = set()
+    usable_by = set()
     for job in jobs:
-        gpus[job.profile] = gpus.get(job.profile, 0) + job.gpus
-        accepted.add(types.usable(job))
-    profiles = [types.profiles[key] for key in sorted(gpus) if key in types.profiles]
-    if len(profiles) < len(gpus) or len(accepted) > 1:
+        usable = types.usable(job)
+        usable_by.add((job.profile, usable))
+        if usable == widest:
+            gpus[job.profile] = gpus.get(job.profile, 0) + job.gpus
+    if any(key not in types.profiles for key, _ in usable_by):
         return None
-    chosen = max(profiles, key=lambda row: (gpus[row.id], -row.id))
-    alike = all(_is_alike(row, chosen, next(iter(accepted))) for row in profiles)
+    chosen = types.profiles[max(gpus, key=lambda key: (gpus[key], -key))]
+    alike = all(_is_alike(types.profiles[key], chosen, usable) for key, usable in usable_by)
     return chosen if alike else None
 
 

@@ -43,13 +43,15 @@ class Trader(NamedTuple):
 
     `speeds`: its job type's, in thousandths by GPU type; a type that is not there or 0 cannot run
     it. `quota`: micro-GPUs by type that it can use and that may be traded. `usable`: micro-GPUs
-    that its jobs could use of all types.
+    that its jobs could use of all types. `within`: of some types together they could use so many,
+    where not every job can run on them.
     """
 
     tenant: int
     speeds: Mapping[str, int]
     quota: Mapping[str, int]
     usable: int
+    within: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def speedup(self, fast: str, slow: str) -> Fraction | None:
         """What a fast GPU is worth to it in slow ones; None where it cannot run on both."""
@@ -59,6 +61,17 @@ class Trader(NamedTuple):
     def throughput(self, gpus: Mapping[str, int]) -> int:
         """What so many micro-GPUs of each type do for it, in GPUs of speed 1 x 10^9."""
         return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
+
+    def rooms(self, gpus: Mapping[str, int]) -> list[tuple[tuple[str, ...], int]]:
+        """Of which types together its jobs could use how many micro-GPUs more; all types first."""
+        return [
+            (names, most - sum(gpus.get(name, 0) for name in names))
+            for names, most in ((tuple(self.speeds), self.usable), *self.within)
+        ]
+
+    def can_use(self, gpus: Mapping[str, int]) -> bool:
+        """Whether its jobs could use all of so many micro-GPUs of each type."""
+        return all(room >= 0 for _, room in self.rooms(gpus))
 
 
 def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdings:
@@ -97,7 +110,7 @@ def _are_right(trades: Sequence[Trade], traders: Mapping[int, Trader]) -> bool:
     after = holdings_after([traders[tenant] for tenant in sorted(parties)], trades)
     for tenant, gpus in after.items():
         trader = traders[tenant]
-        if min(gpus.values()) < 0 or sum(gpus.values()) > trader.usable:
+        if min(gpus.values()) < 0 or not trader.can_use(gpus):
             return False
         if trader.throughput(gpus) < trader.throughput(trader.quota):
             return False
@@ -156,13 +169,16 @@ def new_trades(
 def _offer(traders: Sequence[Trader], after: Holdings, fast: str, slow: str) -> _Offer | None:
     rates = {trader.tenant: rate for trader in traders if (rate := trader.speedup(fast, slow))}
     by_tenant = {trader.tenant: trader for trader in traders}
-    buyers = [tenant for tenant in rates if after[tenant].get(slow, 0) >= LEAST_MICRO]
-    sellers = [
-        tenant
-        for tenant in rates
-        if after[tenant].get(fast, 0) >= LEAST_MICRO
-        and by_tenant[tenant].usable - sum(after[tenant].values()) >= LEAST_MICRO
-    ]
+    buyers, sellers = [], []
+    for tenant in rates:
+        gpus = after[tenant]
+        rooms = by_tenant[tenant].rooms(gpus)
+        of_fast = [room for names, room in rooms if fast in names and slow not in names]
+        of_slow = [room for names, room in rooms if slow in names]
+        if min([gpus.get(slow, 0), *of_fast]) >= LEAST_MICRO:
+            buyers.append(tenant)
+        if min([gpus.get(fast, 0), *of_slow]) >= LEAST_MICRO:
+            sellers.append(tenant)
     if not buyers or not sellers:
         return None
     buyer = min(buyers, key=lambda tenant: (-rates[tenant], tenant))
@@ -181,15 +197,18 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
     buyer, seller, price = offer.buyer, offer.seller, offer.price
     mine, theirs = after[buyer.tenant], after[seller.tenant]
     bought = min(GPU_MICRO, theirs[fast], int(mine[slow] / price))
-    # Whoever gets more GPUs than it gives must be able to use them.
-    gainer = (seller if price > 1 else buyer).tenant
-    spare = (seller if price > 1 else buyer).usable - sum(after[gainer].values())
-    if price != 1:
-        bought = min(bought, int(spare / abs(price - 1)))
+    for names, room in buyer.rooms(mine):
+        bought = _within(bought, room, (fast in names) - price * (slow in names))
+    for names, room in seller.rooms(theirs):
+        bought = _within(bought, room, price * (slow in names) - (fast in names))
     sold = int(bought * price)
     if sold * seller.speeds[slow] < bought * seller.speeds[fast]:
         sold += 1  # what rounding took would leave the seller worse off
-    fits = sold <= mine[slow] and abs(sold - bought) <= spare
+    fits = (
+        sold <= mine[slow]
+        and buyer.can_use({**mine, fast: mine[fast] + bought, slow: mine[slow] - sold})
+        and seller.can_use({**theirs, fast: theirs[fast] - bought, slow: theirs[slow] + sold})
+    )
     gains = bought * buyer.speeds[fast] >= sold * buyer.speeds[slow]
     if bought < LEAST_MICRO or not fits or not gains:
         return None
@@ -199,6 +218,11 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
     return Trade(
         fast, bought, buyer.tenant, slow, sold, seller.tenant, rate, buyer_rate, seller_rate, at_us
     )
+
+
+def _within(bought: int, room: int, per_bought: Fraction) -> int:
+    """Lower what is bought so far that `per_bought` times as much fits into some room."""
+    return min(bought, int(room / per_bought)) if per_bought > 0 else bought
 
 
 def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
