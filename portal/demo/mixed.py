@@ -21,7 +21,7 @@ from tenants.services.tenants import create_tenant, quotas_from_weights
 
 NAME = "mixed"
 BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
-SCALE = 60
+SCALE, ROUND_S = 60, 10
 # The first that exists here.
 PREFERRED = ("oef", "ltgf")
 
@@ -56,8 +56,10 @@ def seed_mixed() -> bool:
         name=NAME,
         book=NAME,
         policy=next(name for name in PREFERRED if name in POLICIES),
-        round_s=10,
+        round_s=ROUND_S,
         lease_s=1800,
+        # A policy of turns may take one in each round.
+        least_lease_s=ROUND_S * SCALE,
         pause_unwatched_s=3600,
     )
     open_pool(pool, BEGIN, scale=SCALE)

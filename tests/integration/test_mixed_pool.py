@@ -11,20 +11,21 @@ import pytest
 
 from billing.checks import run_checks
 from billing.metering import meter_pool
+from evenshare_core.domain.decision import Decision
 from evenshare_core.policies.registry import POLICIES
 from portal.demo.data import DATA
 from portal.demo.mixed import BEGIN, GPU_TYPES
-from portal.demo.mixed_trace import COLUMNS, mixed_rows
+from portal.demo.mixed_trace import COLUMNS, CYCLE_H, TEAMS, mixed_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseTerm, Pool, Profile, Round, TraceFeed
 from scheduling.requests.pools import LENGTHS
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.replay import replay_stored_round, round_decision
 from scheduling.selectors.throughput import read_throughput
 from scheduling.selectors.visibility import Visibility
 from scheduling.services.pools import change_pool
 from tenants.audit import Actor
-from tenants.models import Quota, User
+from tenants.models import Quota, Tenant, User
 from tests.factories import Cluster
 
 # Policies with options that an operator goes through, one after the other, while jobs run.
@@ -82,14 +83,14 @@ class TestTheSeed:
     def test_gives_every_team_speeds_on_the_types_of_the_pool(self, pool: Pool) -> None:
         types = {kind.name for kind in GPU_TYPES}
         profiles = Profile.objects.filter(pool=pool)
-        assert profiles.count() == 10
+        assert profiles.count() == 7
         for profile in profiles:
             assert set(profile.speedups) == types
             assert min(profile.speedups.values()) == 1000
 
     def test_is_made_once(self, pool: Pool) -> None:
         assert not seed_demo()
-        assert pool.profiles.count() == 10
+        assert pool.profiles.count() == 7
 
 
 class TestTheFeed:
@@ -115,6 +116,49 @@ class TestTheFeed:
         # What comes now is not told to have come while the trace stood still.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
+
+
+class TestTrades:
+    """Under gandiva_fair, in three minutes of the wall after an operator's switch."""
+
+    def test_are_made_at_once_and_undone_when_a_team_leaves(self, pool: Pool) -> None:
+        lab = lab_of(pool)
+        lab.rounds(ROUNDS, every_s=ROUND_S)
+        switch(pool, "gandiva_fair", {})
+        first = self.decided(lab)
+        assert [trade for trade in first.trades if trade.rate_micro > 0]
+        assert first.swaps
+        standing, undone, left = list(first.trades), 0, []
+        leaver = next(team for team in TEAMS if team.stays_h < CYCLE_H)
+        leaver_id = Tenant.objects.get(slug=f"vc-{leaver.tenant}").pk
+        for _ in range(17):
+            decision = self.decided(lab)
+            for trade in decision.trades:
+                if trade.rate_micro > 0:
+                    standing.append(trade)
+                    continue
+                made = standing.pop()
+                assert (made.buyer, made.seller) == (trade.buyer, trade.seller)
+                assert made.rate_micro == -trade.rate_micro
+                undone += 1
+            parties = {party for row in standing for party in (row.buyer, row.seller)}
+            here = set(
+                Job.objects.filter(pool=pool, submitted_at__lte=lab.at)
+                .exclude(state__in=("succeeded", "failed", "cancelled"))
+                .values_list("tenant_id", flat=True)
+            )
+            left.append(leaver_id not in here)
+            assert not (left[-1] and leaver_id in parties)
+        assert undone
+        assert any(left)
+        assert not all(left)
+        assert not Job.objects.filter(pool=pool).exclude(quarantine="").exists()
+        for round_ in Round.objects.filter(pool=pool):
+            assert replay_stored_round(round_).same
+
+    def decided(self, lab: Cluster) -> Decision:
+        assert lab.round(after_s=ROUND_S).outcome is RoundOutcome.COMMITTED
+        return round_decision(Round.objects.filter(pool=lab.pool).latest("number"))
 
 
 class TestASwitchOfThePolicy:
