@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from hypothesis import given, settings
@@ -26,8 +27,12 @@ from evenshare_core.policies.gandiva_fair.rates import (
     placement_rates,
     water_fill,
 )
+from evenshare_core.policies.gandiva_fair.tickets import GpuTypes, traders_of
 from evenshare_core.policies.registry import policy
-from evenshare_core.units import SECOND_US
+from evenshare_core.units import GPU_MICRO, SECOND_US
+
+from .quanta import jobs_of, quanta
+from .quanta import pool as pool_of
 
 few = settings(max_examples=40, deadline=None)
 TYPES = ("k80", "p100", "v100")
@@ -281,3 +286,39 @@ class TestPasses:
         before = one.value
         one.set_rate(other)
         assert before - 1 <= one.value <= before
+
+
+class TestWhatATenantCanUse:
+    """A tenant of jobs of several sizes: the large ones do not fit every type."""
+
+    @few
+    @given(
+        sizes=st.permutations([4, 6, 9]),
+        gangs=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+        seed=st.integers(0, 10**6),
+    )
+    def test_is_told_exactly(self, sizes: list[int], gangs: list[int], seed: int) -> None:
+        """By Hall: any types together have no more than the jobs ask for that can use one."""
+        profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
+        cluster = pool_of(
+            {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]
+        )
+        jobs = jobs_of(*((1, 1, gang) for gang in gangs), profile={1: 1})
+        (row,) = quanta(cluster, dict.fromkeys(((1, name) for name in TYPES), 3), jobs, 1)
+        types = GpuTypes(row.snapshot.nodes, row.snapshot.profiles)
+        asked = [(job.gpus, set(types.usable(job))) for job in row.snapshot.jobs]
+        asked = [one for one in asked if len(one[1]) > 1]  # the others are pinned
+        traders = traders_of(row.snapshot, types)
+        assert bool(traders) == bool(asked)
+        rng = random.Random(seed)  # noqa: S311 - drawn holdings, not a secret
+        for trader in traders.values():
+            assert trader.can_use(trader.quota)
+            for _ in range(20):
+                has = {name: rng.randint(0, 9) for name in trader.speeds}
+                groups = [g for n in range(4) for g in combinations(trader.speeds, n)]
+                fits = all(
+                    sum(has[name] for name in group)
+                    <= sum(gpus for gpus, usable in asked if usable & set(group))
+                    for group in groups
+                )
+                assert trader.can_use({k: v * GPU_MICRO for k, v in has.items()}) == fits
