@@ -13,6 +13,7 @@ from billing.checks import run_checks
 from billing.metering import meter_pool
 from evenshare_core.domain.decision import Decision
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import SECOND_US
 from portal.demo.data import DATA
 from portal.demo.mixed import BEGIN, GPU_TYPES
 from portal.demo.mixed_trace import COLUMNS, CYCLE_H, TEAMS, mixed_rows
@@ -128,6 +129,7 @@ class TestTrades:
         first = self.decided(lab)
         assert [trade for trade in first.trades if trade.rate_micro > 0]
         assert first.swaps
+        assert {row.lease_us for row in first.lengths} == {ROUND_S * SECOND_US}
         standing, undone, left = list(first.trades), 0, []
         leaver = next(team for team in TEAMS if team.stays_h < CYCLE_H)
         leaver_id = Tenant.objects.get(slug=f"vc-{leaver.tenant}").pk
@@ -177,11 +179,31 @@ class TestASwitchOfThePolicy:
         self.rounds_replay(pool)
         self.throughput_is_told(pool)
 
-    def leases_end_at_their_terms(self, pool: Pool) -> None:
+    def test_loses_no_lease_under_any_policy(self, pool: Pool) -> None:
+        lab = lab_of(pool)
+        lab.round()
+        for policy in (*POLICIES, pool.policy):
+            held = set(Lease.objects.exclude(state="ended").values_list("id", flat=True))
+            switch(pool, policy, {})
+            assert held == set(Lease.objects.exclude(state="ended").values_list("id", flat=True))
+            for _ in range(2):
+                assert lab.round(after_s=ROUND_S).outcome is RoundOutcome.COMMITTED
+            rows = Round.objects.filter(pool=pool).order_by("-number")[:2]
+            assert [row.policy for row in rows] == [policy] * 2
+            assert not any(row.fallback for row in rows)
+        # Two of them preempt; a lease that no policy took back ends at its expiry.
+        self.leases_end_at_their_terms(pool, "preempted")
+        held_by = Lease.objects.filter(pool=pool).exclude(state="ended").values_list("job_id")
+        runs = Job.objects.filter(pool=pool, state="running").values_list("id")
+        assert sorted(held_by) == sorted(runs)
+        self.books_add_up(pool)
+        self.rounds_replay(pool)
+
+    def leases_end_at_their_terms(self, pool: Pool, *besides: str) -> None:
         """Finished, or not renewed when the last term was over; nothing else."""
         ended = Lease.objects.filter(pool=pool, state="ended")
         assert ended.count() > 30
-        assert {lease.end_reason for lease in ended} <= {"finished", "not_renewed"}
+        assert {lease.end_reason for lease in ended} <= {"finished", "not_renewed", *besides}
         for lease in ended.filter(end_reason="not_renewed"):
             last = LeaseTerm.objects.filter(lease=lease).order_by("-number").first()
             assert last is not None
