@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models import Sum
 
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, with_swaps
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
@@ -28,9 +28,10 @@ from scheduling.engine.records import (
     fallback_text,
     preempted_row,
     price_row,
-    share_row,
+    share_rows,
     summary_row,
     throughputs,
+    trade_row,
 )
 from scheduling.engine.write import (
     Kind,
@@ -68,6 +69,7 @@ def apply_round(plan: RoundPlan) -> Round:
         events = EventLog(snapshot.pool, snapshot.number, wall_now())
         write = RoundWrite(plan, fence, cursor, at, events)
         _record_entitlements(write)
+        _record_trades(write)
         renewed = _renew(write)
         fault_point("round.first_write")
         ended = _end(write)
@@ -86,8 +88,11 @@ def apply_round(plan: RoundPlan) -> Round:
 
 
 def _record_entitlements(write: RoundWrite) -> None:
-    """Tell billing about effective quotas when they differ from those it has."""
-    snapshot = write.plan.snapshot
+    """Tell billing about effective quotas when they differ from those it has.
+
+    They are those that trades have made: idle quota is lent by whoever has it now.
+    """
+    snapshot = with_swaps(write.plan.snapshot, write.plan.decision.swaps)
     before = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
     now = entitled_rows(snapshot, known=before)
     for gpu_type in now:
@@ -95,6 +100,12 @@ def _record_entitlements(write: RoundWrite) -> None:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})
     if before != now:
         PoolState.objects.filter(pool_id=snapshot.pool).update(entitled=now)
+
+
+def _record_trades(write: RoundWrite) -> None:
+    """Keep what tenants traded, and undid, as events: they stay when the round's bytes go."""
+    for trade in write.plan.decision.trades:
+        write.events.add(Kind.TRADED, write.at, trade_row(trade))
 
 
 def _renew(write: RoundWrite) -> int:
@@ -267,7 +278,6 @@ def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
 def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) -> Round:
     plan, snapshot, decision = write.plan, write.plan.snapshot, write.plan.decision
     snapshot_bytes, decision_bytes = canonical_bytes(snapshot), canonical_bytes(decision)
-    throughput = throughputs(snapshot, decision)
     day = plan.wall_at.date()
     write.cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
     RoundBlob.objects.bulk_create(
@@ -308,7 +318,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
             **summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
             **preempted_row(write.preempted),
         },
-        shares=[share_row(share, throughput) for share in decision.shares],
+        shares=share_rows(decision, throughputs(snapshot, decision)),
         superseded=write.superseded,
         certificate=plain(plan.certificate),
         fallback=fallback_text(decision),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
-from evenshare_core.domain.decision import Decision, Share
+from evenshare_core.domain.decision import Decision, Trade
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.policies.registry import policy_summary
@@ -48,15 +48,30 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
     }
 
 
-def share_row(share: Share, throughput: Mapping[tuple[int, str], int]) -> dict[str, Any]:
-    """Return a share with its field names, for the row that outlives the round's bytes.
+def trade_row(trade: Trade) -> dict[str, Any]:
+    """Return a trade with its field names, for the event that outlives the round's bytes."""
+    return {name: getattr(trade, name) for name in trade.__struct_fields__}
 
-    In pools with profiles also what its GPUs do, `throughput_milli`.
+
+def share_rows(
+    decision: Decision, throughput: Mapping[tuple[int, str], int]
+) -> list[dict[str, Any]]:
+    """Return shares with their field names, for the row that outlives the round's bytes.
+
+    In pools with profiles also what their GPUs do, `throughput_milli`; and where trades add to a
+    quota, or take from it, `swapped`, in GPUs.
     """
-    row = {name: getattr(share, name) for name in share.__struct_fields__}
-    if throughput:
-        row["throughput_milli"] = throughput.get((share.tenant, share.gpu_type), 0)
-    return row
+    shares = {(row.tenant, row.gpu_type): row for row in decision.shares}
+    swapped = {(row.tenant, row.gpu_type): row.gpus for row in decision.swaps}
+    rows = []
+    for key, share in shares.items():
+        row = {name: getattr(share, name) for name in share.__struct_fields__}
+        if throughput:
+            row["throughput_milli"] = throughput.get(key, 0)
+        if key in swapped:
+            row["swapped"] = swapped[key]
+        rows.append(row)
+    return rows
 
 
 def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], int]:

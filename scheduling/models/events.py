@@ -30,6 +30,8 @@ class LeaseEvent(models.Model):
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}
+    - `traded`: two tenants exchange quota, or undo that (no lease). The fields of
+      `evenshare_core.domain.decision.Trade` by name
     """
 
     class Kind(models.TextChoices):
@@ -42,6 +44,7 @@ class LeaseEvent(models.Model):
         STOP_ASKED = "stop_asked"
         ENDED = "ended"
         PRICED = "priced"
+        TRADED = "traded"
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="events")
     number = models.BigIntegerField()
@@ -72,6 +75,12 @@ class LeaseEvent(models.Model):
                 KeyTransform("for_job", "data"),
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
+            ),
+            # Trades of a round, and those of a pool, newest first.
+            models.Index(
+                fields=["pool", "round", "number"],
+                name="event_trade_by_round",
+                condition=models.Q(kind="traded"),
             ),
         ]
 

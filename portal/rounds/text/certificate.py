@@ -25,6 +25,7 @@ NAMES = {
     P.SINGLE_HOLD: "No job holds two leases",
     P.LONG_TERM_ORDER: "Who received least for its due goes first",
     P.QUOTA_GUARANTEE: "Quotas are guaranteed",
+    P.TRADES: "Trades leave nobody worse off",
     P.ENVY_FREE: "Envy-freeness",
     P.SHARING_INCENTIVE: "Sharing incentive",
     P.EQUAL_THROUGHPUT: "All progress equally, by weight",
@@ -35,6 +36,7 @@ NAMES = {
 # What a standard name means, where it needs saying.
 MEANINGS = {
     P.QUOTA_GUARANTEE: "Nobody waits for GPUs of its quota that others could give back",
+    P.TRADES: "Each is at a rate between what a fast GPU is worth to its seller and to its buyer",
     P.ENVY_FREE: "Nobody would rather have another's share",
     P.SHARING_INCENTIVE: "Nobody does worse than alone",
     P.PARETO: "Nobody could do better at nobody's cost",
@@ -185,6 +187,20 @@ def _guarantee(row: CertificateItemView) -> str:
     return f"{jobs} GPUs of a quota: on no node could leases of others end for room enough."
 
 
+def _trades(row: CertificateItemView) -> str:
+    """Of the trades made in the round, who gained least; and by how much quotas differ."""
+    if row.count:
+        who = _named(row) or plural(row.count, "tenant")
+        return f"The trades or quotas of {who} break a rule."
+    stand = f"those that stand move {plural(int(row.total or 0), 'GPU')} of quota"
+    if not row.checked:
+        return f"None was made or undone in this round; {stand}."
+    if row.worst is None:
+        return f"{plural(row.checked, 'trade was', 'trades were')} undone; {stand}."
+    gain = percent(row.worst - 1, 1)
+    return f"{plural(row.checked, 'trade')}; the least gain is {_name(row.tenant)}'s: {gain}."
+
+
 def _envy(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
@@ -250,6 +266,7 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.SINGLE_HOLD: _single,
     P.LONG_TERM_ORDER: _order,
     P.QUOTA_GUARANTEE: _guarantee,
+    P.TRADES: _trades,
     P.ENVY_FREE: _envy,
     P.SHARING_INCENTIVE: _alone,
     P.EQUAL_THROUGHPUT: _equal,
@@ -261,6 +278,7 @@ BASES = {
     Basis.LEASES: "GPUs held after the round",
     Basis.IDEALS: "shares before rounding to whole GPUs",
     Basis.SUMS: "GPU-time received and due at each pick",
+    Basis.TRADES: "the records of trades, and the speeds of the jobs that they were made for",
     Basis.PROBES: "the policy, asked again with other speeds",
 }
 

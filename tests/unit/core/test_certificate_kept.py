@@ -26,11 +26,11 @@ from evenshare_core.fairness.certificate import (
 # As they stand in rows that are never written again.
 WORDS = {
     Property: (
-        "capacity gang single_hold long_term_order quota_guarantee envy_free sharing_incentive"
-        " equal_throughput pareto overstating understating"
+        "capacity gang single_hold long_term_order quota_guarantee trades envy_free"
+        " sharing_incentive equal_throughput pareto overstating understating"
     ),
     Verdict: "holds noted violated not_promised not_applicable unknown",
-    Basis: "leases ideals sums probes",
+    Basis: "leases ideals sums trades probes",
 }
 ITEM = {"name": "pareto", "verdict": "holds", "basis": "sums"}
 RESULT = {"tenant": 1, "profile": 2, "weight": 1.0, "held": 3.0, "alone": 2.0}
@@ -48,6 +48,7 @@ def test_what_is_as_usual_is_not_written() -> None:
     assert plain(certificate((item,), (row,))) == WHOLE
     assert plain(certificate(())) == {"version": VERSION, "violated": []}
     assert read(WHOLE) == certificate((item,), (row,))
+    assert read(WHOLE | {"version": 2}).findings == (item,)  # before there was a line of trades
     assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
     assert (item.worst, item.tenant, item.other) == (item.in_gpus, item.total, item.tolerance)
     assert item.worst is None
@@ -92,7 +93,7 @@ def test_is_not_changed(data: dict[str, Any]) -> None:
 
 def test_says_how_many_rows_it_leaves_out() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 2)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 3)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
 

@@ -10,20 +10,24 @@ from enum import StrEnum
 
 import msgspec
 
-VERSION = 2
+VERSION = 3
 # A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
 MAX_ROWS = 200
 MAX_NAMED = 20
 
 
 class Property(StrEnum):
-    """What a certificate has a line for, in the order of the lines."""
+    """What a certificate has a line for, in the order of the lines.
+
+    That of trades is there where quota is traded, or the policy may trade it.
+    """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
     GANG = "gang"  # no job holds a part of its GPUs
     SINGLE_HOLD = "single_hold"  # no job holds two leases
     LONG_TERM_ORDER = "long_term_order"  # who received least for its due is served first
     QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
+    TRADES = "trades"  # trades of quota keep their rate, and leave neither side worse
     ENVY_FREE = "envy_free"  # nobody would do better with another's share, by weight
     SHARING_INCENTIVE = "sharing_incentive"  # nobody would do better with its part of each type
     EQUAL_THROUGHPUT = "equal_throughput"  # all do the same per unit of weight
@@ -49,6 +53,7 @@ class Basis(StrEnum):
     LEASES = "leases"  # leases after the round, in whole GPUs
     IDEALS = "ideals"  # the fractions that the policy's program answered, before rounding
     SUMS = "sums"  # GPU-time received and due, at each pick of the round
+    TRADES = "trades"  # the records of trades, and the profiles that they were made by
     PROBES = "probes"  # the policy asked again with other speeds
 
 

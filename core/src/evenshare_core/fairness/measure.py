@@ -23,6 +23,7 @@ from evenshare_core.fairness.certificate import (
 from evenshare_core.fairness.guarantee import Guarantee, unserved
 from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
 from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
+from evenshare_core.fairness.trades import check_trades
 
 # Beyond it, pairs and programs cost more than a round may spend on its certificate.
 MAX_MEASURED = 400
@@ -84,6 +85,7 @@ class Measured:
             Property.SINGLE_HOLD: self._single_hold,
             Property.LONG_TERM_ORDER: self._order,
             Property.QUOTA_GUARANTEE: self._quota_guarantee,
+            **({Property.TRADES: self._trades} if self._may_trade else {}),
             Property.ENVY_FREE: self._envy,
             Property.SHARING_INCENTIVE: self._incentive,
             Property.EQUAL_THROUGHPUT: self._equal,
@@ -149,6 +151,32 @@ class Measured:
             why = "nobody who is owed GPUs of its quota has a job queued that fits on a node"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.LEASES, why=why)
         return self._counted(name, count)
+
+    @property
+    def _may_trade(self) -> bool:
+        decision = self.decision
+        return Property.TRADES in self.promised or bool(decision.trades or decision.swaps)
+
+    def _trades(self) -> CertificateItem:
+        """Trades that the round made or undid, and the quotas that they leave."""
+        name = Property.TRADES
+        if not self.decision.trades and not self.decision.swaps:
+            why = "nothing was traded in this round, and no trade stands"
+            return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.TRADES, why=why)
+        check = check_trades(self.snapshot, self.decision)
+        least = check.least
+        return CertificateItem(
+            name=name,
+            verdict=self.verdict(name, bool(check.broken)),
+            basis=Basis.TRADES,
+            checked=check.checked,
+            count=len(check.broken),
+            broken=check.broken[:MAX_NAMED],
+            worst=None if least is None else figure(float(least.gain)),
+            tenant=None if least is None else least.tenant,
+            other=None if least is None else least.other,
+            total=figure(check.swapped),
+        )
 
     # ---- between rows ----
 

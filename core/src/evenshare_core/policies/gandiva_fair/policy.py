@@ -45,6 +45,7 @@ from evenshare_core.domain.decision import Decision, Skip, TermLength, Trade, wi
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.gandiva_fair.homes import (
     Placer,
@@ -106,6 +107,7 @@ class GandivaFair(Policy):
         " throughput at the speeds that are known."
     )
     quota_kind = QuotaPromiseKind.LONG_TERM
+    promised = frozenset({Property.TRADES})
     note_texts = MappingProxyType(
         {
             IDLE: "No job on these nodes could use the GPUs, so it moved there.",
