@@ -16,11 +16,17 @@ from scheduling.api.base import OperatePoolView
 from scheduling.api.pools import OperateReason
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
-from scheduling.requests.nodes import DrainRequest, NodeRequest, WindowRequest
+from scheduling.requests.nodes import (
+    DrainRequest,
+    NodeChangeRequest,
+    NodeRequest,
+    WindowRequest,
+)
 from scheduling.selectors.operate import NodeStatus, node_statuses, windows_ahead
 from scheduling.services.nodes import (
     add_node,
     add_window,
+    change_nodes,
     drain_node,
     end_window,
     remove_node,
@@ -44,13 +50,16 @@ POOL = OpenApiParameter(
 class OperateNodeRow(s.Serializer[object]):
     """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
 
-    `state`: up, draining (leases are still there), drained or lost. `reason`: why it was drained.
+    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
+    there), drained or lost. `reason`: why it was drained.
     """
 
     pool = s.CharField()
     name = s.CharField()
     gpu_type = s.CharField()
     gpus = s.IntegerField()
+    cpus = s.IntegerField()
+    memory_mb = s.IntegerField()
     state = s.CharField()
     reason = s.CharField(allow_blank=True)
     held = s.IntegerField()
@@ -131,6 +140,20 @@ class NodeEdit(OperatePoolView):
 
 class NodeOne(NodeEdit):
     """One node."""
+
+    @extend_schema(
+        operation_id="operate_node_change",
+        request=request_serializer(NodeChangeRequest),
+        responses={200: OperateNodeRow},
+        parameters=[IF_MATCH],
+    )
+    def patch(self, request: Request, name: str, node: str) -> Response:
+        """Say which CPUs and memory a node has for jobs; the next round counts them."""
+        with self.edited(name) as (pool, now):
+            self.require_node(pool, node, now)
+            wanted = request_of(NodeChangeRequest, request.data)
+            change_nodes(actor=self.actor, pool=pool, names=(node,), request=wanted)
+            return _one(pool, node, now)
 
     @extend_schema(operation_id="operate_node_remove", responses={204: None}, parameters=[IF_MATCH])
     def delete(self, request: Request, name: str, node: str) -> Response:  # noqa: ARG002 - DRF's
@@ -254,7 +277,9 @@ def _one(pool: Pool, name: str, now: datetime, status: int = 200) -> Response:
 
 
 def _nodes_tag(rows: Iterable[NodeStatus]) -> str:
-    return etag_of([[row.name, row.gpu_type, row.gpus, row.state] for row in rows])
+    return etag_of(
+        [[row.name, row.gpu_type, row.gpus, row.state, row.cpus, row.memory_mb] for row in rows]
+    )
 
 
 def _windows_tag(pool: Pool, rows: Iterable[MaintenanceWindow]) -> str:
@@ -267,6 +292,8 @@ def _node(pool: Pool, row: NodeStatus) -> dict[str, Any]:
         "name": row.name,
         "gpu_type": row.gpu_type,
         "gpus": row.gpus,
+        "cpus": row.cpus,
+        "memory_mb": row.memory_mb,
         "state": row.phase,
         "reason": row.reason,
         "held": row.held,

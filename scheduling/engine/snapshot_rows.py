@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 from django.db import DataError, NotSupportedError, connection, transaction
 
+from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.values import canonical_bytes, decode
+from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
 from tenants.scopes import engine_view
 
@@ -21,7 +23,7 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
-       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses
+       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''{only}
@@ -71,6 +73,8 @@ class StoredJob(NamedTuple):
     state: str
     backoff_until_us: int | None
     losses: int
+    cpus: int
+    memory_mb: int
 
 
 class StoredLease(NamedTuple):
@@ -123,6 +127,19 @@ def job_of(row: StoredJob) -> Job:
         row.deadline_us,
         row.estimate_us,
         row.profile,
+    )
+
+
+def node_resources(pool_id: int) -> tuple[Resources, ...]:
+    """CPUs and memory of the nodes that tell them, up or not, in order of their ids."""
+    rows = NodeRow.objects.filter(pool_id=pool_id).exclude(cpus=0, memory_mb=0).order_by("id")
+    return tuple(Resources(*row) for row in rows.values_list("id", "cpus", "memory_mb"))
+
+
+def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
+    """What these jobs need besides GPUs, of those that tell it, in the order given."""
+    return tuple(
+        Resources(row.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
     )
 
 

@@ -35,8 +35,10 @@ from scheduling.engine.snapshot_rows import (
     active_jobs,
     fetch_rows,
     job_of,
+    job_resources,
     lease_of,
     live_leases,
+    node_resources,
     read_profiles,
 )
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
@@ -92,7 +94,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     job_rows = active_jobs(pool_id, from_us(at_us))
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
-    jobs = tuple(job_of(row) for row in job_rows if row.state != "stopping")
+    candidates = [row for row in job_rows if row.state != "stopping"]
+    jobs = tuple(job_of(row) for row in candidates)
     leases = tuple(lease_of(row) for row in live_leases(pool_id) if row.state != "stopping")
     backoffs = tuple(
         Backoff(row.id, row.backoff_until_us, row.losses)
@@ -101,10 +104,13 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         and row.backoff_until_us is not None
         and row.backoff_until_us > at_us
     )
+    has = node_resources(pool_id)
+    # Where no node tells what it has, nothing can lack: what jobs say is left out.
+    needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us),
+        schema=schema_of(backoffs, bounds_us, has),
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -126,6 +132,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         profiles=read_profiles({job.profile for job in jobs} - {0}),
         backoffs=backoffs,
         lease_bounds_us=bounds_us,
+        node_resources=has,
+        job_resources=needs,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from evenshare_core.units import COUNT_MAX
+from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
 from scheduling.requests.process import (
     ARGUMENT_BYTES,
     ARGUMENTS,
@@ -96,6 +96,35 @@ class JobRequest(Request, frozen=True, kw_only=True):
             unit="credits / GPU-h",
         ),
     ] = None
+    cpus: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=COUNT_MAX,
+            description="CPUs that it needs in all; only dominant resource fairness counts them.",
+        ),
+        Input(
+            label="CPUs, in all",
+            hint="Of all its GPUs together; left out: not said. Only pools whose policy is dominant"
+            " resource fairness count them.",
+            is_shown=True,
+        ),
+    ] = 0
+    memory_mb: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MEMORY_MB_MAX,
+            description="Memory that it needs in all, in MB; counted where CPUs are.",
+        ),
+        Input(
+            label="Memory, in all",
+            hint="Of all its GPUs together; left out: not said. Counted as CPUs are.",
+            unit="MB",
+            option="--memory",
+            is_shown=True,
+        ),
+    ] = 0
     environment: Annotated[
         dict[str, str],
         Meta(

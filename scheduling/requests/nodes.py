@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
 from tenants.input.readers import INSTANT_HINT, REASON_MAX
 from tenants.input.requests import Input, Request
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
@@ -15,6 +16,8 @@ GPUS_MAX, NODES_MAX = 1024, 1024
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
 NO_REASON = "Say why, in a few words."
 NO_SUCH_NODES = "Choose nodes of this pool."
+NO_RESOURCES = "Say CPUs, memory, or both."
+COUNTED = "Only the policy dominant resource fairness counts them."
 
 
 class NodeRequest(Request, frozen=True, kw_only=True):
@@ -42,6 +45,34 @@ class NodeRequest(Request, frozen=True, kw_only=True):
         Meta(ge=1, le=GPUS_MAX, description="How many GPUs it has."),
         Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
     ]
+    cpus: Annotated[
+        int,
+        Meta(ge=0, le=COUNT_MAX, description="How many CPUs it has for jobs; 0: not said."),
+        Input(label="CPUs", hint=f"For jobs; left out: not said. {COUNTED}"),
+    ] = 0
+    memory_mb: Annotated[
+        int,
+        Meta(ge=0, le=MEMORY_MB_MAX, description="Its memory for jobs, in MB; 0: not said."),
+        Input(label="Memory", hint="For jobs; left out: not said.", unit="MB"),
+    ] = 0
+
+
+class NodeChangeRequest(Request, frozen=True, kw_only=True):
+    """What a node has besides GPUs; what is left out stays."""
+
+    NOUN: ClassVar[str] = "a change of a node"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    cpus: Annotated[
+        Annotated[int, Meta(ge=0, le=COUNT_MAX)] | UnsetType,
+        Meta(description="How many CPUs it has for jobs; 0: not said."),
+        Input(label="CPUs", hint=f"Left out: as it is; 0: not said. {COUNTED}"),
+    ] = UNSET
+    memory_mb: Annotated[
+        Annotated[int, Meta(ge=0, le=MEMORY_MB_MAX)] | UnsetType,
+        Meta(description="Its memory for jobs, in MB; 0: not said."),
+        Input(label="Memory", hint="Left out: as it is; 0: not said.", unit="MB"),
+    ] = UNSET
 
 
 class DrainRequest(Request, frozen=True, kw_only=True):

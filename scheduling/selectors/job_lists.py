@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names, term_length
+from scheduling.selectors.reasons import numbers_of_job
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 TEXT_MAX = 80
@@ -133,7 +134,8 @@ def read_job_wait(job: Job) -> JobWait:
         skips = ()
     for skip in skips:
         if job.pk in skip.jobs:
-            return JobWait(skip.reason.value, last.number, last.at, skip.numbers)
+            numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
+            return JobWait(skip.reason.value, last.number, last.at, numbers)
     return JobWait(job.reason_code, job.reason_round or last.number, last.at)
 
 

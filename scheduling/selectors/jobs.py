@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Q
 
+from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
@@ -24,7 +25,7 @@ from scheduling.selectors.queue_order import (
     read_queue_order,
     read_queue_orders,
 )
-from scheduling.selectors.reasons import ReasonText, why
+from scheduling.selectors.reasons import ReasonText, numbers_of_job, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
 PAGE = 50
@@ -275,11 +276,15 @@ class RoundInstant(NamedTuple):
 
 
 class CurrentWait(NamedTuple):
-    """Why a job waits by the last round, `round`, with its numbers; `jobs` share the reason."""
+    """Why a job waits by the last round, `round`, with its numbers; `jobs` share the reason.
+
+    `is_own`: the numbers are the job's own, else those of the smallest of these jobs.
+    """
 
     round: int
     reason: ReasonText
     jobs: int
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +344,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
     asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
     reasons: dict[int, ReasonText] = {}
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
-        skip = _skip_of(round_, job.pk)
+        skip = _skip_of(round_, job)
         if skip is not None:
             reasons[asked[round_.number].number] = skip[0]
     return reasons
@@ -350,19 +355,20 @@ def _waits_for(job: Job) -> CurrentWait | None:
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
-    skip = _skip_of(last, job.pk) if last else None
+    skip = _skip_of(last, job) if last else None
     if last is None or skip is None:
         return None
     return CurrentWait(last.number, *skip)
 
 
-def _skip_of(round_: Round, job_id: int) -> tuple[ReasonText, int] | None:
+def _skip_of(round_: Round, job: Job) -> tuple[ReasonText, int, bool] | None:
     try:
         skips = round_decision(round_).skips
     except ReplayError:
         return None
     for skip in skips:
-        if job_id in skip.jobs:
-            numbers: dict[str, Any] = skip.numbers
-            return why(skip.reason.value, numbers), len(skip.jobs)
+        if job.pk in skip.jobs:
+            numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
+            is_own = skip.reason is Reason.CPUS_OR_MEMORY
+            return why(skip.reason.value, numbers), len(skip.jobs), is_own
     return None

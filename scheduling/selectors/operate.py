@@ -24,6 +24,7 @@ from scheduling.models import (
     RoundScrub,
 )
 from scheduling.selectors.lines import PoolFacts, pool_facts
+from scheduling.selectors.reasons import resources_text
 from tenants.models import AuditRecord, Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
@@ -255,7 +256,8 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
 class NodeStatus:
     """A node for its operator: GPUs held, when the last of its leases expires, its windows.
 
-    `reason`: why it was drained, as the audit log has it; empty where it is not.
+    `reason`: why it was drained, as the audit log has it; empty where it is not. `cpus` and
+    `memory_mb` are what it has for jobs, 0: not said.
     """
 
     name: str
@@ -267,6 +269,13 @@ class NodeStatus:
     last_expiry: datetime | None
     windows: tuple[MaintenanceWindow, ...] = ()
     reason: str = ""
+    cpus: int = 0
+    memory_mb: int = 0
+
+    @property
+    def resources(self) -> str:
+        """Its CPUs and memory in words; empty where it says neither."""
+        return resources_text(self.cpus, self.memory_mb)
 
     @property
     def phase(self) -> str:
@@ -312,6 +321,8 @@ def node_statuses(
             last_expiry=node.last_expiry,
             windows=tuple(windows.get(node.pk, ())),
             reason=reasons.get(node.audit_subject, ""),
+            cpus=node.cpus,
+            memory_mb=node.memory_mb,
         )
         for node in rows
     ]

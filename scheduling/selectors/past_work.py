@@ -100,4 +100,6 @@ def _sim_job(row: Job, work_us: int, *, failed: bool) -> SimJob:
         # Names need not differ, and a trace has one line per job: the number tells them apart.
         name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
         model=row.profile.name if row.profile else "",
+        cpus=row.cpus,
+        memory_mb=row.memory_mb,
     )

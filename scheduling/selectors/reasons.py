@@ -82,10 +82,9 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
     Reason.CPUS_OR_MEMORY: ReasonWording(
         "no CPUs or memory",
-        "It needs {cpus} {cpus:CPU|CPUs} and {memory_mb} MB of memory beside its GPUs; no node"
-        " with enough GPUs had both left.",
+        "It needs {resources} beside its GPUs; enough GPUs were free, but not so much beside them.",
         "Enough GPUs were free, but too few CPUs or too little memory beside them.",
-        "It starts when a node has both free; with fewer CPUs or less memory it fits sooner.",
+        "It starts when nodes have that free; with fewer CPUs or less memory it fits sooner.",
     ),
     Reason.RESERVED_FOR_GANG: ReasonWording(
         "kept for a larger job",
@@ -264,7 +263,23 @@ def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
             read[name.removesuffix("_us")] = f"{from_us(value):%Y-%m-%d %H:%M:%S}"
         else:
             read[name] = value
+    if "cpus" in read or "memory_mb" in read:
+        read["resources"] = resources_text(read.get("cpus", 0), read.get("memory_mb", 0))
     return read
+
+
+def numbers_of_job(numbers: Mapping[str, Any], *, cpus: int, memory_mb: int) -> dict[str, Any]:
+    """Return a skip's numbers with what this one of its jobs needs besides GPUs."""
+    own = {"cpus": cpus, "memory_mb": memory_mb}
+    return {**numbers, **{name: own[name] for name in own if name in numbers}}
+
+
+def resources_text(cpus: int, memory_mb: int) -> str:
+    """Return CPUs and memory in words, "8 CPUs and 65,536 MB of memory"; empty without either."""
+    parts = [f"{cpus:,} CPU{'' if cpus == 1 else 's'}"] if cpus else []
+    if memory_mb:
+        parts.append(f"{memory_mb:,} MB of memory")
+    return " and ".join(parts)
 
 
 def _show(value: object) -> str:

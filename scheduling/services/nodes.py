@@ -1,14 +1,23 @@
-"""An operator's changes to nodes: drain, resume, add, remove, and maintenance windows."""
+"""An operator's changes to nodes: drain, resume, add, describe, remove, and maintenance windows."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from msgspec import UNSET
 
 from scheduling.models import GpuType, LeaseSlot, MaintenanceWindow, Node, Pool, PriceSetting
-from scheduling.requests.nodes import NO_REASON, NO_SUCH_NODES, NodeRequest, WindowRequest
+from scheduling.requests.nodes import (
+    NO_REASON,
+    NO_RESOURCES,
+    NO_SUCH_NODES,
+    NodeChangeRequest,
+    NodeRequest,
+    WindowRequest,
+)
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.input.requests import (
@@ -73,17 +82,59 @@ def add_node(*, actor: Actor, pool: Pool, request: NodeRequest) -> Node:
         PermissionDenied: the actor may not operate.
     """
     name, gpu_type, gpus = request.name, request.gpu_type, request.gpus
+    resources = {"cpus": request.cpus, "memory_mb": request.memory_mb}
     with operation(actor):
         kind, _ = GpuType.objects.get_or_create(name=gpu_type)
         PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
         try:
             with transaction.atomic():
-                node = Node.objects.create(pool=pool, name=name, gpu_type=kind, gpus=gpus)
+                node = Node.objects.create(
+                    pool=pool, name=name, gpu_type=kind, gpus=gpus, **resources
+                )
         except IntegrityError:
             raise invalid("name", "The pool has a node of this name.") from None
-        after = {"gpu_type": gpu_type, "gpus": gpus}
+        after = {"gpu_type": gpu_type, "gpus": gpus} | _said(resources)
         write_audit(actor, "node.added", node.audit_subject, after=after)
     return node
+
+
+def change_nodes(
+    *, actor: Actor, pool: Pool, names: Collection[str], request: NodeChangeRequest
+) -> int:
+    """Say what nodes have besides GPUs; return how many of them had something else before.
+
+    Leases that hold there go on, whatever they need.
+
+    Raises:
+        InvalidInputError: on `nodes`: not all are of the pool; on `cpus`: nothing is said.
+        PermissionDenied: the actor may not operate.
+    """
+    wanted = {
+        name: value
+        for name, value in (("cpus", request.cpus), ("memory_mb", request.memory_mb))
+        if value is not UNSET
+    }
+    errors = FieldErrors()
+    if not wanted:
+        errors.add("cpus", NO_RESOURCES, code="required")
+    changed = 0
+    with operation(actor):
+        nodes = _locked_nodes(pool, names, errors)
+        errors.raise_any()
+        for node in nodes:
+            before = {name: getattr(node, name) for name in wanted}
+            if before == wanted:
+                continue
+            for name, value in wanted.items():
+                setattr(node, name, value)
+            node.save(update_fields=list(wanted))
+            write_audit(actor, "node.changed", node.audit_subject, before=before, after=wanted)
+            changed += 1
+    return changed
+
+
+def _said(resources: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in resources.items() if count}
 
 
 def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
@@ -103,6 +154,7 @@ def remove_node(*, actor: Actor, pool: Pool, name: str) -> None:
             message = f"Leases hold {used} of its GPUs: wait until they have moved."
             raise invalid("node", message, code=CONFLICT)
         before = {"gpu_type": node.gpu_type.name, "gpus": node.gpus, "state": node.state}
+        before |= _said({"cpus": node.cpus, "memory_mb": node.memory_mb})
         subject, node.pool = node.audit_subject, None
         node.save(update_fields=["pool"])
         node.windows.all().delete()
@@ -139,14 +191,8 @@ def add_window(
     """
     starts_at, ends_at, reason = request.starts_at, request.ends_at, request.reason
     with operation(actor):
-        nodes = list(
-            Node.objects.select_for_update(no_key=True)
-            .filter(pool=pool, name__in=request.nodes)
-            .order_by("id")
-        )
         errors = FieldErrors()
-        if not nodes or len(nodes) < len(set(request.nodes)):
-            errors.add("nodes", NO_SUCH_NODES)
+        nodes = _locked_nodes(pool, request.nodes, errors)
         if ends_at <= now:
             errors.add("ends_at", "It would be over already.")
         elif ends_at <= starts_at:
@@ -205,6 +251,14 @@ def end_window(*, actor: Actor, pool: Pool, window_id: int, now: datetime) -> No
             window.delete()
         subject = f"pool {pool.name}"
         write_audit(actor, "maintenance.ended", subject, before=before, after=after)
+
+
+def _locked_nodes(pool: Pool, names: Collection[str], errors: FieldErrors) -> list[Node]:
+    rows = Node.objects.select_for_update(no_key=True, of=("self",)).select_related("pool")
+    nodes = list(rows.filter(pool=pool, name__in=names).order_by("id"))
+    if not nodes or len(nodes) < len(set(names)):
+        errors.add("nodes", NO_SUCH_NODES)
+    return nodes
 
 
 def _locked(pool: Pool, name: str) -> Node:

@@ -92,9 +92,9 @@ def _nodes(pool: Pool) -> list[NamedNode]:
     """In the order of the rounds; without GPUs where they are not up."""
     rows = NodeRow.objects.filter(pool=pool).order_by("id")
     return [
-        NamedNode(name, Node(id_, type_, gpus if state == NodeRow.State.UP else 0))
-        for id_, name, type_, gpus, state in rows.values_list(
-            "id", "name", "gpu_type__name", "gpus", "state"
+        NamedNode(name, Node(id_, type_, gpus if state == NodeRow.State.UP else 0), cpus, memory_mb)
+        for id_, name, type_, gpus, state, cpus, memory_mb in rows.values_list(
+            "id", "name", "gpu_type__name", "gpus", "state", "cpus", "memory_mb"
         )
     ]
 

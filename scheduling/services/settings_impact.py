@@ -136,7 +136,9 @@ def with_settings(
         options=dict(options),
         round_us=round_s * SECOND_US,
         lease_us=lease_us,
-        schema=schema_of(snapshot.backoffs, bounds_us),
+        schema=schema_of(
+            snapshot.backoffs, bounds_us, snapshot.node_resources or snapshot.job_resources
+        ),
         lease_bounds_us=bounds_us,
         memory=snapshot.memory if same else {},
     )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
+from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job
 from evenshare_core.money.fixed_point import to_micro
@@ -47,7 +48,12 @@ def read_history(pool_id: int, at: datetime) -> History:
     since_us = arrivals[0].submitted_us if arrivals else to_us(at)
     is_whole = len(arrivals) < ARRIVALS_MOST and _is_older(pool_id, at - SPAN)
     span_us = to_us(at) - (to_us(at - SPAN) if is_whole else since_us)
-    return History(ended, arrivals, max(LEAST_SPAN_US, span_us))
+    resources = {
+        row.pk: Resources(row.pk, row.cpus, row.memory_mb)
+        for row in rows
+        if row.cpus or row.memory_mb
+    }
+    return History(ended, arrivals, max(LEAST_SPAN_US, span_us), resources)
 
 
 def _is_older(pool_id: int, since: datetime) -> bool:

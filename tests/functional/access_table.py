@@ -262,7 +262,9 @@ TABLE: dict[str, Route] = {
         {"GET": OPERATE, "PUT": OPERATE_EDIT}, body={"gpus": 1}
     ).showing("Tenant.slug"),
     "api/v1/operate/nodes": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),
-    "api/v1/operate/nodes/<slug:name>/<slug:node>": Route({"DELETE": OPERATE_EDIT}),
+    "api/v1/operate/nodes/<slug:name>/<slug:node>": Route(
+        {"PATCH": OPERATE_EDIT, "DELETE": OPERATE_EDIT}
+    ),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/drain": post(OPERATE_EDIT),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/resume": post(OPERATE_EDIT),
     "api/v1/operate/maintenance": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),

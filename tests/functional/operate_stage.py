@@ -60,6 +60,7 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         "resume": ("POST", f"{one}/resume", {"reason": "done"}, one),
         "quota": ("PUT", f"operate/quotas/{pool}/aa/v100", {"gpus": 4}, quotas),
         "add": ("POST", "operate/nodes", node, nodes),
+        "describe": ("PATCH", f"operate/nodes/{pool}/n0001", {"cpus": 64}, nodes),
         "drain": ("POST", f"operate/nodes/{pool}/n0001/drain", {"reason": "fan"}, nodes),
         "up": ("POST", f"operate/nodes/{pool}/n0001/resume", None, nodes),
         "drain again": ("POST", f"operate/nodes/{pool}/n0001/drain", {"reason": "again"}, nodes),

@@ -257,7 +257,8 @@ class TestNodes:
         [
             ("name", "UP"), ("name", "n0000"), ("name", 5), ("name", "a" * 64),
             ("gpu_type", ""), ("gpu_type", "x" * 40), ("gpus", 0), ("gpus", 1025), ("gpus", None),
-            ("gpus", "4"), ("pool", "none"), ("pool", None),
+            ("gpus", "4"), ("pool", "none"), ("pool", None), ("cpus", -1), ("cpus", "8"),
+            ("memory_mb", 10**9), ("memory_mb", 1.5),
         ],
     )  # fmt: skip
     def test_name_the_field_that_is_wrong(self, stage: ApiStage, field: str, value: Any) -> None:
@@ -265,6 +266,35 @@ class TestNodes:
         refused = edit(stage, "POST", "operate/nodes", body, seen=self.SEEN)
         assert refused.status_code == 400, refused.content
         assert refused.json()["errors"][0]["field"] == field
+
+    def test_say_their_cpus_and_memory(self, stage: ApiStage) -> None:
+        one = "operate/nodes/{pool}/n0000"
+        said = edit(stage, "PATCH", one, {"cpus": 64, "memory_mb": 1024}, seen=self.SEEN)
+        assert said.status_code == 200, said.content
+        assert (said.json()["cpus"], said.json()["memory_mb"]) == (64, 1024)
+        less = edit(stage, "PATCH", one, {"memory_mb": 0}, seen=said["ETag"]).json()
+        assert (less["cpus"], less["memory_mb"]) == (64, 0)
+        records = list(AuditRecord.objects.filter(action="node.changed").order_by("id"))
+        assert [record.after for record in records] == [
+            {"cpus": 64, "memory_mb": 1024}, {"memory_mb": 0}
+        ]  # fmt: skip
+        body = {"pool": stage.pool, "name": "new", "gpu_type": "v100", "gpus": 4, "cpus": 8}
+        added = edit(stage, "POST", "operate/nodes", body, seen=self.SEEN).json()
+        assert (added["cpus"], added["memory_mb"]) == (8, 0)
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({}, "cpus"), ({"cpus": None}, "cpus"), ({"cpus": -1}, "cpus"),
+            ({"cpus": 10**6 + 1}, "cpus"), ({"memory_mb": "1024"}, "memory_mb"),
+            ({"memory_mb": 10**8 + 1}, "memory_mb"), ({"gpus": 4, "cpus": 1}, "gpus"),
+        ],
+    )  # fmt: skip
+    def test_refuse_what_they_cannot_have(self, stage: ApiStage, body: Any, field: str) -> None:
+        refused = edit(stage, "PATCH", "operate/nodes/{pool}/n0000", body, seen=self.SEEN)
+        assert refused.status_code == 400, refused.content
+        assert refused.json()["errors"][0]["field"] == field
+        assert not Node.objects.exclude(cpus=0, memory_mb=0).exists()
 
     @pytest.mark.parametrize(
         ("field", "value"),

@@ -48,7 +48,10 @@ def stage(committed_db: str) -> ApiStage:
 
 def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
     """A body that is right, for each operation that takes one."""
-    pool, spec = stage.pool, stage.spec(max_price="1", weight=1, environment={"A": "1"})
+    pool, spec = (
+        stage.pool,
+        stage.spec(max_price="1", weight=1, environment={"A": "1"}, cpus=8, memory_mb=1024),
+    )
     draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
     reason = {"reason": "why"}
     return {
@@ -58,7 +61,11 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
         ("post", "operate/maintenance"): {
             "pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER,
         },
-        ("post", "operate/nodes"): {"pool": pool, "name": "extra", "gpu_type": "v100", "gpus": 8},
+        ("post", "operate/nodes"): {
+            "pool": pool, "name": "extra", "gpu_type": "v100", "gpus": 8, "cpus": 64,
+            "memory_mb": 1024,
+        },
+        ("patch", "operate/nodes/{name}/{node}"): {"cpus": 64, "memory_mb": 1024},
         ("post", "operate/nodes/{name}/{node}/drain"): reason,
         ("post", "operate/nodes/{name}/{node}/resume"): reason,
         ("patch", "operate/pools/{name}"): {

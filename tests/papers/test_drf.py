@@ -127,6 +127,15 @@ class TestANode:
         snap = asked([job(1, 2)], needs={1: (999, 999)}, has={1: (4, 4)}, nodes={1: 8, 2: 8})
         assert [grant.placement for grant in decide_round(snap).grants] == [((2, 2),)]
 
+    @pytest.mark.parametrize("has", [(4, 0), (0, 4)])
+    def test_that_tells_one_of_them_has_enough_of_the_other(self, has: tuple[int, int]) -> None:
+        both = asked([job(1, 1)], needs={1: (4, 4)}, has={1: has})
+        assert [grant.job for grant in decide_round(both).grants] == [1]
+        more = (999, 4) if has[1] else (4, 999)
+        assert decide_round(asked([job(1, 1)], needs={1: more}, has={1: has})).grants
+        less = (4, 5) if has[1] else (5, 4)
+        assert not decide_round(asked([job(1, 1)], needs={1: less}, has={1: has})).grants
+
     def test_has_no_cpus_that_a_lease_uses(self) -> None:
         jobs = [job(1, 1), job(2, 1)]
         held = [lease(1, 1, (1, 1), expires_us=10**12)]

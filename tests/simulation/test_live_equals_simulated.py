@@ -7,6 +7,7 @@ on GPUs of one type, once on three types with jobs that run on some of them at s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
@@ -21,7 +22,7 @@ from msgspec.structs import replace as replace_fields
 
 from billing.metering import meter_pool
 from billing.models import UsageLine
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.profiles import Profile
@@ -32,15 +33,16 @@ from evenshare_core.policies import registry
 from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster as SimCluster
-from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.simulation.workloads import SimJob, job_resources
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.executors import Launch, ReportState, lease_token
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.engine.rounds import RoundOutcome
-from scheduling.models import Job, Lease, LeaseTerm, PoolState, VirtualWork
+from scheduling.models import Job, Lease, LeaseTerm, PoolState, Round, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
+from scheduling.selectors.stored_rounds import round_decision
 from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
@@ -113,6 +115,29 @@ def submit_profiled(lab: Cluster, seed: int) -> list[SimJob]:
     return rows
 
 
+def submit_bound(lab: Cluster, seed: int) -> list[SimJob]:
+    """Submit jobs most of which run out of CPUs or memory before GPUs; some say neither."""
+    rng = Random(seed)  # noqa: S311 - a history, not a secret
+    rows = []
+    for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
+        tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 6))
+        duration_s = max(5, int(rng.lognormvariate(4.4, 1.0)))
+        cpus, memory_mb = rng.choice((0, 1, 4, 9)) * gpus, rng.choice((0, 10, 300)) * gpus
+        job = lab.submit(tenant, gpus, duration_s, after_s=after_s, cpus=cpus, memory_mb=memory_mb)
+        rows.append(
+            SimJob(
+                id=job.pk,
+                tenant=lab.tenants[tenant].pk,
+                gpus=gpus,
+                submitted_us=to_us(BEGIN) + after_s * SECOND_US,
+                duration_us=duration_s * SECOND_US,
+                cpus=cpus,
+                memory_mb=memory_mb,
+            )
+        )
+    return rows
+
+
 def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
     """Run the engine over the hour; return how many rounds it committed."""
     rounds = 0
@@ -126,7 +151,7 @@ def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
     return rounds
 
 
-def simulated_cluster(lab: Cluster) -> SimCluster:
+def simulated_cluster(lab: Cluster, jobs: Sequence[SimJob] = ()) -> SimCluster:
     """What the database says of the pool's nodes, quotas and profiles."""
     nodes = NodeRow.objects.filter(pool=lab.pool).select_related("gpu_type").order_by("id")
     quotas = Quota.objects.filter(pool=lab.pool).select_related("gpu_type")
@@ -140,6 +165,10 @@ def simulated_cluster(lab: Cluster) -> SimCluster:
             row.pk: Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())))
             for row in ProfileRow.objects.filter(pool=lab.pool)
         },
+        node_resources=tuple(
+            Resources(row.pk, row.cpus, row.memory_mb) for row in nodes if row.cpus
+        ),
+        job_resources=job_resources(jobs),
     )
 
 
@@ -147,7 +176,7 @@ def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> SimulationR
     pool = lab.pool
     rules = Rules(policy, round_us=ROUND_S * SECOND_US, lease_us=pool.lease_s * SECOND_US)
     return simulate(
-        simulated_cluster(lab),
+        simulated_cluster(lab, jobs),
         tuple(jobs),
         replace(rules, options=pool.options),
         start_us=to_us(BEGIN),
@@ -235,6 +264,40 @@ class TestASeededHour:
         assert simulated_terms(outcome) == live_terms()
         assert sum(row.charge_micro for row in outcome.books.terms) > 0
         assert outcome.rounds == rounds
+
+
+class TestASeededHourOfCpusAndMemory:
+    @pytest.mark.parametrize(("seed", "spread"), [(11, False), (12, True)])
+    def test_gives_the_same_leases_terms_and_charges(
+        self, tmp_path: Path, seed: int, *, spread: bool
+    ) -> None:
+        """Two nodes say both, one its CPUs alone, one nothing; from the exported files as well."""
+        lab = cluster(
+            QUOTAS, nodes=4, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy="drf",
+            options={"spread": spread},
+        )  # fmt: skip
+        nodes = NodeRow.objects.filter(pool=lab.pool)
+        nodes.filter(name__in=("n0000", "n0001")).update(cpus=10, memory_mb=800)
+        nodes.filter(name="n0002").update(cpus=12)
+        jobs = submit_bound(lab, seed)
+        rounds = live_hour(lab, {})
+        outcome = simulated_hour(lab, jobs, "drf")
+        expected, found = live_leases(), simulated_leases(outcome)
+        assert len(expected) > 40
+        assert found == expected
+        assert simulated_terms(outcome) == live_terms()
+        assert outcome.rounds == rounds
+        assert self._reasons() >= {"cpus_or_memory"}
+        words, remarks = exported.exported(lab, tmp_path)
+        assert remarks == ""
+        assert exported.simulated_leases(words, tmp_path) == exported.live_leases()
+
+    @staticmethod
+    def _reasons() -> set[str]:
+        """Why jobs waited in any of the rounds."""
+        return {
+            skip.reason.value for row in Round.objects.all() for skip in round_decision(row).skips
+        }
 
 
 class TestASeededHourWithPreemption:

@@ -26,3 +26,5 @@ ONE_MILLI = 1000
 
 # Not a unit but as large: no count or amount that people enter may be above it.
 COUNT_MAX = 1_000_000
+# Memory that people may enter, of a node or of all of a job's GPUs together: 100 TB.
+MEMORY_MB_MAX = 100 * COUNT_MAX

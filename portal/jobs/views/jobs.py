@@ -38,6 +38,7 @@ from scheduling.selectors.queue_order import (
     is_queued,
     read_queue_order,
 )
+from scheduling.selectors.reasons import resources_text
 from scheduling.selectors.start_estimates import read_starts
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
@@ -218,6 +219,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "rounds_url": reverse("round-list", args=[pool.name]),
         "queued": None,
         "grace_s": job.pool.grace_s,
+        "needs": resources_text(job.cpus, job.memory_mb),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

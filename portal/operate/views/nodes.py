@@ -1,4 +1,4 @@
-"""A pool's nodes: drain, resume, add, remove, and maintenance windows."""
+"""A pool's nodes: drain, resume, add, describe, remove, and maintenance windows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ from portal.site.forms import (
     whole,
 )
 from scheduling.models import MaintenanceWindow, Node, Pool
-from scheduling.requests.nodes import DrainRequest, NodeRequest, WindowRequest
+from scheduling.requests.nodes import (
+    DrainRequest,
+    NodeChangeRequest,
+    NodeRequest,
+    WindowRequest,
+)
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services import nodes as change
@@ -69,7 +74,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     order = sorted(rows, key=lambda row: row.name in plain) if len(rows) > SHOWN else rows
     listed = [(row, times.instant(row.last_expiry), row.name in away) for row in order]
     folded = [one for one in listed[SHOWN:] if one[0].name in plain]
-    forms = {"add", "window", "drain"}
+    forms = {"add", "window", "drain", "change"}
     asked = text(request.POST if do == "drain" else request.GET, "node" if do else "drain")
     context = {
         "pool": facts,
@@ -91,8 +96,10 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "drain_fields": _drain_fields(request, errors if do == "drain" else {}),
         "add_fields": _add_fields(request, errors if do == "add" else {}),
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
-        "chosen": request.POST.getlist("nodes") if do == "window" else [],
-        "nodes_error": errors.get("nodes", ""),
+        "change_fields": _change_fields(request, errors if do == "change" else {}),
+        "chosen": request.POST.getlist("nodes") if do in ("window", "change") else [],
+        "window_error": errors.get("nodes", "") if do == "window" else "",
+        "change_error": errors.get("nodes", "") if do == "change" else "",
         "lease_text": duration(facts.longest_lease_s),
     }
     return page(request, "nodes.html", context, key="nodes", status=422 if errors else 200)
@@ -114,7 +121,14 @@ def _window(window: MaintenanceWindow, into: int, times: Clocks) -> dict[str, ob
 
 def _add_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
     typed = request.POST if errors else {}
-    return request_inputs(NodeRequest, ("name", "gpu_type", "gpus"), typed, errors)
+    return request_inputs(
+        NodeRequest, ("name", "gpu_type", "gpus", "cpus", "memory_mb"), typed, errors
+    )
+
+
+def _change_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
+    typed = request.POST if errors else {}
+    return request_inputs(NodeChangeRequest, ("cpus", "memory_mb"), typed, errors)
 
 
 def _drain_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
@@ -163,6 +177,15 @@ def _add(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
     return f"Added {node.name} with {plural(node.gpus, 'GPU')}: the next round counts them."
 
 
+def _change(request: HttpRequest, pool: Pool, _: PoolFacts) -> str:
+    names = request.POST.getlist("nodes")
+    wanted = typed_request(NodeChangeRequest, request.POST)
+    changed = change.change_nodes(actor=actor_of(request), pool=pool, names=names, request=wanted)
+    if not changed:
+        return Unchanged("They have that already; nothing was changed.")
+    return f"Changed {plural(changed, 'node')}: the next round counts what they have."
+
+
 def _plan(request: HttpRequest, pool: Pool, facts: PoolFacts) -> str:
     typed = typed_fields(WindowRequest, request.POST)
     wanted = change.read_window_request({**typed, "pool": pool.name}, pool)
@@ -185,6 +208,7 @@ ACTS: dict[str, Callable[[HttpRequest, Pool, PoolFacts], str]] = {
     "resume": _resume,
     "remove": _remove,
     "add": _add,
+    "change": _change,
     "window": _plan,
     "end": _end,
 }

@@ -67,13 +67,28 @@ class TestAPool:
         lines = read_quotas(quotas_csv(rows), None)
         assert [(line.tenant, line.quota) for line in lines] == rows
 
-    @given(st.dictionaries(NAMES, st.tuples(TYPES, st.integers(1, 16)), min_size=1, max_size=6))
-    def test_has_the_nodes_that_were_written(self, nodes: dict[str, tuple[str, int]]) -> None:
+    @given(
+        st.dictionaries(
+            NAMES,
+            st.tuples(TYPES, st.integers(1, 16), st.integers(0, 10**6), st.integers(0, 10**8)),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def test_has_the_nodes_that_were_written(
+        self, nodes: dict[str, tuple[str, int, int, int]]
+    ) -> None:
         rows = [
-            NamedNode(name, Node(index, kind, gpus))
-            for index, (name, (kind, gpus)) in enumerate(nodes.items(), start=1)
+            NamedNode(name, Node(index, kind, gpus), *resources)
+            for index, (name, (kind, gpus, *resources)) in enumerate(nodes.items(), start=1)
         ]
         assert read_nodes(nodes_csv(rows)) == rows
+
+    def test_of_nodes_that_say_no_cpus_has_no_column_for_them(self) -> None:
+        rows = [NamedNode("n1", Node(1, "v100", 4))]
+        assert nodes_csv(rows) == "name,gpu_type,gpus\nn1,v100,4\n"
+        with pytest.raises(TableError, match="line 2, memory_mb is out of bounds"):
+            read_nodes("name,gpu_type,gpus,memory_mb\nn1,v100,4,200000000\n")
 
     def test_numbers_tenants_of_quotas_first_and_those_without_jobs_too(self) -> None:
         jobs = tuple(SimJob(id_, id_, 1, 0, 1) for id_ in (1, 2, 3))

@@ -122,7 +122,7 @@ class TestAFileOfAWorkload:
     def test_holds_every_other_field(self) -> None:
         job = SimJob(
             1, 1, 4, 1_500_000, 2_000_001, ("k80", "v100"), 3, 1_250_000, estimate_us=7 * SECOND_US,
-            name="odd, name",
+            name="odd, name", cpus=12, memory_mb=65_536,
         )  # fmt: skip
         workload = Workload((job,), {1: "a"})
         assert again(workload) == workload

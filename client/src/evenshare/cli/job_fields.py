@@ -84,6 +84,22 @@ JOB_FIELDS = (
         "Highest price in credits per GPU-hour of a borrowed GPU; above it the job waits.",
     ),
     JobField(
+        "cpus",
+        "--cpus",
+        "whole",
+        False,
+        True,
+        "CPUs that it needs in all; only dominant resource fairness counts them.",
+    ),
+    JobField(
+        "memory_mb",
+        "--memory",
+        "whole",
+        False,
+        True,
+        "Memory that it needs in all, in MB; counted where CPUs are.",
+    ),
+    JobField(
         "environment",
         "--env",
         "pairs",

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.simulation.pool_files import (
+    NamedNode,
     PoolQuota,
     entitlements_of,
+    node_resources,
     number_tenants,
     read_nodes,
     read_prices,
@@ -22,7 +24,7 @@ from evenshare_core.simulation.scenario import Scenario
 from evenshare_core.simulation.tables import TableError
 from evenshare_core.simulation.throughputs import Speeds
 from evenshare_core.simulation.trace_fields import UnfitError, submission
-from evenshare_core.simulation.workloads import ONE_TYPE, Workload, make_nodes
+from evenshare_core.simulation.workloads import ONE_TYPE, Workload, job_resources, make_nodes
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, SECOND_US
 
 _CLUSTERS = ("nodes", "gpu_types", "node_list", "partitions")
@@ -32,12 +34,14 @@ _CLUSTERS = ("nodes", "gpu_types", "node_list", "partitions")
 class PoolInputs:
     """What the files and options say of a pool, before it meets its jobs.
 
-    `speeds`: of jobs without a model by GPU type, in thousandths; `prices` as `Cluster.prices`.
+    `node_resources`: CPUs and memory of the nodes that say them. `speeds`: of jobs without a model
+    by GPU type, in thousandths; `prices` as `Cluster.prices`.
     """
 
     start_us: int | None
     nodes: tuple[Node, ...]
     node_names: Mapping[int, str]
+    node_resources: tuple[Resources, ...]
     speeds: Mapping[str, int]
     quotas: tuple[PoolQuota, ...]
     prices: Mapping[str, tuple[int, int]]
@@ -59,6 +63,11 @@ class PoolInputs:
         cluster, workload = scenario.cluster, scenario.workload
         sizes = cluster.node_sizes
         cluster = replace(cluster, prices=self.prices, spread_milli=self.spread_milli)
+        if self.node_resources:  # else nothing can lack, as in a live pool
+            cluster = replace(
+                cluster, node_resources=self.node_resources,
+                job_resources=job_resources(workload.jobs),
+            )  # fmt: skip
         if self.quotas:
             with _naming(options["quotas"]):
                 quotas = entitlements_of(self.quotas, workload.tenants, sizes)
@@ -100,7 +109,9 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
     """
     _check_together(options, measured)
     start_us = None if options["start"] is None else _start_us(options["start"])
-    nodes, names, speeds = _nodes(options)
+    rows, speeds = _nodes(options)
+    nodes = tuple(row.node for row in rows)
+    names = {row.node.id: row.name for row in rows if row.name}
     quotas: list[PoolQuota] = []
     prices: dict[str, tuple[int, int]] = {}
     job_types: list[ProfiledModel] = []
@@ -121,8 +132,9 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
         raise InputError("--spread-penalty: needs a share from 0 up to, but not, 1: 0.2 is a fifth")
     spread_milli = max(1, round((1 - penalty) * ONE_MILLI))
     return PoolInputs(
-        start_us, nodes, names, speeds, tuple(quotas), prices, tuple(job_types), spread_milli
-    )
+        start_us, nodes, names, node_resources(rows), speeds, tuple(quotas), prices,
+        tuple(job_types), spread_milli,
+    )  # fmt: skip
 
 
 def _check_together(options: Options, measured: Speeds | None) -> None:
@@ -157,21 +169,20 @@ def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:
     return int(text)
 
 
-def _nodes(options: Options) -> tuple[tuple[Node, ...], dict[int, str], dict[str, int]]:
-    """The nodes with their names, if they have any, and the speeds of their types."""
+def _nodes(options: Options) -> tuple[list[NamedNode], dict[str, int]]:
+    """The nodes, their names empty where they have none, and the speeds of their types."""
     gpus = options["gpus_per_node"]
     whole_number(str(gpus), "--gpus-per-node")
     if options["partitions"]:
-        return (), {}, {}
+        return [], {}
     if options["node_list"]:
         with opened(options["node_list"]) as text:
-            rows = read_nodes(text.read())
-        return tuple(row.node for row in rows), {row.node.id: row.name for row in rows}, {}
+            return read_nodes(text.read()), {}
     counts: dict[str, int] = {}
     speeds: dict[str, int] = {}
     if options["gpu_types"] is None:
         counts[ONE_TYPE] = whole_number(str(options["nodes"]), "--nodes", COUNT_MAX // gpus)
-        return make_nodes(counts, gpus), {}, {}
+        return [NamedNode("", node) for node in make_nodes(counts, gpus)], {}
     for part in options["gpu_types"].split(","):
         name, _, rest = part.partition(":")
         count, _, speed = rest.partition(":")
@@ -179,8 +190,8 @@ def _nodes(options: Options) -> tuple[tuple[Node, ...], dict[int, str], dict[str
             raise InputError(f"--gpu-types: {part!r} names no type, or one that is there already")
         counts[name] = whole_number(count, f"--gpu-types {name}", COUNT_MAX // gpus)
         speeds[name] = _speed_milli(speed or "1", f"--gpu-types {name}")
-    nodes = make_nodes(counts, gpus)
-    return nodes, {}, speeds if set(speeds.values()) != {ONE_MILLI} else {}
+    nodes = [NamedNode("", node) for node in make_nodes(counts, gpus)]
+    return nodes, speeds if set(speeds.values()) != {ONE_MILLI} else {}
 
 
 def _speed_milli(text: str, what: str) -> int:

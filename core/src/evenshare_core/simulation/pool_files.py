@@ -4,7 +4,7 @@
 |---|---|
 | quotas | tenant, gpu_type, gpus; mode, borrow_limit, lend_limit as an entitlement has them; |
 | | pool, from, until as a portal's file of quotas has them |
-| nodes | name, gpu_type, gpus (0: it is there and offers none) |
+| nodes | name, gpu_type, gpus (0: it is there and offers none); cpus, memory_mb (for jobs) |
 | prices | gpu_type, base (credits per GPU-hour), theta |
 
 Tenants are numbered in the order of the quotas: where a policy finds two equal, the first one goes
@@ -18,16 +18,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
 from evenshare_core.simulation.trace_fields import UnfitError, shown, submission
 from evenshare_core.simulation.workloads import Workload
-from evenshare_core.units import ONE_MILLI
+from evenshare_core.units import MEMORY_MB_MAX, ONE_MILLI
 
 QUOTA_COLUMNS = ("tenant", "gpu_type", "gpus", "mode", "borrow_limit", "lend_limit")
 NODE_COLUMNS = ("name", "gpu_type", "gpus")
+RESOURCE_COLUMNS = ("cpus", "memory_mb")
 PRICE_COLUMNS = ("gpu_type", "base", "theta")
 NODE_GPUS_MAX = 1024
 THETA_MOST = Decimal(1000)  # what a portal can store
@@ -46,10 +47,12 @@ class PoolQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node with the name that people know it by."""
+    """A node with the name that people know it by; `cpus` and `memory_mb`, 0: not said."""
 
     name: str
     node: Node
+    cpus: int = 0
+    memory_mb: int = 0
 
 
 def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
@@ -141,14 +144,16 @@ def read_nodes(text: str) -> list[NamedNode]:
         TableError: a row is no node, or has the name of another.
     """
     nodes: dict[str, NamedNode] = {}
-    rows = read_table(text, "nodes", required=NODE_COLUMNS)
+    rows = read_table(text, "nodes", required=NODE_COLUMNS, optional=RESOURCE_COLUMNS)
     for index, row in enumerate(rows, start=1):
         name, gpus = row.name("name"), row.whole("gpus", most=NODE_GPUS_MAX)
         if gpus is None:
             raise row.error("gpus", f"is empty; write a whole number from 0 to {NODE_GPUS_MAX}")
         if name in nodes:
             raise row.error("name", f"is there twice: {shown(name)}; name it otherwise")
-        nodes[name] = NamedNode(name, Node(index, gpu_type_of(row), gpus))
+        cpus, memory_mb = row.whole("cpus"), row.whole("memory_mb", most=MEMORY_MB_MAX)
+        node = Node(index, gpu_type_of(row), gpus)
+        nodes[name] = NamedNode(name, node, cpus or 0, memory_mb or 0)
     if not any(one.node.gpus for one in nodes.values()):
         raise TableError("has no node with a GPU")
     return list(nodes.values())
@@ -187,8 +192,26 @@ def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
 
 def nodes_csv(nodes: Iterable[NamedNode]) -> str:
     """Return nodes as `read_nodes` reads them; their numbers are their order."""
+    rows = list(nodes)
+    if not node_resources(rows):
+        return write_table(
+            NODE_COLUMNS, [(one.name, one.node.gpu_type, one.node.gpus) for one in rows]
+        )
     return write_table(
-        NODE_COLUMNS, [(one.name, one.node.gpu_type, one.node.gpus) for one in nodes]
+        (*NODE_COLUMNS, *RESOURCE_COLUMNS),
+        [
+            (one.name, one.node.gpu_type, one.node.gpus, one.cpus or None, one.memory_mb or None)
+            for one in rows
+        ],
+    )
+
+
+def node_resources(nodes: Iterable[NamedNode]) -> tuple[Resources, ...]:
+    """Return CPUs and memory of the nodes that say them, in their order."""
+    return tuple(
+        Resources(one.node.id, one.cpus, one.memory_mb)
+        for one in nodes
+        if one.cpus or one.memory_mb
     )
 
 

@@ -20,7 +20,7 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
 from evenshare_core.simulation.events import EventKind
 from evenshare_core.simulation.state import Rules, Run, SimulationState
-from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.simulation.workloads import Cluster, SimJob, job_resources
 from evenshare_core.units import ONE_MILLI
 
 
@@ -68,7 +68,10 @@ class Start:
         return Cluster(
             snapshot.nodes, snapshot.entitlements, prices, profiles=profiles,
             node_resources=snapshot.node_resources,
-            job_resources={row.id: row for row in snapshot.job_resources},
+            job_resources={
+                **{row.id: row for row in snapshot.job_resources},
+                **(job_resources(self.arrivals) if snapshot.node_resources else {}),
+            },
         )  # fmt: skip
 
 

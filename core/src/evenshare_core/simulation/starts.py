@@ -22,14 +22,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from math import ceil
 from random import Random
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import capacity_by_type, fits_pool
+from evenshare_core.domain.cluster import Resources, capacity_by_type, fits_pool
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
@@ -47,6 +47,7 @@ LEAST_LONGER = 3  # of them that took longer than a job has run
 MOST_WIDENING = 10.0
 ARRIVALS_MOST = 20_000  # of one run
 LONGEST = 0.95  # of the draw: then 19 times as long again
+NO_RESOURCES = Resources(0)
 
 
 class NoEstimate(StrEnum):
@@ -70,11 +71,15 @@ class EndedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first."""
+    """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first.
+
+    `resources`, by job: CPUs and memory of those of them that said it.
+    """
 
     ended: tuple[EndedJob, ...]
     arrivals: tuple[Job, ...] = ()
     span_us: int = 1
+    resources: Mapping[int, Resources] = field(default_factory=dict)
 
 
 class EstimatedStart(NamedTuple):
@@ -321,12 +326,14 @@ def _arrivals(
             submitted_us = at_us + round_us + wait_us + 1
             if submitted_us > until_us or len(arrivals) == ARRIVALS_MOST:
                 break
+            needs = history.resources.get(job.id, NO_RESOURCES)
             arrivals.append(
                 SimJob(
                     first_id + len(arrivals), job.tenant, job.gpus, submitted_us,
                     durations.left_us(job, 0), job.gpu_types, job.weight, job.max_price_micro,
                     estimate_us=job.estimate_us,
                     profile=job.profile if job.profile in profiles else 0,
+                    cpus=needs.cpus, memory_mb=needs.memory_mb,
                 )
             )  # fmt: skip
         round_us += span_us

@@ -11,7 +11,7 @@ from evenshare_core.units import SECOND_US
 COLUMNS = (
     *("name", "tenant", "gpus", "submit_s", "duration_s", "weight", "gpu_types", "max_price"),
     *("estimate_s", "exit_code", "model", "deadline_s", "values", "cancel_s"),
-    *("cold_s", "checkpoint_s"),
+    *("cold_s", "checkpoint_s", "cpus", "memory_mb"),
 )
 
 
@@ -49,6 +49,7 @@ def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:
         "" if job.cancel_us is None else format_seconds(job.cancel_us - job.submitted_us),
         "" if job.cold_us is None else format_seconds(job.cold_us),
         "" if job.checkpoint_us is None else format_seconds(job.checkpoint_us),
+        *(str(count) if count else "" for count in (job.cpus, job.memory_mb)),
     ]
 
 

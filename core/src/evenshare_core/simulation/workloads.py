@@ -34,6 +34,7 @@ class SimJob:
     one alone has a strict deadline, one with several a soft one. `model` names its job type.
     `cold_us` and `checkpoint_us` are its own overheads (None: those of the run). `spread`: (GPU
     type, thousandths of its speed on one node that it has over several); an empty name is any type.
+    `cpus` and `memory_mb` are what it needs besides GPUs, on all of them together; 0: not said.
     """
 
     id: int
@@ -55,6 +56,8 @@ class SimJob:
     cold_us: int | None = None
     checkpoint_us: int | None = None
     spread: tuple[tuple[str, int], ...] = ()
+    cpus: int = 0
+    memory_mb: int = 0
 
     @property
     def job_class(self) -> str:
@@ -168,6 +171,15 @@ class Workload:
     bad: tuple[BadLine, ...] = ()
 
 
+def job_resources(jobs: Iterable[SimJob]) -> dict[int, Resources]:
+    """Return what jobs need besides GPUs, by job, of those that say it."""
+    return {
+        job.id: Resources(job.id, job.cpus, job.memory_mb)
+        for job in jobs
+        if job.cpus or job.memory_mb
+    }
+
+
 def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Workload:
     """Return the jobs of a trace's lines.
 
@@ -211,14 +223,16 @@ def _job(index: int, line: TraceLine, tenant: int, *, true_estimates: bool) -> S
         name=line.name,
         model=str(extra.get("model", "")),
         values=values,
-        cold_us=_overhead_us(line, "cold_s"),
-        checkpoint_us=_overhead_us(line, "checkpoint_s"),
+        cold_us=_whole(line, "cold_s"),
+        checkpoint_us=_whole(line, "checkpoint_s"),
+        cpus=_whole(line, "cpus") or 0,
+        memory_mb=_whole(line, "memory_mb") or 0,
     )
 
 
-def _overhead_us(line: TraceLine, name: str) -> int | None:
-    overhead_us = line.extra.get(name)
-    return overhead_us if isinstance(overhead_us, int) else None
+def _whole(line: TraceLine, name: str) -> int | None:
+    value = line.extra.get(name)
+    return value if isinstance(value, int) else None
 
 
 def _values(line: TraceLine) -> tuple[tuple[int, int], ...]:

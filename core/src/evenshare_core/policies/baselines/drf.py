@@ -16,7 +16,8 @@ whoever was submitted first goes first. A lease that ends queues with the jobs t
 do not fit block nobody.
 
 A gang on one node needs its CPUs and memory there; on several, parts of them by its GPUs on each.
-What nodes and jobs do not tell does not count: without any of it this is max-min fairness of GPUs.
+What nodes and jobs do not tell does not count: a node that tells its CPUs alone has memory enough,
+and without any of it this is max-min fairness of GPUs.
 
 Departures, each with its test in tests/papers/test_drf.py:
 - Tasks are gangs of leases, so shares are even as far as jobs fit, and change where leases end.
@@ -29,6 +30,7 @@ All orders end in (submitted, id).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -85,7 +87,7 @@ class Drf(Policy):
     """The policy; see the module's docstring."""
 
     name = "drf"
-    version = "1"
+    version = "2"
     title = "Dominant resource fairness"
     promise = "The tenant whose largest part of any resource is smallest is served next."
     suits = "Jobs that use up CPUs or memory before GPUs."
@@ -219,7 +221,11 @@ class NodeResources:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._needs = {row.id: row for row in snapshot.job_resources}
-        self._left = {row.id: [row.cpus, row.memory_mb] for row in snapshot.node_resources}
+        # CPUs and MB of each node; of what it does not tell it has enough.
+        self._left = {
+            row.id: (row.cpus or math.inf, row.memory_mb or math.inf)
+            for row in snapshot.node_resources
+        }
         gpus = {job.id: job.gpus for job in snapshot.jobs}
         for lease in snapshot.leases:
             if not lease.ends_by(snapshot.at_us) and lease.job in gpus:
@@ -240,8 +246,7 @@ class NodeResources:
             left = self._left.get(node)
             if left is not None:
                 cpus, memory_mb = self._part(job_id, gang, gpus)
-                left[0] -= cpus
-                left[1] -= memory_mb
+                self._left[node] = (left[0] - cpus, left[1] - memory_mb)
 
     def fit(self, job_id: int, gang: int, node: int, gpus: int) -> bool:
         """Whether so many GPUs of a gang find what they need on a node."""

@@ -1,0 +1,118 @@
+"""CPUs and memory of a job: asked for by whichever way it is submitted, told where it waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.models import Job, Node, Pool
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.functional.queue_stages import text
+from tests.functional.visitors import Town, town
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("db")
+    return api_stage()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Town:
+    request.getfixturevalue("db")
+    return town()
+
+
+class TestARequest:
+    def test_is_kept_and_shown_again_one_by_one_and_in_bulk(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(cpus=12, memory_mb=65_536)).json()
+        assert (made["cpus"], made["memory_mb"]) == (12, 65_536)
+        shown = stage.get(f"jobs/{made['id']}").json()
+        assert (shown["cpus"], shown["memory_mb"]) == (12, 65_536)
+        specs = [stage.spec(cpus=1), stage.spec()]
+        bulk = stage.post("jobs/bulk", {"jobs": specs}).json()["results"]
+        assert [(job["cpus"], job["memory_mb"]) for job in bulk] == [(1, 0), (0, 0)]
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [
+            ("cpus", -1), ("cpus", "8"), ("cpus", 1.5), ("cpus", 10**6 + 1), ("cpus", []),
+            ("memory_mb", -1), ("memory_mb", 10**8 + 1), ("memory_mb", "64G"),
+            ("memory_mb", True),
+        ],
+    )  # fmt: skip
+    def test_is_refused_by_its_field(self, stage: ApiStage, field: str, bad: object) -> None:
+        refused = stage.post("jobs", stage.spec(**{field: bad}))
+        assert refused.status_code == 400
+        assert [error["field"] for error in refused.json()["errors"]] == [field]
+        assert not Job.objects.exists()
+
+
+class TestTheForm:
+    def test_says_that_they_are_of_all_gpus_and_who_counts_them(self, place: Town) -> None:
+        page = text(place.owner.get("/t/north/jobs/new/"))
+        assert "Of all its GPUs together; left out: not said." in page
+        assert "Only pools whose policy is dominant resource fairness count them." in page
+
+    def test_submits_them_and_a_clone_has_them_again(self, place: Town) -> None:
+        sent = {"side": "form", "pool": place.cluster.pool.name, "gpus": "1", "act": "submit"}
+        place.owner.post("/t/north/jobs/new/", {**sent, "cpus": "8", "memory_mb": "4096"})
+        job = Job.objects.latest("pk")
+        assert (job.cpus, job.memory_mb) == (8, 4096)
+        page = text(place.owner.get(f"/jobs/{job.uid}/"))
+        assert "It needs 8 CPUs and 4,096 MB of memory in all beside its GPUs" in page
+        assert "cpus: 8" in page
+        assert "memory_mb: 4096" in page
+        clone = place.owner.get(f"/t/north/jobs/new/?from={job.uid}").content.decode()
+        assert 'value="8"' in clone
+        assert 'value="4096"' in clone
+
+    def test_leaves_a_job_that_says_nothing_without_a_line(self, place: Town) -> None:
+        job = place.submit()
+        page = text(place.owner.get(f"/jobs/{job.uid}/"))
+        assert "beside its GPUs" not in page
+        assert "cpus:" not in page
+
+
+class TestAJobThatWaits:
+    @pytest.mark.usefixtures("committed_db")
+    def test_says_what_of_it_lacks_with_its_own_numbers(self) -> None:
+        place = town()
+        pool = place.cluster.pool
+        Pool.objects.filter(pk=pool.pk).update(policy="drf", options={})
+        Job.objects.all().update(state="cancelled", ended_at=place.cluster.at)
+        Node.objects.filter(pool=pool).update(cpus=4)
+        jobs = [place.cluster.submit("north", 1, 600, cpus=cpus) for cpus in (5, 900)]
+        place.cluster.round(after_s=600)
+        for job in jobs:
+            page = text(place.owner.get(f"/jobs/{job.uid}/"))
+            assert (
+                f"It needs {job.cpus} CPUs beside its GPUs; enough GPUs were free, but not so much"
+                " beside them."
+            ) in page
+            assert "2 jobs of" in page
+            assert "the numbers are of the smallest" not in page
+
+
+class TestTheNodesPage:
+    def test_says_and_changes_what_nodes_have(self, place: Town) -> None:
+        path = f"/operate/pools/{place.cluster.pool.name}/nodes/"
+        sent = {"do": "change", "nodes": ["n0000", "n0001"], "cpus": "96", "memory_mb": "512000"}
+        assert place.operator.post(path, sent).status_code == 302
+        shown = text(place.operator.get(path))
+        assert shown.count("96 CPUs and 512,000 MB of memory") == 2
+        assert "Only the policy dominant resource fairness counts them." in shown
+        again = place.operator.post(path, sent, follow=True)
+        assert "nothing was changed" in text(again)
+        add = {"do": "add", "name": "n9", "gpu_type": "a100", "gpus": "8", "cpus": "64"}
+        place.operator.post(path, add)
+        assert Node.objects.get(name="n9").cpus == 64
+
+    def test_says_what_is_wrong_beside_its_field(self, place: Town) -> None:
+        path = f"/operate/pools/{place.cluster.pool.name}/nodes/"
+        refused = place.operator.post(path, {"do": "change", "nodes": ["n7"], "cpus": "many"})
+        assert refused.status_code == 422
+        assert "must be a whole number" in refused.content.decode()
+        refused = place.operator.post(path, {"do": "change", "nodes": ["n7"]})
+        shown = refused.content.decode()
+        assert "Say CPUs, memory, or both." in shown
+        assert "Choose nodes of this pool." in shown
