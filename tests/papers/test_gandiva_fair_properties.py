@@ -19,6 +19,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.gandiva_fair.loads import TRIED, LoadOrder
 from evenshare_core.policies.gandiva_fair.memory import Pass
 from evenshare_core.policies.gandiva_fair.rates import (
     UNIT,
@@ -322,3 +323,27 @@ class TestWhatATenantCanUse:
                     for group in groups
                 )
                 assert trader.can_use({k: v * GPU_MICRO for k, v in has.items()}) == fits
+
+
+class TestNodesByLoad:
+    @few
+    @given(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16)), min_size=1, max_size=30),
+        st.lists(st.tuples(st.integers(0, 29), st.integers(0, 5), st.integers(0, 16))),
+    )
+    def test_are_in_order_while_jobs_move(
+        self, nodes: list[tuple[int, int]], changes: list[tuple[int, int, int]]
+    ) -> None:
+        """Whatever changed before, the order is that of sorting all nodes now."""
+        load = {node: row[0] / 3 for node, row in enumerate(nodes)}
+        asked = {node: row[1] for node, row in enumerate(nodes)}
+        gpus = dict.fromkeys(load, 8)
+        order = LoadOrder(load, asked, gpus)
+        for at, tickets, count in [(0, nodes[0][0], nodes[0][1]), *changes]:
+            node = at % len(nodes)
+            load[node], asked[node] = tickets / 3, count
+            order.changed(node)
+            assert order.least() == min(load, key=lambda node: (load[node], node))
+            shared = [node for node in load if asked[node] > gpus[node]]
+            shared.sort(key=lambda node: (-load[node], node))
+            assert order.most_shared() == shared[:TRIED]

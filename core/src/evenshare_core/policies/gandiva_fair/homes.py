@@ -14,23 +14,23 @@ Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush, nsmallest
+from collections.abc import Iterable, Mapping, Set
+from heapq import heapify, heappop, heappush
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.placement.consolidated import FreeGpus
+from evenshare_core.policies.gandiva_fair.loads import LoadOrder
 from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob, nodes_of
-from evenshare_core.policies.gandiva_fair.tickets import GpuTypes, TenantTypes
-
-# How many of the most loaded nodes are looked at for a job that may move.
-TRIED = 8
+from evenshare_core.policies.gandiva_fair.rates import UNIT
+from evenshare_core.policies.gandiva_fair.tickets import Claim, GpuTypes, TenantTypes
 
 
 class TypeHomes:
     """The nodes of one GPU type, with the jobs that are at home there.
 
     `asked`: GPUs that jobs ask for, by node; `load`: tickets per GPU, (2), by node; `touched`:
-    nodes whose jobs have changed since their rates were computed.
+    nodes whose jobs have changed since their rates were computed; `spanning`: the jobs that are at
+    home on several nodes, by id; `is_as_read`: whether no job came or left since it was read.
     """
 
     def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
@@ -41,12 +41,27 @@ class TypeHomes:
         self.asked = dict.fromkeys(self.gpus, 0)
         self.load = dict.fromkeys(self.gpus, 0.0)
         self.touched: set[int] = set()
+        self.spanning: dict[int, StrideJob] = {}
+        self.is_as_read = True
         self._room: FreeGpus | None = None
         self._heap: list[tuple[float, int]] = []
+
+    def read(self, one: StrideJob) -> None:
+        """Count a job that was at home here before the round."""
+        one.gpu_type, home = self.gpu_type, one.home
+        if len(home) > 1:
+            self.spanning[one.job.id] = one
+        if one.is_new:
+            self.touched.update([node for node, _ in home])
+        for node, gpus in home:
+            self.jobs[node].append(one)
+            self.asked[node] += gpus
 
     def put(self, one: StrideJob, home: Placement, per_gpu: float = 0.0) -> None:
         """Let a job be at home; `per_gpu`: its tickets per GPU."""
         one.home, one.gpu_type = home, self.gpu_type
+        if len(home) > 1:
+            self.spanning[one.job.id] = one
         for node, gpus in home:
             self.jobs[node].append(one)
             self._change(node, gpus, per_gpu)
@@ -56,24 +71,17 @@ class TypeHomes:
         for node, gpus in one.home:
             self.jobs[node].remove(one)
             self._change(node, -gpus, per_gpu)
+        self.spanning.pop(one.job.id, None)
         one.home, one.gpu_type = (), ""
 
     def _change(self, node: int, gpus: int, per_gpu: float) -> None:
         self.touched.add(node)
+        self.is_as_read = False
         self.asked[node] += gpus
         self.load[node] += gpus * per_gpu / self.gpus[node]
         if self._room is not None:
             self._room.set(node, max(0, self.gpus[node] - self.asked[node]))
             heappush(self._heap, (self.load[node], node))
-
-    def least_passes(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Return the least pass of the jobs of each node that have tickets; else 0."""
-        return {
-            node: min(
-                (one.passes.floor_us for one in self.jobs[node] if one.passes.rate), default=0
-            )
-            for node in nodes
-        }
 
     def forget_order(self) -> None:
         """Loads were computed anew."""
@@ -135,21 +143,16 @@ def read_homes(
     row_of = {node: row for row in homes.values() for node in row.gpus}
     active = set()
     for one in jobs:
-        if not one.home:
+        home = one.home
+        if not home:
             continue
-        row = row_of.get(one.home[0][0])
+        row = row_of.get(home[0][0])
         if row is None or not (one.runs or row.gpu_type in one.usable):
             one.home = ()
             continue
-        one.gpu_type = row.gpu_type
-        for home, gpus in one.home:
-            row.jobs[home].append(one)
-            row.asked[home] += gpus
-            if one.is_new:
-                row.touched.add(home)
+        row.read(one)
         active.add(one.job.id)
-    gone = [node for job, stored in memory.jobs.items() if job not in active
-            for node in nodes_of(stored)]  # fmt: skip
+    gone = [node for job in memory.jobs.keys() - active for node in nodes_of(memory.jobs[job])]
     for node_id in (*gone, *memory.stale):
         if node_id in row_of:
             row_of[node_id].touched.add(node_id)
@@ -166,25 +169,50 @@ class Placer:
         tenants: TenantTypes,
         jobs: Iterable[StrideJob],
     ) -> None:
-        self.homes, self.types, self.tenants = homes, types, tenants
+        self.homes, self.types, self.tenants, self.jobs = homes, types, tenants, jobs
+        placed = tenants.placed
         for one in jobs:
             if one.home:
-                self._count(one, one.gpu_type, 1)
+                key = (one.job.tenant, one.gpu_type)
+                placed[key] = placed.get(key, 0) + one.job.gpus
 
     def set_loads(self) -> None:
-        """Compute the ticket load of each node, (2)."""
-        for name, row in self.homes.items():
-            per_gpu: dict[int, float] = {}
+        """Compute the ticket load of each node, (2).
+
+        Tickets of a node are added in the order in which its jobs are known, for sums are rounded;
+        until one came or left it is the order of all jobs, and one pass over them is quicker.
+        """
+        per_gpu: dict[Claim, float] = {}
+        tickets = {node: 0.0 for row in self.homes.values() for node in row.gpus}
+        if all(row.is_as_read for row in self.homes.values()):
+            for one in self.jobs:
+                self._add_tickets(one, one.home, per_gpu, tickets)
+        else:
+            for row in self.homes.values():
+                for node, jobs in row.jobs.items():
+                    for one in jobs:
+                        home = one.home
+                        if len(home) > 1:
+                            home = tuple(part for part in home if part[0] == node)
+                        self._add_tickets(one, home, per_gpu, tickets)
+        for row in self.homes.values():
             for node, gpus in row.gpus.items():
-                tickets = 0.0
-                for one in row.jobs[node]:
-                    tenant = one.job.tenant
-                    if tenant not in per_gpu:
-                        per_gpu[tenant] = self.tenants.load(tenant, name)
-                    count = one.job.gpus if len(one.home) == 1 else dict(one.home)[node]
-                    tickets += per_gpu[tenant] * count
-                row.load[node] = tickets / gpus
+                row.load[node] = tickets[node] / gpus
             row.forget_order()
+
+    def _add_tickets(
+        self,
+        one: StrideJob,
+        home: Placement,
+        per_gpu: dict[Claim, float],
+        tickets: dict[int, float],
+    ) -> None:
+        for node, gpus in home:
+            key = (one.job.tenant, one.gpu_type)
+            load = per_gpu.get(key)
+            if load is None:
+                load = per_gpu[key] = self.tenants.load(*key)
+            tickets[node] += load * gpus
 
     def settle_new(self, jobs: Iterable[StrideJob]) -> None:
         """Find homes for jobs that have none, if they can run at all (Algorithm 2).
@@ -242,20 +270,20 @@ class Placer:
             average = sum(row.load[node] * gpus for node, gpus in row.gpus.items()) / max(
                 1, sum(row.gpus.values())
             )
-            while budget and average and self._balance_one(row, average * percent / 100):
-                budget -= 1
+            if average:
+                order = LoadOrder(row.load, row.asked, row.gpus)
+                while budget and self._balance_one(row, order, average * percent / 100):
+                    budget -= 1
         return budget
 
-    def _balance_one(self, row: TypeHomes, threshold: float) -> bool:
-        shared = [node for node, gpus in row.gpus.items() if row.asked[node] > gpus]
-        if not shared:
-            return False
-        least = min(row.gpus, key=lambda node: (row.load[node], node))
-        for most in nsmallest(TRIED, shared, key=lambda node: (-row.load[node], node)):
+    def _balance_one(self, row: TypeHomes, order: LoadOrder, threshold: float) -> bool:
+        least = order.least()
+        for most in order.most_shared():
             gap = row.load[most] - row.load[least]
             if gap <= threshold:
                 return False
             if self._move_between(row, most, least, gap):
+                order.changed(most, least)
                 return True
         return False
 
@@ -286,6 +314,8 @@ class Placer:
 
     def change_types(self, jobs: Iterable[StrideJob], budget: int, percent: int) -> int:
         """Move jobs to types on which they progress faster; return the budget left."""
+        if len(self.types.names) < 2:
+            return budget
         by_claim: dict[tuple[int, str], list[StrideJob]] = {}
         for one in jobs:
             if one.home and not one.runs and len(one.usable) > 1:
@@ -345,6 +375,23 @@ def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
         if other is not one and other.passes.rate
     ]
     return min(others, default=one.passes.floor_us)
+
+
+def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
+    """Return the least pass of the jobs of each of these nodes that have tickets; else 0."""
+    least: dict[int, int] = {}
+    for one in jobs:
+        passes = one.passes
+        if not passes.rate:
+            continue
+        for node, _ in one.home:
+            if node in nodes:
+                # `Pass.floor_us`, without the call
+                floor_us = passes.base_us + passes.served_gpu_us * UNIT // passes.rate
+                before = least.get(node)
+                if before is None or floor_us < before:
+                    least[node] = floor_us
+    return least if len(least) == len(nodes) else {node: least.get(node, 0) for node in nodes}
 
 
 def _queue_order(one: StrideJob) -> tuple[int, int, int]:

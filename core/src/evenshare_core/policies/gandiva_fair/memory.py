@@ -18,6 +18,7 @@ a microsecond. Passes are compared as correctly rounded quotients, so that equal
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -126,7 +127,12 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
     """Return the memory of the next round; `stale`: see above."""
     return {
         "blocked": [[job, since_us] for job, since_us in sorted(memory.blocked.items())],
-        "jobs": [_job_row(one) for one in jobs],
+        "jobs": [
+            [one.job.id, (row := one.passes).base_us, row.served_gpu_us, row.rate, one.home[0][0]]
+            if len(one.home) == 1
+            else _job_row(one)
+            for one in jobs
+        ],
         "nodes": [
             [node, row.base_us, row.served_gpu_us, row.rate]
             for node, row in sorted(memory.nodes.items())
@@ -144,13 +150,11 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
 
 
 def _job_row(one: StrideJob) -> list[int]:
-    passes, home = one.passes, one.home
+    """The row of a job that is not at home on one node."""
+    passes = one.passes
     row = [one.job.id, passes.base_us, passes.served_gpu_us, passes.rate]
-    if len(home) == 1:
-        row.append(home[0][0])
-    else:
-        for node, gpus in home:
-            row += (node, gpus)
+    for node, gpus in one.home:
+        row += (node, gpus)
     return row
 
 
@@ -159,10 +163,8 @@ def nodes_of(row: list[int]) -> list[int]:
     return row[4::2]
 
 
-def _home_of(row: list[int], job: Job, gpus: dict[int, int]) -> Placement:
-    """The home in a stored row, while its nodes are there."""
-    if len(row) == 5:
-        return ((row[4], job.gpus),) if gpus.get(row[4], 0) >= job.gpus else ()
+def _home_of(row: list[int], gpus: dict[int, int]) -> Placement:
+    """The home in a stored row of a job that is not on one node, while its nodes are there."""
     home = tuple(zip(row[4::2], row[5::2], strict=True))
     return home if _is_there(home, gpus) else ()
 
@@ -178,19 +180,24 @@ def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[Strid
     """
     leases = {lease.job: lease for lease in snapshot.leases}
     gpus = {node.id: node.gpus for node in snapshot.nodes}
-    at_us, usable = snapshot.at_us, types.usable
+    at_us, usable, stored = snapshot.at_us, types.usable, memory.jobs
+    places: dict[tuple[int, int], Placement] = {}  # one value for all that are at home alike
     rows = []
-    for job in sorted(snapshot.jobs, key=_by_id):
-        lease, known = leases.get(job.id), memory.jobs.get(job.id)
+    for job in sorted(snapshot.jobs, key=attrgetter("id")):
+        job_id = job.id
+        lease, known = leases.get(job_id), stored.get(job_id)
         if known is not None:
-            home, passes = _home_of(known, job, gpus), Pass(known[1], known[2], known[3])
+            passes = Pass(known[1], known[2], known[3])
+            if len(known) == 5:
+                place = (known[4], job.gpus)
+                home = places.get(place)
+                if home is None:
+                    home = places[place] = (place,) if gpus.get(place[0], 0) >= place[1] else ()
+            else:
+                home = _home_of(known, gpus)
         else:
             home, passes = (lease.placement if lease is not None else ()), Pass()
             home = home if _is_there(home, gpus) else ()
         runs = lease is not None and not lease.ends_by(at_us)
         rows.append(StrideJob(job, home, passes, lease, runs, known is None, usable(job)))
     return rows
-
-
-def _by_id(job: Job) -> int:
-    return job.id

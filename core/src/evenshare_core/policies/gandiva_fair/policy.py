@@ -38,11 +38,12 @@ does not matter whether it takes place. All orders end in (submitted, id).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from evenshare_core.domain.decision import Decision, Skip, TermLength, Trade, with_swaps
-from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
@@ -136,7 +137,7 @@ class GandivaFair(Policy):
         set_rates(options.tickets, homes, jobs, quotas, memory)
         turns = Turns(traded, memory, types, term_of(snapshot, quantum_us), quantum_us)
         turns.run(homes, jobs)
-        for one in jobs:
+        for one in jobs if turns.refused else ():
             if one.job.id in turns.refused and one.home:
                 one.passes.raise_to(least_pass_us(homes[one.gpu_type], one))
         renewed = {row.lease for row in turns.renewals}
@@ -229,7 +230,7 @@ def _settle(
     is_new = any(not one.home for one in jobs)
     if not moves and not is_new:
         return homes
-    shares = fair_shares(quotas, demand_of((one.job for one in jobs), types), types)
+    shares = fair_shares(quotas, demand_of((one.job, one.usable) for one in jobs), types)
     placer = Placer(homes, types, TenantTypes(shares, {}), jobs)
     placer.settle_new(jobs)
     if moves and options.moves_per_quantum:
@@ -251,33 +252,39 @@ def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
 
 def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple[Skip, ...]:
     """Every job that waits, with its reason."""
-    queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
+    waiting: dict[tuple[int, str, tuple[str, ...]], list[Job]] = {}
     kept: dict[tuple[int, str], list[Job]] = {}
     nowhere: dict[int, list[Job]] = {}
+    given = turns.given
     for one in jobs:
         job = one.job
-        if one.runs or job.id in turns.given:
+        if one.runs or job.id in given:
             continue
         if not one.home:
             nowhere.setdefault(job.tenant, []).append(job)
             continue
-        name = one.gpu_type
         if turns.held and job.id not in turns.refused and turns.is_kept_from(one):
-            kept.setdefault((job.tenant, name), []).append(job)
+            kept.setdefault((job.tenant, one.gpu_type), []).append(job)
             continue
-        names: tuple[str, ...] = (name,)
-        if len(one.usable) > 1:
-            names = (name, *(other for other in one.usable if other != name))
-        queues.setdefault((job.tenant, names), []).append(job)
+        key = (job.tenant, one.gpu_type, one.usable)
+        alike = waiting.get(key)
+        if alike is None:
+            waiting[key] = [job]
+        else:
+            alike.append(job)
+    queues = {
+        (tenant, (name, *(other for other in usable if other != name))): waits
+        for (tenant, name, usable), waits in waiting.items()
+    }
     if not queues and not kept and not nowhere:
         return ()
     free = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
     rows = explain.skips(
         [
             explain.Queue(
-                tenant, names_[0], sorted(waits, key=arrival_order), None, None, None, names_[1:]
+                tenant, names[0], sorted(waits, key=_by_arrival), None, None, None, names[1:]
             )
-            for (tenant, names_), waits in sorted(queues.items())
+            for (tenant, names), waits in sorted(queues.items())
         ],
         free,
         turns.admission,
@@ -294,8 +301,11 @@ def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple
     return tuple(rows)
 
 
+_by_arrival = attrgetter("submitted_us", "id")
+
+
 def _skip(reason: Reason, tenant: int, jobs: list[Job], numbers: dict[str, Any]) -> Skip:
-    jobs.sort(key=arrival_order)
+    jobs.sort(key=_by_arrival)
     needed = min(job.gpus for job in jobs)
     return Skip(
         reason, tenant, tuple(job.id for job in jobs), sum(job.gpus for job in jobs),

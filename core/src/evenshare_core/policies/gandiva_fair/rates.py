@@ -33,29 +33,40 @@ class FillRow(NamedTuple):
     most: int
 
 
-def water_fill(amount: int, rows: Sequence[FillRow]) -> list[int]:
+def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
     """Return how an amount is shared so that (has + given) / weight come level.
 
-    Nobody is given less than 0 or more than `most`; weights are above 0. What rounding leaves, less
-    than one per row, is given to nobody.
+    `rows`: as `FillRow`. Nobody is given less than 0 or more than `most`; weights are above 0. What
+    rounding leaves, less than one per row, is given to nobody.
     """
-    if sum(row.most for row in rows) <= amount:
-        return [row.most for row in rows]
-    steps = [(row.has / row.weight, 0, index) for index, row in enumerate(rows)]
-    steps += [((row.has + row.most) / row.weight, 1, index) for index, row in enumerate(rows)]
-    steps.sort()
+    mosts = [row[2] for row in rows]
+    if sum(mosts) <= amount:
+        return mosts
+    # Where rows begin to fill, then where they are full; sorting keeps this order of equal levels.
+    levels = [has / weight for weight, has, _ in rows]
+    levels += [(has + most) / weight for weight, has, most in rows]
+    count = len(rows)
     weight = has = full = 0  # of those that fill at this level, and what full ones were given
-    for level, is_end, index in steps:
-        if weight * level - has + full >= amount:
+    for step in sorted(range(2 * count), key=levels.__getitem__):
+        if weight * levels[step] - has + full >= amount:
             break
-        sign = -1 if is_end else 1
-        weight += sign * rows[index].weight
-        has += sign * rows[index].has
-        full += rows[index].most if is_end else 0
+        if step < count:
+            its_weight, its_has, _ = rows[step]
+            weight += its_weight
+            has += its_has
+        else:
+            its_weight, its_has, its_most = rows[step - count]
+            weight -= its_weight
+            has -= its_has
+            full += its_most
     if not weight:
-        return [row.most if row.has + row.most <= 0 else 0 for row in rows]
+        return [most if has + most <= 0 else 0 for _, has, most in rows]
     level_up = amount - full + has
-    return [max(0, min(row.most, row.weight * level_up // weight - row.has)) for row in rows]
+    given = [own_weight * level_up // weight - own_has for own_weight, own_has, _ in rows]
+    return [
+        0 if units < 0 else units if units < most else most  # noqa: FURB136 - half of the time
+        for units, most in zip(given, mosts, strict=True)
+    ]
 
 
 class SpanningJob(NamedTuple):
@@ -206,9 +217,11 @@ class _Filling:
 
     def _left(self, node: int) -> int:
         """What jobs over several nodes leave of a node."""
+        jobs = self._on.get(node)
+        if not jobs:
+            return self._gpus[node] * UNIT
         used = sum(
-            self.spanning[job] * self._jobs[job].gpus[node] // self._jobs[job].size
-            for job in self._on.get(node, ())
+            self.spanning[job] * self._jobs[job].gpus[node] // self._jobs[job].size for job in jobs
         )
         return max(0, self._gpus[node] * UNIT - used)
 
@@ -219,30 +232,31 @@ class _Filling:
         if len(entries) == 1:
             tenant, _, most = entries[0]
             return self._set(node, tenant, min(most, amount))
-        rows = [
-            FillRow(weight, totals[tenant] - rates[tenant], most)
-            for tenant, weight, most in entries
-        ]
+        rows = [(weight, totals[tenant] - rates[tenant], most) for tenant, weight, most in entries]
         given = water_fill(amount, rows)
         change = 0
         for (tenant, _, _), units in zip(entries, given, strict=True):
-            change = max(change, self._set(node, tenant, units))
+            if units != rates[tenant]:
+                change = max(change, self._set(node, tenant, units))
         return change
 
     def _level_spanning(self, job: int) -> int:
         """What the scarcest of its nodes would give the job, if it were as many small ones."""
-        one, rate = self._jobs[job], self.spanning[job]
-        least = one.size * UNIT
+        one, rate, totals = self._jobs[job], self.spanning[job], self._totals
+        weight_of_one, total, size = self._weights[one.tenant], totals[one.tenant], one.size
+        least = size * UNIT
         for node, count in sorted(one.gpus.items()):
-            mine = rate * count // one.size
-            rows = [FillRow(self._weights[one.tenant], self._totals[one.tenant] - mine,
-                            count * UNIT)]  # fmt: skip
-            rows += [
-                FillRow(weight, self._totals[tenant] - self.small[node][tenant], most)
-                for tenant, weight, most in self._weighted.get(node, ())
-            ]
+            mine = rate * count // size
+            rows = [(weight_of_one, total - mine, count * UNIT)]
+            entries = self._weighted.get(node)
+            if entries:
+                rates = self.small[node]
+                rows += [
+                    (weight, totals[tenant] - rates[tenant], most)
+                    for tenant, weight, most in entries
+                ]
             given = water_fill(self._left(node) + mine, rows)
-            least = min(least, given[0] * one.size // count)
+            least = min(least, given[0] * size // count)
         return self._set_spanning(job, least)
 
     def fill_rest(self) -> None:

@@ -81,7 +81,7 @@ def _set_small(
 def _rate_by_placement(row: TypeHomes, weights: Mapping[int, int]) -> dict[int, int]:
     """Compute all rates of a type; return tenants' totals."""
     demand = _demand(row, row.gpus)
-    spanning = {one.job.id: one for rows in row.jobs.values() for one in rows if len(one.home) > 1}
+    spanning = row.spanning
     rates = placement_rates(
         row.gpus,
         demand,
@@ -107,7 +107,9 @@ def _rate_nodes(
 ) -> bool:
     """Compute the rates of touched nodes; False where all have to be."""
     touched = row.touched
-    if any(len(one.home) > 1 and one.is_new for node in touched for one in row.jobs[node]):
+    if any(
+        one.is_new and any(node in touched for node, _ in one.home) for one in row.spanning.values()
+    ):
         return False
     totals: dict[int, int] = {}
     for one in jobs:

@@ -16,7 +16,8 @@ Source: Gandiva_fair (EuroSys 2020), 3.1 and Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop
 
 from msgspec.structs import replace
 
@@ -24,12 +25,16 @@ from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Grant, Key, Renew
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import FreeGpus
-from evenshare_core.policies.gandiva_fair.homes import TypeHomes, least_pass_us
+from evenshare_core.policies.gandiva_fair.homes import TypeHomes, least_pass_us, least_passes
 from evenshare_core.policies.gandiva_fair.memory import NEVER, Memory, Pass, StrideJob
+from evenshare_core.policies.gandiva_fair.rates import UNIT
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 from evenshare_core.policies.shared.admission import Admission, Refusal
 
+# Jobs of one node that wait, each after when it is its turn.
+Queue = list[tuple[float, int, int, int, StrideJob]]
 TURN, IDLE, GUEST = "", "idle", "guest"
+KEYS = {note: Key(None, None, note) for note in (TURN, IDLE, GUEST)}
 
 
 class Turns:
@@ -62,16 +67,19 @@ class Turns:
 
     def run(self, homes: Mapping[str, TypeHomes], jobs: Iterable[StrideJob]) -> None:
         """Let every type take turns, then give what is idle."""
+        jobs = list(jobs)
         waiting = [one for one in jobs if one.home and not one.runs]
+        rates, queues = self._read_queues(jobs)
         nodes: set[int] = set()
         for _, row in sorted(homes.items()):
-            nodes |= self._run_type(row)
+            nodes |= self._run_type(row, rates, queues)
         for node in self.memory.nodes.keys() - nodes:
             del self.memory.nodes[node]
         for _, row in sorted(homes.items()):
-            self._fill_idle(row, waiting)
-        for name in reversed(self.types.names):
-            self._invite(homes[name], waiting)
+            self._fill_idle(row, waiting, jobs)
+        if len(homes) > 1:
+            for name in reversed(self.types.names):
+                self._invite(homes[name], waiting)
         self.memory.blocked.clear()
         self.memory.blocked.update(self._blocked)
 
@@ -83,26 +91,47 @@ class Turns:
 
     # ---- turns ----
 
-    def _run_type(self, row: TypeHomes) -> set[int]:
+    def _read_queues(self, jobs: Iterable[StrideJob]) -> tuple[dict[int, int], dict[int, Queue]]:
+        """The rate of all jobs of each node, and those that wait where something is free.
+
+        Of jobs that are at home on one node, in one pass over all: going from node to node takes
+        several times as long, for their values are not beside each other in memory.
+        """
+        free = self._free
+        rates = dict.fromkeys(free, 0)
+        queues: dict[int, Queue] = {node: [] for node, gpus in free.items() if gpus}
+        for one in jobs:
+            if len(one.home) == 1:
+                node, passes = one.home[0][0], one.passes
+                rate = passes.rate
+                rates[node] += rate
+                if not one.runs and free[node]:
+                    job, value = one.job, NEVER
+                    if rate:  # `Pass.value`, without the call
+                        value = (passes.base_us * rate + passes.served_gpu_us * UNIT) / rate
+                    queues[node].append((value, job.gpus, job.submitted_us, job.id, one))
+        return rates, queues
+
+    def _run_type(
+        self, row: TypeHomes, rates: Mapping[int, int], queues: Mapping[int, Queue]
+    ) -> set[int]:
         """Rules 1 and 2; return the nodes that have an aggregate."""
-        spanning = {
-            one.job.id: one for node in row.gpus for one in row.jobs[node] if len(one.home) > 1
-        }
+        spanning = row.spanning
         if not spanning:
             for node in row.gpus:
-                self._run_node(row, node)
+                self._run_node(row, node, queues.get(node, []))
             return set()
-        self._join_aggregates(row, spanning.values())
+        self._join_aggregates(row, rates)
         entries: list[tuple[tuple[float, int, int, int], StrideJob | None, int]] = [
             (one.turn, one, 0) for one in spanning.values() if not one.runs
         ]
         for node, gpus in row.gpus.items():
-            if self._free[node] and self._waiting(row, node):
+            if self._free[node] and queues[node]:
                 entries.append(((self.memory.nodes[node].value, gpus, -1, node), None, node))
         is_first = True
         for _, one, node in sorted(entries, key=lambda entry: entry[0]):
             if one is None:
-                self._run_aggregate(row, node)
+                self._run_aggregate(row, node, queues[node])
                 is_first = False
             elif self._fits(one):
                 outcome = self._give(one, row.gpu_type, one.home, TURN)
@@ -133,24 +162,14 @@ class Turns:
                 self.held[node] = min(gpus, self._free[node])
                 self._frees_us[node] = until_us
 
-    def _waiting(self, row: TypeHomes, node: int) -> list[StrideJob]:
-        given = self.given
-        return [
-            one
-            for one in row.jobs[node]
-            if not one.runs and len(one.home) == 1 and one.job.id not in given
-        ]
-
-    def _run_node(self, row: TypeHomes, node: int) -> int:
+    def _run_node(self, row: TypeHomes, node: int, queue: Queue) -> int:
         """Rule 1; return the GPUs that were given."""
         free = before = self._free[node]
         if not free:
             return 0
-        waiting = self._waiting(row, node)
-        if len(waiting) > 1:
-            waiting.sort(key=_turn)
+        queue.sort()
         is_first = node not in self._spanned
-        for one in waiting:
+        for *_, one in queue:
             if one.job.gpus <= free:
                 if self._ends_in_time(node) and self._give(one, row.gpu_type, one.home, TURN):
                     free = self._free[node]
@@ -162,16 +181,16 @@ class Turns:
                 break
         return before - free
 
-    def _run_aggregate(self, row: TypeHomes, node: int) -> None:
-        gpus = self._run_node(row, node)
+    def _run_aggregate(self, row: TypeHomes, node: int, queue: Queue) -> None:
+        gpus = self._run_node(row, node, queue)
         if node not in self._spanned and gpus:
             is_whole = self._free[node] + gpus == row.gpus[node]
             gpus = row.gpus[node] if is_whole else gpus
         self.memory.nodes[node].served_gpu_us += gpus * self.term_us
 
-    def _join_aggregates(self, row: TypeHomes, spanning: Iterable[StrideJob]) -> None:
+    def _join_aggregates(self, row: TypeHomes, rates: Mapping[int, int]) -> None:
         """Each node with small jobs has an aggregate pass; new ones start at the least of all."""
-        known = self.memory.nodes
+        known, spanning = self.memory.nodes, row.spanning.values()
         passes = [known[node].floor_us for node in row.gpus if node in known]
         passes += [one.passes.floor_us for one in spanning if not one.is_new]
         least_us = min(passes, default=0)
@@ -179,39 +198,30 @@ class Turns:
             if one.is_new:
                 one.passes.raise_to(least_us)
         for node in row.gpus:
-            rate = sum(one.passes.rate for one in row.jobs[node] if len(one.home) == 1)
             if node not in known:
                 known[node] = Pass(least_us)
-            known[node].set_rate(rate)
+            known[node].set_rate(rates[node])
 
     # ---- idle GPUs ----
 
-    def _fill_idle(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
+    def _fill_idle(
+        self, row: TypeHomes, waiting: Iterable[StrideJob], jobs: Iterable[StrideJob]
+    ) -> None:
         """Rule 4: jobs of the type move to nodes that have room left."""
         idle = self._idle(row)
         if not idle.total:
             return
         largest, total, size = idle.largest_free(), idle.total, row.size
+        name, given, refused = row.gpu_type, self.given, self.refused
         mine = [
             one
             for one in waiting
             if (one.job.gpus <= largest or size < one.job.gpus <= total)
-            and one.gpu_type == row.gpu_type
-            and one.job.id not in self.given
-            and one.job.id not in self.refused
+            and one.gpu_type == name
+            and one.job.id not in given
+            and one.job.id not in refused
         ]
-        least = row.least_passes({node for one in mine for node, _ in one.home})
-
-        def behind(one: StrideJob) -> tuple[float, int, int, int]:
-            """Who is furthest behind on its nodes comes first."""
-            passes, home, job = one.passes, one.home, one.job
-            lag_us: float = NEVER
-            if passes.rate:
-                last = least[home[0][0]] if len(home) == 1 else min(least[n] for n, _ in home)
-                lag_us = passes.floor_us - last
-            return (lag_us, job.gpus, job.submitted_us, job.id)
-
-        for one in sorted(mine, key=behind) if len(mine) > 1 else mine:
+        for one in _furthest_behind_first(mine, jobs):
             gpus = one.job.gpus
             if gpus > (largest if gpus <= size else idle.total):
                 continue
@@ -230,8 +240,8 @@ class Turns:
                     break
 
     def _idle(self, row: TypeHomes) -> FreeGpus:
-        free = {node: 0 if node in self.held else self._free[node] for node in row.gpus}
-        return FreeGpus(free, row.size)
+        free, held = self._free, self.held
+        return FreeGpus({node: free[node] for node in row.gpus if node not in held}, row.size)
 
     def _invite(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
         """Rule 4: jobs that are at home on another type run here for a term."""
@@ -265,7 +275,7 @@ class Turns:
             if note != GUEST:
                 self.refused[job.id] = refusal
             return False
-        order, key = len(self.given) + 1, Key(None, None, note)
+        order, key = len(self.given) + 1, KEYS[note]
         if lease is not None and lease.placement == placement:
             self.renewals.append(
                 Renew(order, lease.id, job.id, job.tenant, gpu_type, job.gpus, key)
@@ -281,8 +291,28 @@ class Turns:
         return True
 
 
-def _turn(one: StrideJob) -> tuple[float, int, int, int]:
-    return one.turn
+def _furthest_behind_first(
+    some: Sequence[StrideJob], jobs: Iterable[StrideJob]
+) -> Iterator[StrideJob]:
+    """Some jobs by how far their pass is above the least on their nodes, as it was at first.
+
+    They are sorted as they are asked for: few idle GPUs are left where most jobs wait.
+    """
+    if len(some) < 2:
+        yield from some
+        return
+    least = least_passes(jobs, {node for one in some for node, _ in one.home})
+    heap = []
+    for one in some:
+        passes, home, job = one.passes, one.home, one.job
+        lag_us: float = NEVER
+        if passes.rate:
+            last = least[home[0][0]] if len(home) == 1 else min(least[node] for node, _ in home)
+            lag_us = passes.base_us + passes.served_gpu_us * UNIT // passes.rate - last
+        heap.append((lag_us, job.gpus, job.submitted_us, job.id, one))
+    heapify(heap)
+    while heap:
+        yield heappop(heap)[-1]
 
 
 def _is_at(one: StrideJob, row: TypeHomes) -> bool:

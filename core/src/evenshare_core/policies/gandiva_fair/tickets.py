@@ -71,11 +71,10 @@ class GpuTypes:
 Demand = dict[int, dict[tuple[str, ...], int]]  # GPUs by tenant and usable types
 
 
-def demand_of(jobs: Iterable[Job], types: GpuTypes) -> Demand:
-    """Return the GPUs that tenants' jobs ask for, by the types that they can use."""
+def demand_of(jobs: Iterable[tuple[Job, tuple[str, ...]]]) -> Demand:
+    """Return the GPUs that tenants' jobs ask for; `jobs`: each with the types that it can use."""
     demand: Demand = {}
-    for job in jobs:
-        usable = types.usable(job)
+    for job, usable in jobs:
         if usable:
             of_tenant = demand.setdefault(job.tenant, {})
             of_tenant[usable] = of_tenant.get(usable, 0) + job.gpus
@@ -154,21 +153,21 @@ def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
     """
     quotas = quotas_micro(snapshot.entitlements)
     keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
-    pinned: dict[int, list[Job]] = {}
-    free: dict[int, list[Job]] = {}
+    pinned: dict[int, list[tuple[Job, tuple[str, ...]]]] = {}
+    free: dict[int, list[tuple[Job, tuple[str, ...]]]] = {}
     for job in sorted(snapshot.jobs, key=lambda job: job.id):
         usable = types.usable(job)
         if usable:
-            (free if len(usable) > 1 else pinned).setdefault(job.tenant, []).append(job)
+            (free if len(usable) > 1 else pinned).setdefault(job.tenant, []).append((job, usable))
     traders = {}
-    for tenant, jobs in sorted(free.items()):
-        asked = demand_of(jobs, types)[tenant]
+    for tenant, asking in sorted(free.items()):
+        asked = demand_of(asking)[tenant]
         widest = max(asked, key=len)
-        profile = _one_profile(jobs, types, widest)
+        profile = _one_profile(asking, types, widest)
         if profile is None or tenant in keepers or not _are_nested(asked):
             continue
         mine = {key: micro for key, micro in quotas.items() if key[0] == tenant}
-        kept = demand_of(pinned.get(tenant, ()), types).get(tenant, {})
+        kept = demand_of(pinned.get(tenant, ())).get(tenant, {})
         for usable, gpus in kept.items():
             key = (tenant, usable[0])
             mine[key] = max(0, mine.get(key, 0) - gpus * GPU_MICRO)
@@ -199,12 +198,13 @@ def _within_of(
     return tuple(rows)
 
 
-def _one_profile(jobs: Iterable[Job], types: GpuTypes, widest: tuple[str, ...]) -> Profile | None:
+def _one_profile(
+    asking: Iterable[tuple[Job, tuple[str, ...]]], types: GpuTypes, widest: tuple[str, ...]
+) -> Profile | None:
     """The profile of most GPUs of those that run on the most types; None: they are not alike."""
     gpus: dict[int, int] = {}
     usable_by = set()
-    for job in jobs:
-        usable = types.usable(job)
+    for job, usable in asking:
         usable_by.add((job.profile, usable))
         if usable == widest:
             gpus[job.profile] = gpus.get(job.profile, 0) + job.gpus

@@ -51,8 +51,9 @@ def skips(
 def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission) -> list[Skip]:
     # Why a gang waits depends on its size and price limit alone: each pair is asked once.
     alike: dict[tuple[int, int | None], list[Job]] = {}
+    passed_over = queue.passed_over
     for job in queue.jobs:
-        kind = (job.gpus, job.max_price_micro if job.id != queue.passed_over else -1)
+        kind = (job.gpus, job.max_price_micro if job.id != passed_over else -1)
         same = alike.get(kind)
         if same is None:
             alike[kind] = [job]

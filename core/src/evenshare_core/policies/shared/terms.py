@@ -70,7 +70,7 @@ def ends_of(
 ) -> tuple[End, ...]:
     """The same of expired leases alone; `gpus` of each node that may be scheduled now."""
     ends = []
-    for lease in sorted(expired, key=lambda lease: lease.id):
+    for lease in sorted(expired, key=attrgetter("id")):
         if lease.id in renewed:
             continue
         reason = EndReason.NOT_RENEWED
