@@ -32,6 +32,7 @@ from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import value_text
 from portal.site.quota_promises import QuotaPromiseText
+from portal.site.trades import claim_line, traded_text
 from scheduling.selectors.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
 from scheduling.selectors.histories import ClaimHistoryPoint
 from scheduling.selectors.lines import PoolFacts
@@ -191,7 +192,7 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
     total = LineItem("quota", thousands(board.has))
     claims = board.last.claims if board.last else ()
     if len(claims) > 1:
-        return tuple(LineItem(row.gpu_type, thousands(row.quota)) for row in claims), total
+        return tuple(map(claim_line, claims)), total
     within = min(board.own, board.has)
     kept = min(board.kept, board.has - within)
     lines = [
@@ -210,7 +211,8 @@ def have_note(board: Board) -> Note:
     """Where the quota comes from, and whether capacity cut it."""
     nominal = sum(quota.gpus for quota in board.quotas)
     text = board.promise.text if board.promise else ""
-    if nominal > board.has:
+    swapped = sum(row.swapped for row in board.last.claims) if board.last else 0
+    if nominal > board.has - swapped:
         text += (
             f" The quota is {thousands(nominal)}; the pool has fewer live GPUs than quotas, so all"
             " are scaled down alike."
@@ -218,11 +220,11 @@ def have_note(board: Board) -> Note:
     modes = {quota.mode for quota in board.quotas}
     if len(modes) == 1:
         text += f" {MODES[modes.pop()]}"
-    text = text.strip()
     types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
+    types += [("by trades", swapped)] if swapped else []
     if len(types) < 2:
-        return Note("Quota", text=text, links=board.links)
-    return count_note("Quota", types, text=text, links=board.links)
+        return Note("Quota", text=text.strip(), links=board.links)
+    return count_note("Quota", types, text=text.strip(), links=board.links)
 
 
 def use_note(board: Board) -> Note:
@@ -252,7 +254,7 @@ def _received(board: Board) -> Stat:
     text = (
         "The fair share is the smaller of demand and quota, added up over time since the pool"
         " began. At 1.00 or above nobody was short-changed; whoever has the least goes first."
-    )
+    ) + traded_text(claims)
     if board.deficit is not None:
         lines, text = (*lines, board.deficit.line), f"{text} {board.deficit.text}"
     total = LineItem("received \N{DIVISION SIGN} fair share: rho", ratio(rho))

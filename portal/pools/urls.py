@@ -1,10 +1,10 @@
-"""Addresses of pools, their prices and their start estimates."""
+"""Addresses of pools, their prices, start estimates and trades."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.pools.views import pool, pools, prices, starts
+from portal.pools.views import pool, pools, prices, starts, trades
 
 urlpatterns: list[URLPattern] = [
     path("pools/", pools.pools, name="pool-list"),
@@ -12,4 +12,6 @@ urlpatterns: list[URLPattern] = [
     path("pools/<slug:name>/prices/", prices.prices, name="prices"),
     path("pools/<slug:name>/prices.csv", prices.price_file, name="price-file"),
     path("pools/<slug:name>/starts/", starts.starts, name="starts"),
+    path("pools/<slug:name>/trades/", trades.trades, name="trades"),
+    path("pools/<slug:name>/trades/<int:number>/", trades.trade, name="trade"),
 ]

@@ -48,6 +48,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),
     path("pools/<slug:name>/queue", pools.PoolQueue.as_view(), name="api-queue"),
     path("pools/<slug:name>/preemptions", pools.PoolPreemptions.as_view(), name="api-preemptions"),
+    path("pools/<slug:name>/trades", pools.PoolTrades.as_view(), name="api-trades"),
     path("pools/<slug:name>/profiles", profiles.ProfileList.as_view(), name="api-profiles"),
     path(
         "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",

@@ -9,7 +9,7 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import schemas
+from scheduling.api import round_schemas, schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.render import (
@@ -17,6 +17,7 @@ from scheduling.api.render import (
     pool_json,
     preemption_json,
     tenant_json,
+    trade_json,
     types_json,
 )
 from scheduling.api.schemas import Credits
@@ -34,6 +35,7 @@ from scheduling.selectors.queue_order import (
     list_queue,
     read_queue_order,
 )
+from scheduling.selectors.trades import list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
@@ -141,6 +143,30 @@ class PoolPreemptions(SchedulingView):
             )
         following = make_cursor(route, rows[-1].number) if more else None
         return Response({"results": [preemption_json(row) for row in rows], "next": following})
+
+
+class PoolTrades(SchedulingView):
+    """Trades of GPU types between tenants."""
+
+    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+
+    @extend_schema(
+        operation_id="pool_trades",
+        responses={200: round_schemas.TradePage},
+        parameters=schemas.PAGE_QUERY,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List trades of quota, made and undone, with their receipts, newest first."""
+        facts, limit = self.pool(name), read_limit(request)
+        route = f"trades.{facts.id}"
+        key = read_cursor(request, route)
+        with site_scope():
+            visibility = read_visibility(facts.id, self.access)
+            rows, more = list_trades(
+                facts.id, visibility, limit=limit, before=key[0] if key else None
+            )
+        following = make_cursor(route, rows[-1].number) if more else None
+        return Response({"results": [trade_json(row) for row in rows], "next": following})
 
 
 class PriceTerms(s.Serializer[object]):

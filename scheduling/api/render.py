@@ -22,6 +22,7 @@ from scheduling.selectors.reasons import preemption_text
 from scheduling.selectors.round_shares import RoundShare
 from scheduling.selectors.rounds import EndRow, JobRef, RoundView, SkipGroup
 from scheduling.selectors.start_estimates import StartView, read_starts
+from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
 
@@ -258,6 +259,7 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             }
             for damage in view.damages
         ],
+        "trades": [trade_json(row) for row in view.trades],
     }  # fmt: skip
 
 
@@ -308,6 +310,7 @@ def _share(row: RoundShare) -> dict[str, Any]:
         "tenant": tenant_json(row.tenant),
         "gpu_type": row.gpu_type,
         "quota": row.quota,
+        "swapped": row.swapped,
         "demand": row.demand,
         "own": row.own,
         "borrowed": row.borrowed,
@@ -338,6 +341,34 @@ def preemption_json(row: PreemptionView) -> dict[str, Any]:
         "released_at": time_text(row.released_at),
         "unused": row.unused,
     }
+
+
+def trade_json(row: TradeView) -> dict[str, Any]:
+    """Return a trade of quota; a side that is not for the viewer is null."""
+    return {
+        "number": row.number,
+        "at": time_text(row.at),
+        "round": row.round,
+        "undone": row.is_undone,
+        "bought_type": row.bought_type,
+        "bought_gpus": float(row.bought),
+        "sold_type": row.sold_type,
+        "sold_gpus": float(row.sold),
+        "rate": float(row.rate),
+        "buyer": tenant_json(row.buyer),
+        "seller": tenant_json(row.seller),
+        "buyer_side": _trade_side(row.buyer_side),
+        "seller_side": _trade_side(row.seller_side),
+    }
+
+
+def _trade_side(side: TradeSideView | None) -> dict[str, float] | None:
+    return None if side is None else {
+        "speedup": float(side.speedup),
+        "gave": float(side.gave),
+        "received": float(side.received),
+        "gain": round(side.gain, 6),
+    }  # fmt: skip
 
 
 def _job_ref(job: JobRef | None) -> dict[str, str] | None:

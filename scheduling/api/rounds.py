@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import schemas
+from scheduling.api import round_schemas, schemas
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import round_json, round_view_json
 from scheduling.selectors.certificates import view_certificate
@@ -26,7 +26,9 @@ class RoundList(SchedulingView):
     query: ClassVar[tuple[str, ...]] = ("pool", "cursor", "limit")
 
     @extend_schema(
-        operation_id="round_list", responses={200: schemas.RoundPage}, parameters=schemas.POOL_QUERY
+        operation_id="round_list",
+        responses={200: round_schemas.RoundPage},
+        parameters=schemas.POOL_QUERY,
     )
     def get(self, request: Request) -> Response:
         """List the rounds of a pool, newest first."""
@@ -43,9 +45,9 @@ class RoundList(SchedulingView):
 class RoundShow(SchedulingView):
     """One round."""
 
-    @extend_schema(operation_id="round_show", responses={200: schemas.RoundWhole})
+    @extend_schema(operation_id="round_show", responses={200: round_schemas.RoundWhole})
     def get(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Show a round: shares, certificate, reasons, prices, and the hashes of its bytes."""
+        """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes."""
         facts = self.pool(name)
         with site_scope():
             visibility = read_visibility(facts.id, self.access)

@@ -28,7 +28,10 @@ HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LastRoundClaim:
-    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever."""
+    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever.
+
+    `quota` is as trades have made it: `swapped` GPUs of it were bought, or sold, below 0.
+    """
 
     gpu_type: str
     quota: int
@@ -36,6 +39,7 @@ class LastRoundClaim:
     received_gpu_s: float
     deserved_gpu_s: float
     rho: float | None
+    swapped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,12 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
         claims=tuple(
             LastRoundClaim(
                 gpu_type=share["gpu_type"],
-                quota=share["quota"],
+                quota=share["quota"] + share.get("swapped", 0),
                 demand=share["demand"],
                 received_gpu_s=share["alloc_gpu_us"] / SECOND_US,
                 deserved_gpu_s=share["fair_gpu_us"] / SECOND_US,
                 rho=share["rho_before"],
+                swapped=share.get("swapped", 0),
             )
             for share in shares
             if share["tenant"] == tenant_id
@@ -151,7 +156,7 @@ def _lenders(
 ) -> tuple[IdleLender, ...]:
     lent: dict[int, int] = {}
     for share in shares:
-        idle = max(0, share["quota"] - share["own"])
+        idle = max(0, share["quota"] + share.get("swapped", 0) - share["own"])
         terms = kept.get((share["tenant"], share["gpu_type"]))
         lends = terms.lendable(idle) if terms else idle
         if lends:

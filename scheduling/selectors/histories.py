@@ -78,13 +78,13 @@ CROSS JOIN LATERAL (
     WHERE pool_id = %(pool)s AND number = wanted.number LIMIT 1
 ) r
 CROSS JOIN LATERAL jsonb_to_recordset(r.shares) AS s(
-    tenant bigint, gpu_type text, own int, borrowed int, quota int, rho_before float,
+    tenant bigint, gpu_type text, own int, borrowed int, quota int, swapped int, rho_before float,
     alloc_gpu_us float, fair_gpu_us float
 )
 """
 _CLAIM = (
     _ROUNDS.format(
-        columns="s.gpu_type, s.own + s.borrowed, s.quota, s.rho_before,"
+        columns="s.gpu_type, s.own + s.borrowed, s.quota + coalesce(s.swapped, 0), s.rho_before,"
         " s.alloc_gpu_us / 1e6, s.fair_gpu_us / 1e6"
     )
     + "WHERE s.tenant = %(tenant)s ORDER BY r.number, s.gpu_type"

@@ -76,7 +76,8 @@ class NodeUse:
 class ClaimUse:
     """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
 
-    `quota` None: the tenant had no claim in the last round. `rho` is as of that round. `kept`:
+    `quota` None: the tenant had no claim in the last round. `swapped`: GPUs that trades add to it;
+    below 0: fewer. `rho` is as of that round. `kept`:
     idle GPUs of the quota that are not lent. `tenant` None: all tenants that the viewer may not
     see, summed.
     """
@@ -88,6 +89,7 @@ class ClaimUse:
     quota: int | None = None
     rho: float | None = None
     kept: int = 0
+    swapped: int = 0
 
     @property
     def uses(self) -> int:
@@ -96,8 +98,8 @@ class ClaimUse:
 
     @property
     def against(self) -> int:
-        """GPUs held above (or below) quota."""
-        return self.uses - (self.quota or 0)
+        """GPUs held above (or below) quota, as trades have made it."""
+        return self.uses - (self.quota or 0) - self.swapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,17 +314,20 @@ def _claims(
         use = uses.get((tenant, gpu_type)) or Counter[str]()
         quota = share["quota"] if share else None
         own, borrowed, keeper = use["own"], use["borrowed"], keepers.get((tenant, gpu_type))
-        idle = max(0, (quota or 0) - own)
+        swapped = share.get("swapped", 0) if share else 0
+        idle = max(0, (quota or 0) + swapped - own)
         kept = idle - keeper.lendable(idle) if keeper else 0
         if seen is None:
             hidden.update(own=own, borrowed=borrowed, quota=quota or 0, kept=kept, rows=1)
+            hidden["swapped"] += swapped
             continue
         rho = share["rho_before"] if share else None
-        shown.append(ClaimUse(seen, gpu_type, own, borrowed, quota, rho, kept))
+        shown.append(ClaimUse(seen, gpu_type, own, borrowed, quota, rho, kept, swapped))
     shown.sort(key=lambda claim: claim.tenant.number if claim.tenant else 0)
     if hidden["rows"]:
         own, borrowed, quota, kept = (hidden[key] for key in ("own", "borrowed", "quota", "kept"))
-        shown.append(ClaimUse(None, gpu_type, own, borrowed, quota, kept=kept))
+        swapped = hidden["swapped"]
+        shown.append(ClaimUse(None, gpu_type, own, borrowed, quota, kept=kept, swapped=swapped))
     return tuple(shown)
 
 

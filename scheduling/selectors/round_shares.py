@@ -14,7 +14,8 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 class RoundShare:
     """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
 
-    `tenant` None: all tenants that the viewer may not see, summed, without a rho.
+    `swapped`: GPUs that trades add to the quota; below 0: fewer. `tenant` None: all tenants that
+    the viewer may not see, summed, without a rho.
     """
 
     tenant: VisibleTenant | None
@@ -30,6 +31,7 @@ class RoundShare:
     fair_gpu_s: int = 0
     rho_before: float | None = None
     rho_after: float | None = None
+    swapped: int = 0
 
     @property
     def holds(self) -> int:
@@ -37,7 +39,7 @@ class RoundShare:
         return self.own + self.borrowed
 
 
-_SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed")
+_SUMMED = ("quota", "demand", "deserved", "held_before", "got", "own", "borrowed", "swapped")
 
 
 def round_shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tuple[RoundShare, ...]:
@@ -49,7 +51,7 @@ def round_shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tupl
         if seen is None:
             sums = hidden.setdefault(row["gpu_type"], dict.fromkeys(_SUMMED, 0))
             for name in _SUMMED:
-                sums[name] += row[name]
+                sums[name] += row.get(name, 0)
             continue
         shown.append(
             RoundShare(
@@ -59,7 +61,7 @@ def round_shares(rows: Iterable[dict[str, Any]], visibility: Visibility) -> tupl
                 fair_gpu_s=row["fair_gpu_us"] // SECOND_US,
                 rho_before=row["rho_before"],
                 rho_after=row["rho_after"],
-                **{name: row[name] for name in _SUMMED},
+                **{name: row.get(name, 0) for name in _SUMMED},
             )
         )
     shown.sort(key=lambda row: (row.gpu_type, row.tenant.number if row.tenant else 0))

@@ -29,6 +29,7 @@ from scheduling.selectors.stored_rounds import (
     row_damages,
     with_seals,
 )
+from scheduling.selectors.trades import TradeView, trades_of_round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # Rows of one table of a round; those of the viewer are shown beyond it.
@@ -196,6 +197,7 @@ class RoundView:
     decision: RoundDecision | None
     why_not: str = ""
     damages: tuple[Damage, ...] = ()
+    trades: tuple[TradeView, ...] = ()
 
     @property
     def is_row_damaged(self) -> bool:
@@ -204,7 +206,7 @@ class RoundView:
 
 
 def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView | None:
-    """Return a round with its stored decision, or None. At most four queries."""
+    """Return a round with its stored decision and its trades, or None. At most five queries."""
     rounds = with_seals(Round.objects.filter(pool_id=pool_id))
     near = {row.number: row for row in rounds.filter(number__in=range(number - 1, number + 2))}
     if number not in near:
@@ -235,6 +237,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         decision=decision,
         why_not=why_not,
         damages=damages,
+        trades=trades_of_round(pool_id, number, visibility),
     )
 
 

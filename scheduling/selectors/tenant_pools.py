@@ -53,10 +53,10 @@ LEFT JOIN LATERAL (
     WHERE pool_id = wanted.pool_id ORDER BY number DESC LIMIT 1
 ) last ON true
 LEFT JOIN LATERAL (
-    SELECT sum(s.quota) AS quota, sum(s.alloc_gpu_us) / 1e6 AS received,
+    SELECT sum(s.quota + coalesce(s.swapped, 0)) AS quota, sum(s.alloc_gpu_us) / 1e6 AS received,
            sum(s.fair_gpu_us) / 1e6 AS deserved
     FROM jsonb_to_recordset(last.shares) AS s(
-        tenant bigint, quota bigint, alloc_gpu_us float, fair_gpu_us float
+        tenant bigint, quota bigint, swapped bigint, alloc_gpu_us float, fair_gpu_us float
     )
     WHERE s.tenant = %(tenant)s
 ) claim ON true

@@ -166,6 +166,8 @@ TABLE: dict[str, Route] = {
         "Job.name", "Job.uid", "Profile.name"
     ),
     "pools/<slug:name>/rounds/<int:number>/counterfactual/": get(POOL_PAGE).showing("Profile.name"),
+    "pools/<slug:name>/trades/": get(POOL_PAGE).showing(),
+    "pools/<slug:name>/trades/<int:number>/": get(POOL_PAGE, number="{trade}").showing(),
     "t/<slug:slug>/jobs/new/": Route({"GET": SUBMIT_PAGE, "POST": SUBMIT_PAGE}).showing(
         "Profile.name"
     ),
@@ -237,6 +239,7 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
     "api/v1/pools/<slug:name>/preemptions": get(API_POOL).showing("Job.name", "Job.uid"),
+    "api/v1/pools/<slug:name>/trades": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}

@@ -40,7 +40,7 @@ LOOKS = tuple(
 )
 # Numbers and names that every pool has, and transfers in which both have a part.
 EVERYBODYS = {"round", "gpu_type", "lent", "lent_too"}
-PARTS_OF_POOLS = {"simulation", "window", "node"}
+PARTS_OF_POOLS = {"simulation", "trade", "window", "node"}
 NOTHING = {
     "slug": "nobody-lab",
     "pool": "no-pool",
@@ -48,6 +48,7 @@ NOTHING = {
     "token": "00000000-0000-4000-8000-000000000000",
     "transfer": "00000000-0000-4000-8000-000000000000",
     "simulation": "987654",
+    "trade": "987654",
     "window": "987654",
     "node": "no-node",
     "profile": "no-net",

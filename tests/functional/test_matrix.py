@@ -30,6 +30,7 @@ from tests.functional.access_table import (
     Route,
 )
 from tests.functional.addresses import METHODS, ask, bearer, is_api, routes, said, session
+from tests.functional.trades import write_trade
 
 # Stands in every name that is the owner's tenant's alone.
 CANARY = "canary"
@@ -135,6 +136,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "transfer": str(Transfer.objects.filter(tenant=lab.tenants["canary-lab"])[0].pk),
         "simulation": str(made.simulate()),
         "round": "1",
+        "trade": str(write_trade(lab, "canary-lab", "south").number),
         "window": "1",
         "node": "n0000",
         "gpu_type": "v100",

@@ -40,6 +40,7 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
+from tests.functional.trades import write_event, write_trade
 
 LENDER = "lender"
 # Two rounds make an hour, and what runs runs for longer than all of them.
@@ -123,6 +124,9 @@ def two_tenants(logs: Path) -> Pair:
         run(side.alone, side)
     for side, other in zip(sides, reversed(sides), strict=True):
         _give_notice(shared, side, other)
+        write_trade(shared, side.slug, LENDER)
+    # So that numbers of trades differ.
+    write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
     operator = _operator()
     for side in sides:
         _finish(side, operator, logs)
@@ -296,6 +300,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "lent": str(lent.exclude(tenant__slug=LENDER)[0].pk),
         "lent_too": str(lent.filter(tenant__slug=LENDER)[0].pk),
         "simulation": str(simulation.pk),
+        "trade": str(write_trade(lab, side.slug, LENDER).number),
         "window": str(window.pk),
         "profile": f"{word}-net",
         "username": side.manager.username,

@@ -46,7 +46,7 @@ class TenantUseRow:
     @property
     def changing(self) -> str:
         """What makes the row flash when it changes."""
-        return f"{self.claim.own} {self.claim.borrowed} {self.claim.quota}"
+        return f"{self.claim.own} {self.claim.borrowed} {self.claim.quota} {self.claim.swapped}"
 
 
 @dataclass(frozen=True, slots=True)

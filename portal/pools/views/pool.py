@@ -24,6 +24,7 @@ from portal.pools.text.throughput import throughput_context
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.quota_promises import pool_promise_text
+from portal.site.trades import trade_rows, trades_title
 from scheduling.models import MaintenanceWindow
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
@@ -34,6 +35,7 @@ from scheduling.selectors.pools import (
 from scheduling.selectors.preemptions import list_preemptions
 from scheduling.selectors.round_lists import round_instants
 from scheduling.selectors.throughput import read_throughput
+from scheduling.selectors.trades import list_trades
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
@@ -43,6 +45,7 @@ POINTS = 120
 NAMED = 5
 # Preemptions and moves that the page names, the last ones.
 EARLY = 12
+TRADES = 8
 
 
 @signed_in
@@ -59,8 +62,11 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS)
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
-        anchors = round_instants(facts.id, [row.round for row in early])
+        traded, more_trades = list_trades(facts.id, visibility, limit=TRADES)
+        named = {*(row.round for row in early), *(row.round for row in traded)}
+        anchors = round_instants(facts.id, named)
     badges, is_operator = badges_of(view), may_on_site(access(request).site_role, Action.OPERATE)
+    times = clocks(facts, anchors)
     tells = is_operator and has_deficits(facts)
     context = {
         **pool_context(name, view, badges),
@@ -69,7 +75,10 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         **history_context(joined([older, day]), badges, view, name, now),
         "deficits": deficit_rows(day, badges, now) if tells else [],
         **throughput_context(throughput, badges, name, now),
-        **preemption_context(early, clocks(facts, anchors), more=more_early),
+        **preemption_context(early, times, more=more_early),
+        "trades": trade_rows(traded, times),
+        "trades_title": trades_title(traded, more=more_trades),
+        "swaps": any(claim.swapped for row in view.types for claim in row.claims),
         "promise": pool_promise_text(facts),
         "maintenance": _maintenance(facts, windows),
         "pool": facts,

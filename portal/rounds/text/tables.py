@@ -76,6 +76,7 @@ def round_body(view: RoundView) -> dict[str, Any]:
             for key in ("quota", "demand", "deserved", "own", "borrowed", "holds")
         },
         "share_title": _share_title(view),
+        "swaps": any(row.swapped for row in view.shares),
         "types": len({row.gpu_type for row in view.shares}),
         "hashes": [
             (label, hash_bars(sha256), hash_groups(sha256))
@@ -117,9 +118,10 @@ def _unseen(decision: RoundDecision) -> dict[str, int]:
 
 
 def _share(row: RoundShare, rows: Sequence[RoundShare]) -> dict[str, Any]:
-    most = max(max(one.holds, one.quota, one.demand) for one in rows)
+    most = max(max(one.holds, one.quota + one.swapped, one.demand) for one in rows)
     return {
         "row": row,
+        "quota": row.quota + row.swapped,
         "badge": badge_of(row.tenant),
         "most": most,
         "note": round_text.share_note(row),

@@ -16,6 +16,7 @@ from portal.rounds.text.certificate import round_certificate, throughput_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
+from portal.site.trades import trade_rows, trades_title
 from scheduling.models import Round
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
@@ -92,6 +93,8 @@ def _head(facts: PoolFacts, view: RoundView) -> dict[str, Any]:
         "pool": facts,
         "view": view,
         "round": view.round,
+        "trades": trade_rows(view.trades, times),
+        "trades_title": trades_title(view.trades),
         "sum": view.round.summary,
         "at": times.instant(view.round.at),
         "due": None if view.next or now.paused else times.instant(max(due, now.pool_at)),

@@ -1,0 +1,84 @@
+"""Trades of quota in a pool: the list, and the receipt of each."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.site.access import access, pool_or_404, signed_in
+from portal.site.clocks import clocks
+from portal.site.trades import (
+    exact_text,
+    receipt_sides,
+    trade_headline,
+    trade_rows,
+    trades_title,
+    verdict_text,
+)
+from scheduling.selectors.round_lists import round_instants
+from scheduling.selectors.trades import find_trade, list_trades
+from scheduling.selectors.visibility import read_visibility
+from tenants.scopes import site_scope
+
+PAGE = 50
+DIGITS_MAX = 18  # of a number of an event
+
+
+@signed_in
+@require_safe
+def trades(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Trades that the viewer may see, newest first, by key."""
+    facts = pool_or_404(request, name)
+    before = _key(request)
+    with site_scope():
+        visibility = read_visibility(facts.id, access(request))
+        rows, more = list_trades(facts.id, visibility, limit=PAGE, before=before)
+        anchors = round_instants(facts.id, [row.round for row in rows])
+    is_first = before is None
+    context = {
+        "pool": facts,
+        "visibility": visibility,
+        "trades": trade_rows(rows, clocks(facts, anchors)),
+        "title": trades_title(rows, more=more and is_first) if rows else "No trade is shown here.",
+        "older": rows[-1].number if more else None,
+        "is_first": is_first,
+        "nav_key": "pool",
+        "live": is_first,
+    }
+    return render(request, "pools/trades.html", context)
+
+
+def _key(request: HttpRequest) -> int | None:
+    raw = request.GET.get("before", "")
+    if not raw:
+        return None
+    if not raw.isdecimal() or len(raw) > DIGITS_MAX:
+        raise Http404
+    return int(raw)
+
+
+@signed_in
+@require_safe
+def trade(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
+    """The receipt of one trade, for those who may see it."""
+    facts = pool_or_404(request, name)
+    view = None
+    with site_scope():
+        visibility = read_visibility(facts.id, access(request))
+        if len(str(number)) <= DIGITS_MAX:
+            view = find_trade(facts.id, number, visibility)
+        anchors = round_instants(facts.id, [view.round] if view else [])
+    if view is None:
+        raise Http404
+    context = {
+        "pool": facts,
+        "view": view,
+        "at": clocks(facts, anchors).instant(view.at),
+        "sides": receipt_sides(view),
+        "headline": trade_headline(view),
+        "verdict": verdict_text(view),
+        "rate": exact_text(abs(view.rate)),
+        "nav_key": "pool",
+    }
+    return render(request, "pools/trade.html", context)

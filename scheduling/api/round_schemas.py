@@ -1,0 +1,148 @@
+"""Shapes of rounds and of trades as the API answers them, for the schema, as
+`scheduling.api.schemas`."""
+
+from __future__ import annotations
+
+from rest_framework import serializers as s
+
+from scheduling.api.schemas import TenantRef
+
+
+class TradeSideRow(s.Serializer[object]):
+    """What a trade is to one side, in GPUs of the slower type as its own jobs value them."""
+
+    speedup = s.FloatField(help_text="What one GPU of the faster type does.")
+    gave = s.FloatField()
+    received = s.FloatField()
+    gain = s.FloatField(help_text="What it received over what it gave, less 1.")
+
+
+class TradeRow(s.Serializer[object]):
+    """Two tenants exchanged quota of two GPU types, or undid that, with the amounts of then.
+
+    A tenant, and what the trade is to it, is null where it is out of your sight.
+    """
+
+    number = s.IntegerField(help_text="Of the trade in its pool; its page has it in its address.")
+    at = s.DateTimeField()
+    round = s.IntegerField()
+    undone = s.BooleanField()
+    bought_type = s.CharField(help_text="The faster GPU type.")
+    bought_gpus = s.FloatField(help_text="What the buyer received, and the seller gave.")
+    sold_type = s.CharField()
+    sold_gpus = s.FloatField()
+    rate = s.FloatField(help_text="Slower GPUs per faster one; below 0 where it was undone.")
+    buyer = TenantRef(allow_null=True)
+    seller = TenantRef(allow_null=True)
+    buyer_side = TradeSideRow(allow_null=True)
+    seller_side = TradeSideRow(allow_null=True)
+
+
+class TradePage(s.Serializer[object]):
+    """A page of trades, newest first."""
+
+    results = TradeRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class RoundRow(s.Serializer[object]):
+    """One round as a list shows it."""
+
+    pool = s.CharField()
+    number = s.IntegerField()
+    at = s.DateTimeField()
+    wall_at = s.DateTimeField()
+    policy = s.CharField()
+    policy_version = s.CharField()
+    snapshot_sha256 = s.CharField()
+    decision_sha256 = s.CharField()
+    decide_us = s.IntegerField()
+    summary = s.DictField(child=s.JSONField())
+
+
+class RoundPage(s.Serializer[object]):
+    """A page of rounds."""
+
+    results = RoundRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class ShareRow(s.Serializer[object]):
+    """One tenant's round for one GPU type; GPU-time in seconds since accounting began."""
+
+    tenant = TenantRef(allow_null=True)
+    gpu_type = s.CharField()
+    quota = s.IntegerField()
+    swapped = s.IntegerField(help_text="GPUs that trades add to the quota; below 0: fewer.")
+    demand = s.IntegerField()
+    own = s.IntegerField()
+    borrowed = s.IntegerField()
+    received_gpu_s = s.IntegerField()
+    deserved_gpu_s = s.IntegerField()
+    rho_before = s.FloatField(allow_null=True)
+    rho_after = s.FloatField(allow_null=True)
+
+
+class CertificateLine(s.Serializer[object]):
+    """A property of a round: whether it holds, and the numbers that the caller may see."""
+
+    property = s.CharField()
+    verdict = s.CharField()
+    basis = s.CharField()
+    checked = s.IntegerField()
+    count = s.IntegerField()
+    worst = s.FloatField(allow_null=True)
+    worst_in_gpus = s.FloatField(allow_null=True)
+    total = s.FloatField(allow_null=True)
+    tenant = TenantRef(allow_null=True)
+    other = TenantRef(allow_null=True)
+    hidden = s.BooleanField()
+    why = s.CharField(allow_blank=True)
+
+
+class CertificateRow(s.Serializer[object]):
+    """What one job type of a tenant does with its share, in GPUs of the slowest type."""
+
+    tenant = TenantRef()
+    job_type = s.CharField(allow_blank=True)
+    weight = s.FloatField()
+    ideal = s.FloatField(allow_null=True)
+    held = s.FloatField()
+    alone = s.FloatField()
+    best_other = s.FloatField(allow_null=True)
+    other = TenantRef(allow_null=True)
+    has_all = s.BooleanField()
+
+
+class CertificateWhole(s.Serializer[object]):
+    """What was measured when the round was decided; `same_again` while its bytes are kept."""
+
+    version = s.IntegerField()
+    failure = s.CharField(allow_blank=True)
+    same_again = s.BooleanField(allow_null=True)
+    lines = CertificateLine(many=True)
+    rows = CertificateRow(many=True)
+    rows_hidden = s.IntegerField()
+
+
+class RoundDamage(s.Serializer[object]):
+    """A part of a stored round that is not what was written; hashes are "" where there is none."""
+
+    part = s.ChoiceField(choices=("row", "snapshot", "decision"))
+    why = s.CharField()
+    expected_sha256 = s.CharField(allow_blank=True)
+    actual_sha256 = s.CharField(allow_blank=True)
+
+
+class RoundWhole(RoundRow):
+    """One round with its shares and certificate and, while its bytes are kept, its decision.
+
+    Where `damages` names the row, counts are 0 and shares and certificate are not told.
+    """
+
+    shares = ShareRow(many=True)
+    certificate = CertificateWhole(allow_null=True)
+    decision = s.DictField(child=s.JSONField(), allow_null=True)
+    why_no_decision = s.CharField(allow_blank=True)
+    damages = RoundDamage(many=True)
+    trades = TradeRow(many=True)

@@ -1,0 +1,141 @@
+"""Trades of quota between tenants, as a viewer may see them.
+
+Read from the events that a round left for each, which stay for good. Both sides are told as the
+pool's setting says (`scheduling.selectors.visibility`). What a trade did for a side is told
+where that side is in sight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import msgspec
+from django.db.models import Q, QuerySet
+
+from evenshare_core.domain.decision import Trade
+from evenshare_core.fairness.trades import TradeSide, trade_sides
+from evenshare_core.units import GPU_MICRO
+from scheduling.models import LeaseEvent
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+PLACES = Decimal("0.000001")
+
+
+@dataclass(frozen=True, slots=True)
+class TradeSideView:
+    """What a trade is to one side, in GPUs of the slower type as its own jobs value them.
+
+    `speedup`: what one GPU of the faster type does. `gain`: what it received over what it gave,
+    less 1.
+    """
+
+    speedup: Decimal
+    gave: Decimal
+    received: Decimal
+    gain: float
+    is_worse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TradeView:
+    """Two tenants exchanged quota at `at`, in a round; or undid that, with the amounts of then.
+
+    `bought` GPUs of the faster type went to `buyer`, `sold` of the slower one to `seller`. `rate`:
+    slower GPUs per faster one, negative where it was undone. A tenant None, and its side: out of
+    sight. `number`: of the event, in the pool.
+    """
+
+    number: int
+    at: datetime
+    round: int
+    bought_type: str
+    bought: Decimal
+    sold_type: str
+    sold: Decimal
+    rate: Decimal
+    buyer: VisibleTenant | None = None
+    seller: VisibleTenant | None = None
+    buyer_side: TradeSideView | None = None
+    seller_side: TradeSideView | None = None
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether an earlier trade was undone."""
+        return self.rate < 0
+
+
+def list_trades(
+    pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
+) -> tuple[list[TradeView], bool]:
+    """Return a pool's trades, newest first, as far as the viewer may see them, and whether there
+    are more. `before`: the `number` that a page goes on from. One query.
+
+    Where rows of other tenants are hidden, those on one side of which the viewer is.
+    """
+    events = _visible(pool_id, visibility)
+    if before is not None:
+        events = events.filter(number__lt=before)
+    rows = list(events.order_by("-round", "-number")[: limit + 1])
+    return [_view(row, visibility) for row in rows[:limit]], len(rows) > limit
+
+
+def trades_of_round(pool_id: int, number: int, visibility: Visibility) -> tuple[TradeView, ...]:
+    """Return the trades that a round made or undid, in its order. One query."""
+    events = _visible(pool_id, visibility).filter(round=number).order_by("number")
+    return tuple(_view(row, visibility) for row in events)
+
+
+def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeView | None:
+    """Return one trade by its number; None where there is none that the viewer may see. One
+    query."""
+    row = _visible(pool_id, visibility).filter(number=number).first()
+    return None if row is None else _view(row, visibility)
+
+
+def _visible(pool_id: int, visibility: Visibility) -> QuerySet[LeaseEvent]:
+    events = LeaseEvent.objects.filter(pool_id=pool_id, kind=LeaseEvent.Kind.TRADED)
+    if visibility.hides:
+        own = sorted(visibility.own)
+        events = events.filter(Q(data__buyer__in=own) | Q(data__seller__in=own))
+    return events
+
+
+def _view(event: LeaseEvent, visibility: Visibility) -> TradeView:
+    trade = msgspec.convert([event.data[name] for name in Trade.__struct_fields__], Trade)
+    buyer, seller = visibility.of(trade.buyer), visibility.of(trade.seller)
+    for_buyer, for_seller = trade_sides(trade)
+    return TradeView(
+        number=event.number,
+        at=event.at,
+        round=event.round or 0,
+        bought_type=trade.bought_type,
+        bought=_gpus(trade.bought_micro),
+        sold_type=trade.sold_type,
+        sold=_gpus(trade.sold_micro),
+        rate=_gpus(trade.rate_micro),
+        buyer=buyer,
+        seller=seller,
+        buyer_side=_side(for_buyer, trade.buyer_rate_micro) if buyer else None,
+        seller_side=_side(for_seller, trade.seller_rate_micro) if seller else None,
+    )
+
+
+def _side(side: TradeSide, speedup_micro: int) -> TradeSideView:
+    return TradeSideView(
+        speedup=_gpus(speedup_micro),
+        gave=_rounded(side.gave),
+        received=_rounded(side.received),
+        gain=float(side.gain - 1),
+        is_worse=side.is_worse,
+    )
+
+
+def _gpus(micro: int) -> Decimal:
+    return (Decimal(micro) / GPU_MICRO).quantize(PLACES)
+
+
+def _rounded(gpus: Fraction) -> Decimal:
+    return (Decimal(gpus.numerator) / gpus.denominator).quantize(PLACES)

@@ -1,0 +1,252 @@
+"""Trades over HTTP: the list of a pool, a round's, receipts and the API, by what each may see."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from portal.charts.notes import LineItem
+from portal.site.trades import claim_line
+from scheduling.models import LeaseEvent, Round
+from scheduling.selectors.dashboard import last_round
+from scheduling.selectors.histories import claim_history
+from scheduling.selectors.tenant_pools import pool_uses
+from tenants.models import Membership, User
+from tests.functional.pool_stage import Stage
+from tests.functional.pool_stage import stage as pool_stage
+from tests.functional.trades import write_trade
+
+# How the other side is called, by the pool's setting: the owner looks, who is alpha.
+OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
+
+
+def words(page: str) -> str:
+    """A page as it is read."""
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    return re.sub(r" ([,.:;])", r"\1", text)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    """A pool of the tenants alpha, beta and gamma, and a person of each."""
+    assert committed_db
+    made = pool_stage()
+    third = User.objects.create(username="third", password="!")
+    Membership.objects.create(user=third, tenant=made.tenant("gamma"), role=Membership.Role.MEMBER)
+    return made
+
+
+def api(there: Stage, who: str, path: str) -> Any:
+    answer = there.get(who, f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def section(page: str) -> str:
+    """The table of trades as it is read; empty where there is none."""
+    match = re.search(r'<section[^>]*id="trades">(.*?)</section>', page, re.DOTALL)
+    return words(match[1]) if match else ""
+
+
+class TestThePoolPage:
+    @pytest.mark.parametrize("setting", OTHER)
+    def test_lists_who_bought_what_from_whom(self, there: Stage, setting: str) -> None:
+        there.see(setting)
+        write_trade(there.lab, "beta", "alpha")
+        shown = section(there.page("owner", there.url()))
+        assert "1 trade of GPU types" in shown
+        assert f"{OTHER[setting]} 1.00 v100" in shown
+        assert "alpha 3.12 k80 3.12" in shown
+        # What it is worth to the other side is told where that side is in sight.
+        assert ("1.25 to 5.00" in shown) == (setting != "own")
+        assert "1.25" in shown
+
+    def test_says_undone_with_a_rate_below_zero(self, there: Stage) -> None:
+        write_trade(there.lab, "beta", "alpha")
+        write_trade(there.lab, "beta", "alpha", rate_micro=-3_000_000, sold_micro=3_000_000)
+        shown = section(there.page("operator", there.url()))
+        assert "1 trade and 1 trade undone of GPU types" in shown
+        assert "undone \N{MINUS SIGN}3.00" in shown
+
+    def test_shows_a_third_one_what_the_pool_lets_it_see(self, there: Stage) -> None:
+        write_trade(there.lab, "beta", "alpha")
+        there.see("own")
+        assert section(there.page("third", there.url())) == ""
+        there.see("pseudonyms")
+        shown = section(there.page("third", there.url()))
+        assert "tenant 1" in shown
+        assert "alpha" not in shown
+
+    def test_says_what_trades_add_to_a_quota(self, there: Stage) -> None:
+        there.see("full")
+        swap_shares(there, {"alpha": 2, "beta": -2})
+        page = words(there.page("owner", there.url()))
+        assert "Rho of a type is by quotas before trades" in page
+        row = re.search(r'id="claim-v100-1".*?</tr>', there.page("owner", there.url()), re.DOTALL)
+        assert row is not None
+        assert "+2" in words(row[0])
+
+    def test_has_no_such_section_without_trades(self, there: Stage) -> None:
+        page = there.page("owner", there.url())
+        assert section(page) == ""
+        assert "before trades" not in words(page)
+
+
+class TestAQuotaAfterTrades:
+    def test_is_what_a_tenant_has_and_lends(self, there: Stage) -> None:
+        pool_id, alpha = there.lab.pool.pk, there.tenant("alpha").pk
+        before = last_round(pool_id, there.tenant("gamma").pk)
+        assert before is not None
+        swap_shares(there, {"alpha": 2, "beta": -2})
+        after = last_round(pool_id, alpha)
+        assert after is not None
+        (claim,) = after.claims
+        (quota,) = [
+            row["quota"] for row in Round.objects.latest("number").shares if row["tenant"] == alpha
+        ]
+        assert (claim.quota, claim.swapped) == (quota + 2, 2)
+        assert claim_line(claim) == LineItem("v100, 2 bought", str(quota + 2))
+        sold = replace(claim, swapped=-3)
+        assert claim_line(sold).label == "v100, 3 sold"
+        assert claim_line(replace(claim, swapped=0)).label == "v100"
+        last = last_round(pool_id, there.tenant("gamma").pk)
+        assert last is not None
+        lent = {row.tenant: row.idle for row in last.lenders}
+        lent_before = {row.tenant: row.idle for row in before.lenders}
+        assert lent.get(alpha, 0) > lent_before.get(alpha, 0)
+        (use,) = pool_uses(alpha, {pool_id: there.lab.at})
+        assert use.quota == quota + 2
+        history = claim_history(pool_id, alpha, since=there.lab.at.replace(year=1999))
+        assert [history[-1].quota, history[-2].quota] == [quota + 2, quota]
+
+    def test_is_told_on_the_dashboard_with_what_was_sold(self, there: Stage) -> None:
+        swap_shares(there, {"alpha": -2, "beta": 2})
+        page = words(there.page("owner", "/t/alpha/"))
+        assert "by trades \N{MINUS SIGN}2" in page
+        assert "fewer live GPUs" not in page  # its quota is less, and not for want of GPUs
+        assert "The fair share is of quotas before trades" in page
+
+
+def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
+    """Write another last round, in which trades have changed quotas."""
+    last = Round.objects.latest("number")
+    ids = {there.tenant(slug).pk: gpus for slug, gpus in swaps.items()}
+    last.shares = [
+        {**row, **({"swapped": ids[row["tenant"]]} if row["tenant"] in ids else {})}
+        for row in last.shares
+    ]
+    last.pk, last.number = None, last.number + 1
+    last.at = last.at.replace(year=last.at.year + 1)
+    last.save(force_insert=True)
+    there.lab.pool.state.round = last.number
+    there.lab.pool.state.save(update_fields=["round"])
+
+
+class TestTheList:
+    def test_goes_on_page_by_page(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("portal.pools.views.trades.PAGE", 2)
+        numbers = [write_trade(there.lab, "beta", "alpha").number for _ in range(3)]
+        first = there.page("owner", there.url("trades/"))
+        assert re.findall(r'id="trade-(\d+)"', first) == [str(n) for n in numbers[:0:-1]]
+        assert f'href="?before={numbers[1]}"' in first
+        second = there.page("owner", there.url(f"trades/?before={numbers[1]}"))
+        assert re.findall(r'id="trade-(\d+)"', second) == [str(numbers[0])]
+        assert "Older trades" not in second
+        assert "Newest" in second
+
+    def test_is_empty_and_says_what_would_be_there(self, there: Stage) -> None:
+        page = words(there.page("owner", there.url("trades/")))
+        assert "No trade is shown here." in page
+        assert "Each trade of GPU types would stand here" in page
+
+    @pytest.mark.parametrize("before", ["x", "-1", "9" * 19])
+    def test_of_no_such_key_is_not_there(self, there: Stage, before: str) -> None:
+        assert there.get("owner", there.url(f"trades/?before={before}")).status_code == 404
+
+
+class TestAReceipt:
+    def test_says_what_each_side_gained(self, there: Stage) -> None:
+        there.see("full")
+        number = write_trade(there.lab, "beta", "alpha").number
+        page = words(there.page("owner", there.url(f"trades/{number}/")))
+        assert "Beta bought 1 v100 of quota from alpha for 3.125 k80." in page
+        assert "Neither side is worse off" in page
+        assert "+60.0 %" in page  # 5 for 3.125
+        assert "+150.0 %" in page  # 3.125 for 1.25
+        assert "1 v100 \N{MULTIPLICATION SIGN} 1.25" in page
+
+    @pytest.mark.parametrize("who", ["owner", "neighbour"])
+    def test_tells_a_side_its_own_where_others_are_hidden(self, there: Stage, who: str) -> None:
+        there.see("own")
+        number = write_trade(there.lab, "beta", "alpha").number
+        page = words(there.page(who, there.url(f"trades/{number}/")))
+        gains = {"owner": "+150.0 %", "neighbour": "+60.0 %"}
+        other = {"owner": "neighbour", "neighbour": "owner"}[who]
+        assert gains[who] in page
+        assert gains[other] not in page
+        assert "You are not worse off" in page
+        assert "another tenant" in page.lower()
+
+    def test_of_an_undone_trade_gains_nothing(self, there: Stage) -> None:
+        there.see("full")
+        undone = write_trade(there.lab, "beta", "alpha", rate_micro=-3_125_000)
+        page = words(there.page("owner", there.url(f"trades/{undone.number}/")))
+        assert "Beta gave 1 v100 of quota back to alpha, and has its 3.125 k80 again." in page
+        assert "its rate was 3.125" in page
+        assert "Gain" not in page
+
+    def test_says_where_a_side_is_worse_off(self, there: Stage) -> None:
+        there.see("full")
+        number = write_trade(there.lab, "beta", "alpha", buyer_rate_micro=3_000_000).number
+        page = words(there.page("owner", there.url(f"trades/{number}/")))
+        assert "A side received less than it gave" in page
+        assert "Neither side is worse off" not in page
+
+    def test_is_not_there_for_others_or_without_a_trade(self, there: Stage) -> None:
+        there.see("own")
+        number = write_trade(there.lab, "beta", "alpha").number
+        assert there.get("third", there.url(f"trades/{number}/")).status_code == 404
+        other = LeaseEvent.objects.exclude(kind="traded")[0].number
+        for wrong in (other, 987_654, 10**30):
+            assert there.get("operator", there.url(f"trades/{wrong}/")).status_code == 404
+
+
+class TestARound:
+    def test_has_its_own_trades(self, there: Stage) -> None:
+        there.see("full")
+        write_trade(there.lab, "beta", "alpha", round_=1)
+        write_trade(there.lab, "beta", "gamma", round_=2)
+        page = section(there.page("owner", there.url("rounds/1/")))
+        assert "alpha" in page
+        assert "gamma" not in page
+        rows = api(there, "owner", f"rounds/{there.pool}/1")["trades"]
+        assert [row["seller"]["name"] for row in rows] == ["alpha"]
+
+
+class TestTheApi:
+    def test_lists_them_page_by_page(self, there: Stage) -> None:
+        there.see("full")
+        numbers = [write_trade(there.lab, "beta", "alpha").number for _ in range(2)]
+        first = api(there, "owner", f"pools/{there.pool}/trades?limit=1")
+        (row,) = first["results"]
+        assert row["number"] == numbers[1]
+        assert (row["bought_type"], row["bought_gpus"], row["sold_type"]) == ("v100", 1, "k80")
+        assert (row["sold_gpus"], row["rate"], row["undone"]) == (3.125, 3.125, False)
+        assert row["seller_side"] == {"speedup": 1.25, "gave": 1.25, "received": 3.125, "gain": 1.5}
+        assert row["buyer_side"] == {"speedup": 5.0, "gave": 3.125, "received": 5.0, "gain": 0.6}
+        path = f"pools/{there.pool}/trades?limit=1&cursor={first['next']}"
+        second = api(there, "owner", path)
+        assert [row["number"] for row in second["results"]] == numbers[:1]
+        assert second["next"] is None
+
+    def test_hides_the_other_side(self, there: Stage) -> None:
+        there.see("own")
+        write_trade(there.lab, "beta", "alpha")
+        (row,) = api(there, "owner", f"pools/{there.pool}/trades")["results"]
+        assert (row["buyer"], row["buyer_side"]) == (None, None)
+        assert row["seller"]["name"] == "alpha"
+        assert api(there, "third", f"pools/{there.pool}/trades")["results"] == []
