@@ -17,7 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 BENCHMARKS = (
-    *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "simulate", "certify"),
+    *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
+    *("simulate", "certify"),
     *("round_postgres", "submit_http", "polls_http", "oef", "income"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`old` stands once in `file`; with `new` in its place, one of `tests` must fail."""
-
-    id: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    database: bool = False
-
-
-def pure(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    """A mutant that tests without a database see."""
-    return Mutant(id_, file, old, new, tests)
-
-
-def stored(id_: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    """A mutant that shows in the database."""
-    return Mutant(id_, file, old, new, tests, database=True)
-
+from tests.mutants.mutant import pure, stored
+from tests.mutants.policy_mutants import POLICY_MUTANTS
 
 MONEY = "core/src/evenshare_core/money/fixed_point.py"
 GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
-LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
-LTGF_PICKS = "core/src/evenshare_core/policies/ltgf/picks.py"
-ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
 LTGF_TESTS = "tests/papers/test_ltgf.py"
 EACH_ROUND = (
     "tests/simulation/test_fast_forward.py"
@@ -52,14 +27,8 @@ IDEMPOTENCY_TESTS = "tests/functional/test_idempotency.py::TestTheScopeOfAKey"
 FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
 MUTANTS = (
+    *POLICY_MUTANTS,
     # Fairness
-    pure(
-        "quotas_are_guaranteed_by_the_tight_preset_alone",
-        "core/src/evenshare_core/policies/evenshare/room.py",
-        "if not (self._options.is_tight or mine.is_owed()):",
-        "if not self._options.is_tight:",
-        f"{GUARANTEE_TESTS}::test_holds_under_the_policy_that_gives_it",
-    ),
     pure(
         "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",
         "core/src/evenshare_core/fairness/guarantee.py",
@@ -97,46 +66,11 @@ MUTANTS = (
     ),
     # The order of picks, and where gangs go
     pure(
-        "richest_tenant_first",
-        "core/src/evenshare_core/policies/ltgf/queues.py",
-        "return self.alloc / self.fair, 0.0",
-        "return -self.alloc / self.fair, 0.0",
-        f"{LTGF_TESTS}::TestTwoPhases",
-    ),
-    pure(
-        "a_pick_is_not_charged_within_the_round",
-        LTGF_PICKS,
-        "claim.alloc += job.gpus * self.lease_us",
-        "claim.alloc += 0",
-        f"{LTGF_TESTS}::TestTwoPhases",
-    ),
-    pure(
-        "a_queue_charges_nobody",
-        LTGF,
-        "claim.alloc += job.gpus * snapshot.lease_us",
-        "claim.alloc += 0",
-        "tests/unit/core/test_queue_order.py",
-    ),
-    pure(
         "p90_is_p80",
         "core/src/evenshare_core/simulation/starts.py",
         "ceil(0.9 * (runs + 1))",
         "ceil(0.8 * (runs + 1))",
         "tests/unit/core/test_starts.py::TestNoEstimate",
-    ),
-    pure(
-        "a_refused_renewal_keeps_its_gpus",
-        LTGF_PICKS,
-        "free_capacity.drop(lease.placement)",
-        "free_capacity.available.has(lease.placement)",
-        f"{LTGF_TESTS}::TestARefusedRenewal",
-    ),
-    pure(
-        "a_gang_is_reserved_for_too_early",
-        "core/src/evenshare_core/policies/shared/reservation.py",
-        "if since_us < late_us and",
-        "if since_us <= late_us and",
-        f"{LTGF_TESTS}::TestBigGangsTurn",
     ),
     pure(
         "placed_on_the_emptiest_node",
@@ -147,31 +81,10 @@ MUTANTS = (
     ),
     # Own and borrowed, limits, prices
     pure(
-        "quota_is_filled_in_pick_order",
-        "core/src/evenshare_core/policies/shared/terms.py",
-        "sorted(renewed, key=_by_start) if len(renewed) > 1 else renewed",
-        "renewed",
-        f"{ROUND_TESTS}::TestOwnAndBorrowed",
-    ),
-    pure(
-        "quota_is_used_twice",
-        ADMISSION,
-        "        self.left -= own\n",
-        "",
-        f"{ROUND_TESTS}::TestOwnAndBorrowed",
-    ),
-    pure(
         "the_worst_case_is_rounded_down",
         MONEY,
         "return -(-gpus * price_micro * lease_us // HOUR_US)",
         "return gpus * price_micro * lease_us // HOUR_US",
-        ADMISSION_TESTS,
-    ),
-    pure(
-        "a_price_at_the_maximum_is_refused",
-        ADMISSION,
-        "price > job.max_price_micro",
-        "price >= job.max_price_micro",
         ADMISSION_TESTS,
     ),
     pure(

@@ -15,7 +15,8 @@ from tests.mutants.laboratory import (
     Laboratory,
     Nursery,
 )
-from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutants import MUTANTS
 from tests.plugin import Services
 from tests.tools import PATIENCE_S
 

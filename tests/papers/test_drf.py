@@ -108,6 +108,14 @@ class TestWithoutCpusAndMemory:
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100
 
+    def test_whoever_holds_less_goes_first_whatever_it_received(self) -> None:
+        """The first tenant had 4 GPUs for 100 s, the second 2 for 30 s, which it holds at 130 s."""
+        jobs = [sim_job(1, 4, 100), sim_job(2, 2, 90, at_s=5, tenant=2)]
+        jobs += [sim_job(3, 2, 90, at_s=110, tenant=2), sim_job(4, 2, 90, at_s=111)]
+        jobs.append(sim_job(5, 2, 30, at_s=100, tenant=3))
+        found = run("drf", jobs, {1: 2, 2: 2, 3: 2})
+        assert found[4].start_s < found[3].start_s
+
     def test_a_quota_is_a_weight_unless_all_weigh_the_same(self) -> None:
         lengths = PoolLengths(0, 0)
         assert quota_promise("drf", {}, lengths).kind is QuotaPromiseKind.WEIGHT

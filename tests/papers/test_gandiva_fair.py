@@ -18,7 +18,7 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.gandiva_fair.rates import UNIT, SpanningJob, placement_rates
-from evenshare_core.units import ONE_MILLI
+from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 from .quanta import Quantum, by_tenant, by_type, jobs_of, pool, quanta
 
@@ -313,6 +313,22 @@ class TestTrades:
         rows = _table_3(6, pinned=1)
         trades = [t for row in rows for t in row.decision.trades]
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
+
+    def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
+        """Of 4 V100 of quota, three jobs that run nowhere else ask for 3; without them it sells 4.
+
+        Their type is not for sale, but what else its tenant has is.
+        """
+
+        def pin(snapshot: Snapshot) -> Snapshot:
+            jobs = tuple(replace(job, gpu_types=("v100",)) if job.id <= 3 else job
+                         for job in snapshot.jobs)  # fmt: skip
+            return replace(snapshot, jobs=jobs)
+
+        for change, sold in ((None, 4), (pin, 1)):
+            trades = [t for row in _table_3(8, change=change) for t in row.decision.trades]
+            given = sum(trade.bought_micro for trade in trades if trade.seller == 1)
+            assert given == sold * GPU_MICRO
 
 
 def _terms(row: Quantum) -> list[Grant | Renew]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -326,6 +326,7 @@ class TestWhatATenantCanUse:
 
 
 class TestNodesByLoad:
+    @example([(5, 16), (3, 16)], [(0, 1, 16)])
     @few
     @given(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16)), min_size=1, max_size=30),

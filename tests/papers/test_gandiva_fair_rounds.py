@@ -110,6 +110,10 @@ class TestIdleGpus:
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 3)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
 
+    def test_small_jobs_share_a_node_before_a_gang_is_there(self) -> None:
+        (row,) = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs_of((1, 2, 1), (2, 2, 1)), 1)
+        assert {grant.placement for grant in row.decision.grants} == {((1, 1),)}
+
 
 class TestLeasesThatGoOn:
     def test_a_job_that_keeps_its_gpus_is_renewed(self) -> None:

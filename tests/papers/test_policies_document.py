@@ -9,7 +9,13 @@ from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromiseKind
 from evenshare_core.policies.registry import POLICIES, quota_promise
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies" / "README.md"
-ROW = re.compile(r"^\| \[`(\w+)`\]\((\w+\.md)\) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$")
+ROW = re.compile(
+    r"^\| \[`(\w+)`\]\((\w+\.md)\) \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$"
+)
+HEAD = (
+    "| policy | goes first | quota | preempts | needs | when to choose it | what a decision costs |"
+)
+COST = re.compile(r"\d+\.\dx, \d+\.\dx")
 QUOTA = {
     QuotaPromiseKind.GUARANTEED: "guaranteed",
     QuotaPromiseKind.RESERVED: "reserved",
@@ -20,7 +26,7 @@ QUOTA = {
 
 
 def rows() -> dict[str, list[str]]:
-    """The cells of each policy behind its name: page, order, quota, preemption, needs, when."""
+    """The cells of each policy: page, order, quota, preemption, needs, when, cost."""
     found = [ROW.match(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
     return {row[1]: [cell.strip() for cell in row.groups()[1:]] for row in found if row}
 
@@ -45,7 +51,13 @@ class TestTheTable:
         assert told == {name: expected(name) for name in told}
 
     def test_says_who_goes_first_and_when_to_choose_it(self) -> None:
-        for name, (page, order, *_, when) in rows().items():
+        for name, (page, order, *_, when, _cost) in rows().items():
             assert order
             assert when
             assert name in (TABLE.parent / page).read_text(encoding="utf-8").lower()
+
+    def test_says_what_a_decision_costs_over_one_of_fifo(self) -> None:
+        assert HEAD in TABLE.read_text(encoding="utf-8").splitlines()
+        costs = {name: cells[-1] for name, cells in rows().items()}
+        assert costs["fifo"] == "1.0x, 1.0x"
+        assert {name for name, cost in costs.items() if not COST.fullmatch(cost)} == set()

@@ -32,8 +32,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from math import lcm
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -156,12 +156,17 @@ class DominantShares:
             sum(row.cpus for row in known),
             sum(row.memory_mb for row in known),
         )
+        # A part of a total is counted in parts of what all totals divide: an integer.
+        whole = lcm(*[total for total in self._total if total])
+        self._parts_each = tuple(whole // total if total else 0 for total in self._total)
         self._needs = {row.id: row for row in snapshot.job_resources}
         self._used: dict[int, list[int]] = {}
         self._by_quota = by_quota
         self._weights: dict[int, int] = {}
         for row in snapshot.entitlements:
             self._weights[row.tenant] = self._weights.get(row.tenant, 0) + row.gpus
+        # So is what is divided by a weight, in parts of what all weights divide.
+        self._all_weights = lcm(*[weight for weight in self._weights.values() if weight])
         self._received: dict[int, int] = {}
         for claim in snapshot.service.claims:
             before = self._received.get(claim.tenant, 0)
@@ -181,18 +186,16 @@ class DominantShares:
         needs = self._needs.get(job.id, NONE)
         return (job.gpus, needs.cpus, needs.memory_mb)
 
-    def _parts(self, counts: Iterable[int]) -> list[Fraction]:
-        return [
-            Fraction(count, total) if total else Fraction(0)
-            for count, total in zip(counts, self._total, strict=True)
-        ]
+    def _parts(self, counts: Iterable[int]) -> list[int]:
+        return [count * each for count, each in zip(counts, self._parts_each, strict=True)]
 
-    def key(self, tenant: int) -> tuple[bool, Fraction, Fraction, int]:
+    def key(self, tenant: int) -> tuple[bool, int, int, int]:
         """Who is served next is least: those without weight last."""
         weight = self._weights.get(tenant, 0) if self._by_quota else 1
-        share = max(self._parts(self._used.get(tenant, (0, 0, 0))))
-        past = Fraction(self._received.get(tenant, 0), weight or 1)
-        return (not weight, share / (weight or 1), past, tenant)
+        over_weight = self._all_weights // (weight or 1)
+        share = max(self._parts(self._used.get(tenant, (0, 0, 0)))) * over_weight
+        past = self._received.get(tenant, 0) * over_weight
+        return (not weight, share, past, tenant)
 
     def dominant(self, job: Job) -> str:
         """The resource of which a job's tenant has most with it, as a note."""

@@ -1,0 +1,273 @@
+"""Errors in policies that the suite must see: one change each."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import pure
+
+POLICIES = "core/src/evenshare_core/policies"
+EVEN_GANGS = f"{POLICIES}/evenshare/gangs.py"
+SEVERAL_NODES = f"{POLICIES}/shared/several_nodes.py"
+GANDIVA = f"{POLICIES}/gandiva_fair"
+BASELINES = f"{POLICIES}/baselines"
+LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
+LTGF_PICKS = "core/src/evenshare_core/policies/ltgf/picks.py"
+ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
+LTGF_TESTS = "tests/papers/test_ltgf.py"
+GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestAForgottenGuarantee"
+ROUND_TESTS = "tests/unit/core/test_decide_round.py"
+ADMISSION_TESTS = "tests/unit/core/test_admission.py"
+RULE_6_TESTS = "tests/papers/test_evenshare.py::TestRule6"
+GANG_TESTS = "tests/simulation/test_large_gangs.py::TestLargeGangs"
+TURN_TESTS = "tests/papers/test_gandiva_fair.py"
+GANDIVA_ROUNDS = "tests/papers/test_gandiva_fair_rounds.py"
+TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
+GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
+ORDER_TESTS = "tests/papers/test_baseline_orders.py"
+
+POLICY_MUTANTS = (
+    # Fairness
+    pure(
+        "quotas_are_guaranteed_by_the_tight_preset_alone",
+        "core/src/evenshare_core/policies/evenshare/room.py",
+        "if not (self._options.is_tight or mine.is_owed()):",
+        "if not self._options.is_tight:",
+        f"{GUARANTEE_TESTS}::test_holds_under_the_policy_that_gives_it",
+    ),
+    # The order of picks, and where gangs go
+    pure(
+        "richest_tenant_first",
+        "core/src/evenshare_core/policies/ltgf/queues.py",
+        "return self.alloc / self.fair, 0.0",
+        "return -self.alloc / self.fair, 0.0",
+        f"{LTGF_TESTS}::TestTwoPhases",
+    ),
+    pure(
+        "a_pick_is_not_charged_within_the_round",
+        LTGF_PICKS,
+        "claim.alloc += job.gpus * self.lease_us",
+        "claim.alloc += 0",
+        f"{LTGF_TESTS}::TestTwoPhases",
+    ),
+    pure(
+        "a_queue_charges_nobody",
+        LTGF,
+        "claim.alloc += job.gpus * snapshot.lease_us",
+        "claim.alloc += 0",
+        "tests/unit/core/test_queue_order.py",
+    ),
+    pure(
+        "a_refused_renewal_keeps_its_gpus",
+        LTGF_PICKS,
+        "free_capacity.drop(lease.placement)",
+        "free_capacity.available.has(lease.placement)",
+        f"{LTGF_TESTS}::TestARefusedRenewal",
+    ),
+    pure(
+        "a_gang_is_reserved_for_too_early",
+        "core/src/evenshare_core/policies/shared/reservation.py",
+        "if since_us < late_us and",
+        "if since_us <= late_us and",
+        f"{LTGF_TESTS}::TestBigGangsTurn",
+    ),
+    # Own and borrowed, limits, prices
+    pure(
+        "quota_is_filled_in_pick_order",
+        "core/src/evenshare_core/policies/shared/terms.py",
+        "sorted(renewed, key=_by_start) if len(renewed) > 1 else renewed",
+        "renewed",
+        f"{ROUND_TESTS}::TestOwnAndBorrowed",
+    ),
+    pure(
+        "quota_is_used_twice",
+        ADMISSION,
+        "        self.left -= own\n",
+        "",
+        f"{ROUND_TESTS}::TestOwnAndBorrowed",
+    ),
+    pure(
+        "a_price_at_the_maximum_is_refused",
+        ADMISSION,
+        "price > job.max_price_micro",
+        "price >= job.max_price_micro",
+        ADMISSION_TESTS,
+    ),
+    # Gangs over several nodes, rule 6 of evenshare
+    pure(
+        "a_gang_overtakes_jobs_that_received_little",
+        EVEN_GANGS,
+        "if not only_long or attained >= LONG_GPU_US:",
+        "if not only_long or attained >= 0:",
+        f"{RULE_6_TESTS}::test_not_of_jobs_that_received_little",
+    ),
+    pure(
+        "a_gang_overtakes_whoever_comes_first",
+        EVEN_GANGS,
+        "if node in by_node and (before is None or before < self._rank(row[1])):",
+        "if node in by_node:",
+        f"{RULE_6_TESTS}::test_a_gang_that_ran_for_long_waits_until_it_comes_before_them",
+    ),
+    pure(
+        "a_gang_takes_what_others_deserve",
+        EVEN_GANGS,
+        "if before is None or tenant != one.job.tenant:",
+        "if before is None:",
+        f"{RULE_6_TESTS}::test_not_from_tenants_that_would_fall_below_their_share",
+    ),
+    pure(
+        "what_a_gang_leaves_of_its_nodes_is_given_to_others",
+        EVEN_GANGS,
+        "if left:  # nobody's in this round",
+        "if not left:",
+        f"{RULE_6_TESTS}::test_what_is_left_of_a_node_is_nobodys_in_the_round",
+    ),
+    pure(
+        "a_round_in_which_a_gang_overtakes_is_skipped",
+        EVEN_GANGS,
+        "return max(free_us, long_us)",
+        "return None",
+        f"{GANG_TESTS}::test_are_served_alike_where_rounds_are_skipped[options0-900]",
+        f"{GANG_TESTS}::test_are_served_alike_where_rounds_are_skipped[options1-3600]",
+    ),
+    pure(
+        "more_leases_than_needed_end_for_a_gang",
+        SEVERAL_NODES,
+        "key = (-part.gpus, len(part.cleared.victims), part.taken - part.gpus, node)",
+        "key = (-part.gpus, 0, part.taken - part.gpus, node)",
+        f"{RULE_6_TESTS}::test_the_node_that_gives_most_and_on_it_the_fewest_leases",
+    ),
+    pure(
+        "a_tenant_may_lose_as_much_on_each_node",
+        SEVERAL_NODES,
+        "left_of[lease.tenant] = limit - lease.gpus",
+        "left_of[lease.tenant] = limit",
+        f"{RULE_6_TESTS}::test_not_from_tenants_that_would_fall_below_their_share",
+    ),
+    # Turns, tickets, homes and trades of gandiva_fair
+    pure(
+        "the_last_pass_goes_first",
+        f"{GANDIVA}/stride.py",
+        "queue.sort()",
+        "queue.sort(reverse=True)",
+        f"{TURN_TESTS}::TestOneNode",
+    ),
+    pure(
+        "a_gang_pays_for_one_gpu",
+        f"{GANDIVA}/stride.py",
+        "one.passes.served_gpu_us += job.gpus * self.term_us",
+        "one.passes.served_gpu_us += self.term_us",
+        f"{TURN_TESTS}::TestOneNode",
+    ),
+    pure(
+        "small_jobs_of_a_node_pay_for_what_they_use_alone",
+        f"{GANDIVA}/stride.py",
+        "gpus = row.gpus[node] if is_whole else gpus",
+        "gpus = gpus if is_whole else gpus",
+        f"{TURN_TESTS}::TestTwoNodes",
+    ),
+    pure(
+        "pinned_quota_is_traded",
+        f"{GANDIVA}/tickets.py",
+        "mine[key] = max(0, mine.get(key, 0) - gpus * GPU_MICRO)",
+        "mine[key] = mine.get(key, 0)",
+        f"{TURN_TESTS}::TestTrades::test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for",
+    ),
+    pure(
+        "quota_that_is_kept_from_others_is_traded",
+        f"{GANDIVA}/tickets.py",
+        "if profile is None or tenant in keepers:",
+        "if profile is None:",
+        f"{TURN_TESTS}::TestTrades::test_are_not_of_quotas_that_are_kept",
+    ),
+    pure(
+        "trades_share_the_surplus_whatever_others_would_pay",
+        f"{GANDIVA}/trading.py",
+        "price = second if low <= second <= high else (low + high) / 2",
+        "price = (low + high) / 2",
+        f"{TRADING_TESTS}::TestTable3",
+    ),
+    pure(
+        "the_oldest_trade_is_undone_first",
+        f"{GANDIVA}/trading.py",
+        "trade = standing.pop()",
+        "trade = standing.pop(0)",
+        f"{TRADING_TESTS}::TestUndo::test_newest_first_as_far_as_quota_is_missing",
+    ),
+    pure(
+        "small_jobs_are_spread_over_idle_nodes",
+        f"{GANDIVA}/homes.py",
+        "home = self._room.find(gpus)",
+        "home = None",
+        f"{GANDIVA_ROUNDS}::TestIdleGpus::test_small_jobs_share_a_node_before_a_gang_is_there",
+    ),
+    pure(
+        "a_new_job_catches_up_with_turns_it_was_not_there_for",
+        f"{GANDIVA}/homes.py",
+        "one.passes.raise_to(min(others))",
+        "one.passes.raise_to(0)",
+        f"{GANDIVA_ROUNDS}",
+    ),
+    pure(
+        "loads_of_before_count_in_the_order_of_nodes",
+        f"{GANDIVA}/loads.py",
+        "if -load == self._load[node] and self._is_shared(node):",
+        "if self._is_shared(node):",
+        f"{GANDIVA_PROPERTIES}::TestNodesByLoad",
+    ),
+    pure(
+        "what_full_ones_were_given_is_given_again",
+        f"{GANDIVA}/rates.py",
+        "full += its_most",
+        "full += 0",
+        f"{TURN_TESTS}::TestTwoNodes",
+    ),
+    # Baselines
+    pure(
+        "allox_takes_every_type_to_be_idle",
+        f"{BASELINES}/allox.py",
+        "= positions * time_ms + free_ms[name]",
+        "= positions * time_ms",
+        "tests/papers/test_allox.py::TestTheMatching::test_counts_what_runs_there_already",
+    ),
+    pure(
+        "batch_sche_plans_two_jobs_on_the_same_gpus",
+        f"{BASELINES}/batch_sche.py",
+        ".take(self._part(job, name), start_us, length_us)",
+        ".take(0, start_us, length_us)",
+        "tests/papers/test_batch_sche.py::TestThePlan",
+    ),
+    pure(
+        "drf_asks_the_past_before_the_share",
+        f"{BASELINES}/drf.py",
+        "return (not weight, share, past, tenant)",
+        "return (not weight, past, share, tenant)",
+        "tests/papers/test_drf.py",
+    ),
+    pure(
+        "hived_ends_spot_jobs_that_only_began",
+        f"{BASELINES}/hived.py",
+        "and lease.started_us <= began_us",
+        "and lease.started_us <= snapshot.at_us",
+        "tests/papers/test_hived.py::TestOwners::test_count_the_minimum_runtime_whatever_protected_a_lease_at_first",
+    ),
+    pure(
+        "optimus_gains_nothing_by_small_gangs",
+        f"{BASELINES}/optimus.py",
+        "return Fraction(min(lease_us, left), left * one.job.gpus)",
+        "return Fraction(min(lease_us, left), left)",
+        f"{ORDER_TESTS}::TestOptimus",
+    ),
+    pure(
+        "themis_forgets_how_long_a_job_waited",
+        f"{BASELINES}/themis.py",
+        "return Fraction(at_us - one.job.submitted_us + left, alone)",
+        "return Fraction(left, alone)",
+        f"{ORDER_TESTS}::TestThemis",
+    ),
+    pure(
+        "tiresias_never_promotes",
+        f"{BASELINES}/tiresias_l.py",
+        "return 0 if is_promoted(one) else options.queue_of(job_received(one.sums, at_us))",
+        "return options.queue_of(job_received(one.sums, at_us))",
+        f"{ORDER_TESTS}::TestTiresias",
+    ),
+)
