@@ -59,6 +59,22 @@ def _completion(_: dict[str, Any], step: int) -> dict[str, Any]:
     return {"jobs": 1000, "jct_s": 5000.0 + step, "quantiles": list(range(101))}
 
 
+def _four(_: dict[str, Any], __: int) -> dict[str, Any]:
+    return {
+        "four": [10.0] * 4, "three": [12.0] * 3, "lies": {"1.1": [9.0, 35.0]},
+        "two_types": [5.0, 5.0, 10.0, 10.0, 10.0], "over_max_min": [1.0, 1.0, 1.0, 1.16],
+        "envied": 1.0, "envy": 1.58,
+    }  # fmt: skip
+
+
+def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
+    keys = ("overstating", "envy", "split", "few", "few_cooperative")
+    return {
+        "broken": dict.fromkeys(keys, 0), "understating": [2.0, 2.0], "several_types": [8.0, 8.0],
+        "cooperative": [1.0, 8.0, 10.0], "better": [1.0, 7.0, 11.0], "distant": [1.0, 1.0, 0.0],
+    }  # fmt: skip
+
+
 MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "philly:run": philly_result,
     "turns:run": turns_result,
@@ -66,4 +82,6 @@ MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "mixed:profile_errors": _deviations,
     "mixed:steady": _throughput,
     "mixed:days": _completion,
+    "properties:four_tenants": _four,
+    "properties:proofs": _proofs,
 }

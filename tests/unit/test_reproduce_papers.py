@@ -12,8 +12,10 @@ from benchmarks.reproduce import (
     ltgf,
     mixed,
     oef,
+    oef_proofs,
     pending,
     philly,
+    properties,
     turn_figures,
     turns,
 )
@@ -278,6 +280,63 @@ class TestOef:
         days = mixed.days(**given, source="gavel", tenants=4, each=2, hours=3)
         assert days["jobs"] == 8
         assert days["jct_s"] > 0
+
+
+class TestWhatOefProves:
+    def test_four_tenants_as_the_paper_has_them(self) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
+        (result,) = made_up(part).values()
+        assert {claim.verdict for claim in oef_proofs.four_claims(result)} == {YES}
+
+    @pytest.mark.parametrize(
+        ("change", "text", "verdict"),
+        [
+            ({"three": [12.0, 12.0, 12.1]}, "progress alike", NO),
+            ({"lies": {"1.1": [10.1, 35.0]}}, "overstates", NO),
+            ({"lies": {"1.1": [9.0, 38.0]}}, "lowers the total", PARTLY),
+            ({"lies": {"1.1": [9.0, 40.0]}}, "lowers the total", NO),
+            ({"two_types": [4.0, 6.0, 10.0]}, "job types", NO),
+            ({"over_max_min": [0.99, 1.0, 1.0, 1.16]}, "max-min", NO),
+            ({"over_max_min": [1.0, 1.0, 1.0, 1.4]}, "max-min", PARTLY),
+            ({"over_max_min": [1.16, 1.0, 1.0, 1.0]}, "max-min", PARTLY),
+            ({"envied": 1.1}, "user 1's would", NO),
+            ({"envy": 1.2}, "user 1's would", PARTLY),
+        ],
+    )
+    def test_four_tenants_who_differ(
+        self, change: dict[str, Any], text: str, verdict: ClaimVerdict
+    ) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
+        (result,) = made_up(part).values()
+        assert of(oef_proofs.four_claims(result | change), text).verdict is verdict
+
+    def test_the_experiment_runs(self) -> None:
+        four = properties.four_tenants()
+        assert four["three"][0] > four["four"][0]
+        claims = oef_proofs.four_claims(four)
+        for text in ("progress alike", "overstates", "job types"):
+            assert of(claims, text).verdict is YES
+
+    def test_proofs_hold_or_fail_by_their_counterexample(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(properties, "CASES", 10)
+        claims = oef_proofs.proof_claims(properties.proofs())
+        assert len(claims) == 8
+        failed = [claim for claim in claims if claim.verdict is NO and claim.why]
+        assert [claim.place for claim in failed] == ["4.2.4", "5.3", "5.2"]
+        assert failed[0].ours == "8.244 becomes 8.872"
+        assert failed[1].ours == "1.00, 8.00, 10.00; possible: 1.00, 8.00, 10.67"
+        assert failed[2].ours == "the first has 2.000, 0.000, 0.727"
+        for claim in claims[:1] + claims[2:4]:
+            assert claim.verdict is YES
+
+    def test_proofs_that_hold_are_not_called_broken(self) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-proofs"]
+        (result,) = made_up(part).values()
+        assert {claim.verdict for claim in oef_proofs.proof_claims(result)} == {YES}
+        broken = result | {"broken": result["broken"] | {"envy": 1}}
+        assert of(oef_proofs.proof_claims(broken), "envies").verdict is NO
 
 
 class TestWhatIsNotBuilt:
