@@ -116,10 +116,10 @@ def compare(workload: Workload, nodes: int, round_us: int, variants: list[Varian
         print(line(variant.name, figures, cpu_s), flush=True)
 
 
-def slice_of(lines: Iterable[Read], origin: date, start: date) -> Workload:
-    """The jobs of two weeks of a trace that counts its submissions from `origin`."""
+def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE_DAYS) -> Workload:
+    """The jobs of two weeks, or so many days, of a trace that counts from `origin`."""
     from_us = (start - origin).days * DAY_US
-    until_us = from_us + SLICE_DAYS * DAY_US
+    until_us = from_us + days * DAY_US
     return read_workload(
         replace(line, submit_us=line.submit_us - from_us)
         for line in lines
@@ -127,10 +127,10 @@ def slice_of(lines: Iterable[Read], origin: date, start: date) -> Workload:
     )
 
 
-def nodes_for(workload: Workload) -> int:
+def nodes_for(workload: Workload, days: int = SLICE_DAYS) -> int:
     """The nodes on which a slice has the load of `LOAD`, or that its largest job needs."""
     asked_us = sum(job.gpus * job.duration_us for job in workload.jobs)
-    nodes = round(asked_us / (LOAD * NODE_GPUS * SLICE_DAYS * DAY_US))
+    nodes = round(asked_us / (LOAD * NODE_GPUS * days * DAY_US))
     return max(nodes, -(-max(job.gpus for job in workload.jobs) // NODE_GPUS))
 
 

@@ -1,4 +1,4 @@
-"""Runs of policies on two weeks of Philly, and their figures."""
+"""Runs of policies on days of Philly, two weeks unless said, and their figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.policies import COLD_US, LEASE_US, NODE_GPUS, nodes_for, slice_of
+from benchmarks.policies import COLD_US, LEASE_US, NODE_GPUS, SLICE_DAYS, nodes_for, slice_of
 from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, infinite
@@ -37,15 +37,20 @@ def philly(
     lease_s: int = LEASE_US // SECOND_US,
     round_s: int = 1,
     cold_s: int = COLD_US // SECOND_US,
+    days: int = SLICE_DAYS,
+    about_s: int | None = None,
     name: str = "",
 ) -> KeptRun:
-    """A run of two weeks from a date; on as many nodes as `benchmarks.policies.LOAD` asks for."""
+    """A run of some days from a date; on as many nodes as `benchmarks.policies.LOAD` asks for.
+
+    `round_s` 0: a round at every event.
+    """
     where = f"{nodes} nodes" if nodes else "the load of 10-09"
     more = "" if lease_s == LEASE_US // SECOND_US else f", leases of {lease_s} s"
     return KeptRun.of(
         f"{__name__}:run",
         f"{start}, {where}{more}: {name or SAID.get(policy, policy)}",
-        ABOUT_S.get(policy, 60),
+        about_s or ABOUT_S.get(policy, 60),
         start=start,
         policy=policy,
         options=options or {},
@@ -53,6 +58,7 @@ def philly(
         lease_s=lease_s,
         round_s=round_s,
         cold_s=cold_s,
+        days=days,
     )
 
 
@@ -65,10 +71,11 @@ def run(
     lease_s: int,
     round_s: int,
     cold_s: int,
+    days: int,
 ) -> dict[str, Any]:
     """Simulate, and return the figures; seconds, shares."""
-    workload = two_weeks(start)
-    count = nodes or nodes_for(workload)
+    workload = philly_slice(start, days)
+    count = nodes or nodes_for(workload, days)
     scenario = Scenario.make(workload, make_nodes({"gpu": count}, NODE_GPUS), {}, {}, NODE_GPUS)
     round_us, lease_us, cold_us = (length_s * SECOND_US for length_s in (round_s, lease_s, cold_s))
     if not policy:
@@ -80,10 +87,10 @@ def run(
     return _figures(figures_of(scenario.cluster, workload.jobs, result.books), count)
 
 
-def two_weeks(start: str) -> Workload:
-    """The jobs of two weeks, with estimates that are wrong by up to `ERROR`."""
+def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
+    """The jobs of some days, with estimates that are wrong by up to `ERROR`."""
     with TRACE.open("rb") as file:
-        workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start))
+        workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
 
 

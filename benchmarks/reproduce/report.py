@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reproduce.model import Claim, Findings, Part, ReportTable
+from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
+from benchmarks.reproduce.runs import minutes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reproduce.md"
+HERE = Path(__file__).resolve().parent
+INTRODUCTION, EARLIER = HERE / "introduction.md", HERE / "earlier"
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
-HEAD = """# What holds of the papers' claims
-
-Written by `make reproduce`, which runs all that is not marked as long: `make reproduce
-ARGS="PART ..."` runs parts by name, `ARGS=--list` names them with the time that they take, and a
-run that is cut off goes on where it stopped. Figures are ours, on public data: compare rows of one
-table with each other, not with a paper's absolute figures. What the columns mean:
-[metrics.md](metrics.md). Less is better but for use, which rewards running long jobs early.
-
-The trace is Microsoft's Philly, CC-BY-4.0 ([its README](../benchmarks/data/README.md)).
-"""
+VERDICTS = tuple(ClaimVerdict)
 CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
-Done = Sequence[tuple[Part, Findings]]
+# Findings are None where a part was not run.
+Done = Sequence[tuple[Part, Findings | None]]
+NOT_RUN = "not run here"
 
 
 def markdown(done: Done, made: str) -> str:
     """The document. `made`: when and on what."""
-    parts = [HEAD, f"{made}\n"]
-    claims = [(part, claim) for part, findings in done for claim in findings.claims]
-    if claims:
-        counts: dict[str, int] = {}
-        for _, claim in claims:
-            counts[claim.verdict.value] = counts.get(claim.verdict.value, 0) + 1
-        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        parts.append(f"Of {len(claims)} claims: {said}.\n")
+    parts = [_fragment(INTRODUCTION), f"{made}\n"]
+    if any(findings and findings.claims for _, findings in done):
+        parts += [f"{_sums_text(done)}\n", _markdown_table(_sums(done))]
     for part, findings in done:
         parts.append(f"## {part.title}\n")
         parts += [f"{part.source}.\n"] if part.source else []
+        if findings is None:
+            parts += [f"{_not_run(part)}\n", *_earlier(part)]
+            continue
         parts.append(f"*Run*: {part.ran}\n")
         if findings.claims:
             rows = [_claim_row(claim) for claim in findings.claims]
@@ -49,6 +44,50 @@ def markdown(done: Done, made: str) -> str:
         for table in findings.tables:
             parts += [f"### {table.title}\n", _markdown_table(table)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _not_run(part: Part) -> str:
+    return (
+        f"*Not run* with this version: about {minutes(part.about_s)} on one core,"
+        f" `make reproduce ARGS={part.name}`."
+    )
+
+
+def _earlier(part: Part) -> list[str]:
+    """What was measured of a part before, if that is kept."""
+    path = EARLIER / f"{part.name}.md"
+    return [_fragment(path)] if path.is_file() else []
+
+
+def _fragment(path: Path) -> str:
+    """A text that stands beside this file, with its links as they lead from the document."""
+    text = path.read_text(encoding="utf-8")
+    for place in (DOCUMENT.parent, ROOT / "benchmarks"):
+        there = os.path.relpath(place, path.parent)
+        here = os.path.relpath(place, DOCUMENT.parent)
+        text = text.replace(f"]({there}/", f"]({here}/").replace("](./", "](")
+    return text
+
+
+def _sums_text(done: Done) -> str:
+    claims = [claim for _, findings in done if findings for claim in findings.claims]
+    counts = {verdict: sum(claim.verdict is verdict for claim in claims) for verdict in VERDICTS}
+    said = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
+    return f"Of {len(claims)} claims: {said}."
+
+
+def _sums(done: Done) -> ReportTable:
+    """Claims by paper and verdict; a part that was not run is named."""
+    papers: dict[str, list[tuple[Part, Findings | None]]] = {}
+    for part, findings in done:
+        if part.source:
+            papers.setdefault(part.source, []).append((part, findings))
+    rows = []
+    for source, some in papers.items():
+        verdicts = [claim.verdict for _, findings in some if findings for claim in findings.claims]
+        missing = ", ".join(f"`{part.name}`" for part, findings in some if findings is None)
+        rows.append([source, *(str(verdicts.count(verdict)) for verdict in VERDICTS), missing])
+    return ReportTable("", ["paper", *(one.value for one in VERDICTS), NOT_RUN], rows)
 
 
 def _claim_row(claim: Claim) -> list[str]:
@@ -97,9 +136,14 @@ def page(done: Done, made: str) -> str:
     """The report as one HTML file with its charts."""
     charts: dict[str, Any] = {}
     body = ["<h1>What holds of the papers' claims</h1>", f'<p class="lo">{html.escape(made)}</p>']
+    if any(findings and findings.claims for _, findings in done):
+        body += [f"<p>{_inline(_sums_text(done))}</p>", _table(_sums(done))]
     for part, findings in done:
         body.append(f"<h2>{html.escape(part.title)}</h2>")
         body += [f'<p class="lo">{html.escape(part.source)}.</p>'] if part.source else []
+        if findings is None:
+            body.append(f"<p>{_inline(_not_run(part).replace('*', ''))}</p>")
+            continue
         body.append(f"<p>{_inline(part.ran)}</p>")
         if findings.claims:
             body.append(_claims(findings.claims))

@@ -1,11 +1,13 @@
 """One run: a simulation or a calculation with its parameters, kept so that none is made twice.
 
 A result is plain JSON in a file whose name is the digest of the parameters and of all code that
-makes it, so that a run which was cut off goes on where it stopped, and none outlives its code.
+makes it, so that a run which was cut off goes on where it stopped, and none outlives its code. What
+judges and writes is no part of that: another sentence in the report costs no run.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import time
@@ -20,8 +22,9 @@ from typing import Any
 
 import evenshare_core
 
-HERE = Path(__file__).resolve().parent
-KEPT = HERE.parents[1] / ".data" / "reproduce"
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+KEPT = ROOT / ".data" / "reproduce"
 Value = Any  # plain JSON
 
 
@@ -43,9 +46,14 @@ class KeptRun:
         return cls(function, json.dumps(arguments, sort_keys=True), label, about_s)
 
     @property
+    def module(self) -> str:
+        """Of its function."""
+        return self.function.partition(":")[0]
+
+    @property
     def path(self) -> Path:
         """Where its result is kept."""
-        key = f"{self.function}\n{self.arguments}\n{code_digest()}"
+        key = f"{self.function}\n{self.arguments}\n{code_digest(self.module)}"
         return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 
     def kept(self) -> Value | None:
@@ -57,21 +65,37 @@ class KeptRun:
 
 
 @cache
-def code_digest() -> str:
-    """Of the core, of what runs here, and of the traces."""
+def code_digest(module: str) -> str:
+    """Of the core, of the traces, and of a module that runs, with all that it uses of this folder.
+
+    A module that is elsewhere counts as nothing.
+    """
     digest = sha256()
     core = Path(evenshare_core.__file__).resolve().parent
-    for path in sorted(
-        [*core.rglob("*.py"), *HERE.glob("*.py"), *(HERE.parent / "data").iterdir()]
-    ):
+    for path in sorted([*core.rglob("*.py"), *(BENCHMARKS / "data").iterdir(), *_sources(module)]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
+def _sources(module: str) -> set[Path]:
+    """The files of a module and of those that it imports, itself or by others, from benchmarks."""
+    sources: set[Path] = set()
+    names = [module]
+    while names:
+        path = ROOT.joinpath(*names.pop().split(".")).with_suffix(".py")
+        if path in sources or BENCHMARKS not in path.parents or not path.is_file():
+            continue
+        sources.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return sources
+
+
 def perform(run: KeptRun) -> tuple[Value, float]:
     """Make a run in this process, keep its result, and return it with its seconds of CPU."""
-    module, _, name = run.function.partition(":")
-    function: Callable[..., Value] = getattr(import_module(module), name)
+    name = run.function.partition(":")[2]
+    function: Callable[..., Value] = getattr(import_module(run.module), name)
     began = time.process_time()
     result = function(**json.loads(run.arguments))
     cpu_s = time.process_time() - began

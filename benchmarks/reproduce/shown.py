@@ -27,7 +27,15 @@ def thousandths(value: float | None) -> str:
 
 def rho_curve(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The distribution of rho over a run's jobs, for a chart; rho cut at 2."""
-    values = [min(value, 2) for value in row["rho_quantiles"]]
+    return _curve(name, [min(value, 2) for value in row["rho_quantiles"]])
+
+
+def slowdown_curve(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The distribution of slowdowns over a run's jobs, cut at 5."""
+    return _curve(name, [min(value, 5) for value in row["slowdown_quantiles"]])
+
+
+def _curve(name: str, values: Sequence[float]) -> dict[str, Any]:
     last = max(1, len(values) - 1)
     return {
         "type": "scatter",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.reproduce import __main__ as command
-from benchmarks.reproduce import runs
+from benchmarks.reproduce import pending, runs
 from benchmarks.reproduce.model import (
     Claim,
     ClaimVerdict,
@@ -20,11 +23,13 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.philly import ORIGIN, TRACE, two_weeks
-from benchmarks.reproduce.report import markdown, page
-from benchmarks.reproduce.runs import KeptRun, perform, perform_all
+from benchmarks.reproduce.philly import ORIGIN, TRACE, philly_slice
+from benchmarks.reproduce.report import DOCUMENT, markdown, page
+from benchmarks.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import parse_options
+
+from .reproduce_results import made_up
 
 MADE = "tests.unit.test_reproduce:made"
 
@@ -85,8 +90,32 @@ class TestRuns:
         one, other = counted(folder, 1, 2)
         assert one.path != other.path
         before = one.path
-        monkeypatch.setattr(runs, "code_digest", lambda: "other")
+        monkeypatch.setattr(runs, "code_digest", lambda _: "other")
         assert one.path != before
+
+    def test_are_of_the_code_that_makes_them_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another judge or another sentence in the report costs no run; another helper does."""
+        folder = tmp_path / "benchmarks"
+        (folder / "data").mkdir(parents=True)
+        for name, text in (
+            ("maker", "from benchmarks.helper import one"), ("helper", "one = 1"), ("judge", ""),
+        ):  # fmt: skip
+            (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.setattr(runs, "ROOT", tmp_path)
+        monkeypatch.setattr(runs, "BENCHMARKS", folder)
+
+        def digest() -> str:
+            code_digest.cache_clear()
+            return code_digest("benchmarks.maker")
+
+        before = digest()
+        (folder / "judge.py").write_text("two = 2", encoding="utf-8")
+        assert digest() == before
+        (folder / "helper.py").write_text("one = 2", encoding="utf-8")
+        assert digest() != before
+        code_digest.cache_clear()
 
     def test_are_spread_over_processes(self, folder: Path) -> None:
         results = perform_all(counted(folder, 2, 3, 4), processes=2, say=lambda _: None)
@@ -94,46 +123,36 @@ class TestRuns:
 
 
 class TestTheTrace:
-    def test_is_two_weeks_of_philly(self) -> None:
-        jobs = two_weeks("2017-10-09").jobs
+    def test_is_philly_slice_of_philly(self) -> None:
+        jobs = philly_slice("2017-10-09").jobs
         assert len(jobs) == 26_936
         assert len({job.tenant for job in jobs}) == 11
         assert TRACE.with_name("README.md").is_file()
         assert ORIGIN.isoformat() in TRACE.with_name("README.md").read_text(encoding="utf-8")
 
 
-def plain(part: Part) -> dict[KeptRun, dict[str, Any]]:
-    """Results as `philly.run` makes them, each run a little worse than the one before."""
-    results = {}
-    for step, run in enumerate(dict.fromkeys(part.runs), 1):
-        curve = [step / 100 * quantile for quantile in range(101)]
-        shares = dict.fromkeys(
-            ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
-             "tenant_daily_deficit", "late_vs_fair_reference", "gpu_utilisation", "waste"),
-            step / 1000,
-        )  # fmt: skip
-        results[run] = {
-            "nodes": 60, "jobs": 100, "preemptions": step, "deadline_miss_rate": None, **shares,
-            "slowdown": 1 + step / 1000, "slowdown_p99": 2.0, "jct_s": 9000.0 + step,
-            "rho_quantiles": curve, "slowdown_quantiles": curve, "queue_s_by_gang": {"1": 1.0},
-        }  # fmt: skip
-    return results
+def run_function(run: KeptRun) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(
+        import_module(run.module), run.function.partition(":")[2]
+    )
+    return function
 
 
 class TestEveryPart:
     @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
     def test_names_runs_that_can_be_made(self, part: Part) -> None:
-        assert part.runs
+        assert part.runs or part in pending.PARTS
         for run in part.runs:
             arguments = json.loads(run.arguments)
+            assert set(arguments) == set(signature(run_function(run)).parameters)
             if arguments.get("policy"):
                 policy = registry.policy(arguments["policy"])
                 parse_options(policy.options_type, arguments["options"])
 
     @pytest.mark.parametrize("part", command.PARTS, ids=lambda part: part.name)
     def test_is_judged_and_written(self, part: Part) -> None:
-        findings = part.judge(plain(part))
-        assert findings.tables
+        findings = part.judge(made_up(part))
+        assert findings.tables or findings.claims
         text = markdown([(part, findings)], "Made today.")
         for table in findings.tables:
             assert f"### {table.title}\n" in text
@@ -152,6 +171,34 @@ class TestEveryPart:
     def test_of_those_that_run_unasked_is_done_in_an_hour_on_two_cores(self) -> None:
         asked = {run for part in command.PARTS if not part.is_long for run in part.runs}
         assert sum(run.about_s for run in asked) <= 2 * 3600
+
+
+class TestWhatWasNotRun:
+    """Of such a part the document says so, with its time, and what was measured before."""
+
+    def test_is_said_with_its_time_and_what_was_measured_before(self) -> None:
+        (part,) = [part for part in command.PARTS if part.name == "verdict"]
+        text = markdown([(part, None)], "Made today.")
+        assert f"*Not run* with this version: about {minutes(part.about_s)} on one core" in text
+        assert "### From 2017-12-04: 5,562 jobs, 21 nodes" in text
+        assert "(adr/0153-gangs-over-several-nodes.md)" in text
+        assert "Not run with this version" in page([(part, None)], "Made today.")
+
+    def test_is_named_with_its_paper(self) -> None:
+        parts = [part for part in command.PARTS if part.name.startswith("oef")]
+        done = [(part, part.judge(made_up(part)) if part.name == "oef" else None) for part in parts]
+        text = markdown(done, "Made today.")
+        assert "| `oef-four`, `oef-proofs`, `oef-errors`, `oef-actual`, `oef-jct` |" in text
+        assert text.count("*Not run* with this version") == 5
+
+    def test_of_all_five_papers_something_is_claimed(self) -> None:
+        sources = {part.source for part in command.PARTS if part.judge(made_up(part)).claims}
+        assert len(sources) == 5
+
+    def test_leads_to_where_its_links_lead(self) -> None:
+        text = markdown([(part, None) for part in command.PARTS], "Made today.")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            assert (DOCUMENT.parent / target).is_file(), target
 
 
 HOSTILE = "</script><b>&|"
@@ -180,7 +227,7 @@ class TestTheCommand:
         text = (folder / "reproduce.md").read_text(encoding="utf-8")
         assert "| 1 | </script><b>&\\| | 9 | 9 | *reproduced* |" in text
         assert "## One" in text
-        assert "## Other" not in text
+        assert "## Other\n\n*Not run* with this version: about 13 s on one core" in text
         shown = (folder / "kept" / "report.html").read_text(encoding="utf-8")
         assert "&lt;/script&gt;" in shown
         assert "const CHARTS" in shown

@@ -1,0 +1,36 @@
+"""What a run of `turns` says: averages over quanta, by tenant and GPU type."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from evenshare_core.units import ONE_MILLI
+
+
+def mean_gpus(
+    result: Mapping[str, Any], since: int, until: int, *, by_type: bool = False
+) -> dict[Any, float]:
+    """GPUs that tenants had on average over [since, until), by tenant or (tenant, type)."""
+    total: defaultdict[Any, int] = defaultdict(int)
+    for key, row in result["gpus"].items():
+        tenant, name = key.split(" ", 1)
+        total[(int(tenant), name) if by_type else int(tenant)] += sum(row[since:until])
+    return {key: gpus / (until - since) for key, gpus in sorted(total.items())}
+
+
+def progress(
+    result: Mapping[str, Any], speeds: Mapping[int, Mapping[str, int]], since: int, until: int
+) -> dict[int, float]:
+    """Throughput of tenants over [since, until), in GPUs of the slowest type."""
+    total: defaultdict[int, float] = defaultdict(float)
+    for (tenant, name), gpus in mean_gpus(result, since, until, by_type=True).items():
+        total[tenant] += gpus * speeds[tenant][name] / ONE_MILLI
+    return dict(sorted(total.items()))
+
+
+def least_use(result: Mapping[str, Any], since: int, until: int) -> int:
+    """GPUs in use in the quantum of [since, until) with the fewest."""
+    rows: list[list[int]] = list(result["gpus"].values())
+    return min(sum(row[quantum] for row in rows) for quantum in range(since, until))

@@ -1,0 +1,87 @@
+"""Results of the runs of `make reproduce`, made up: every part can be judged without a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.reproduce.model import Part
+from benchmarks.reproduce.runs import KeptRun
+
+
+def made_up(part: Part) -> dict[KeptRun, Any]:
+    """A result for each run of a part, each a little worse than the one before."""
+    return {
+        run: MAKERS[run.function.rpartition(".")[2]](json.loads(run.arguments), step)
+        for step, run in enumerate(dict.fromkeys(part.runs), 1)
+    }
+
+
+def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
+    """As `philly.run` makes it."""
+    curve = [step / 100 * quantile for quantile in range(101)]
+    shares = dict.fromkeys(
+        ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
+         "tenant_daily_deficit", "late_vs_fair_reference", "gpu_utilisation", "waste"),
+        step / 1000,
+    )  # fmt: skip
+    return {
+        "nodes": 60, "jobs": 100, "preemptions": step, "deadline_miss_rate": None, **shares,
+        "slowdown": 1 + step / 1000, "slowdown_p99": 2.0, "jct_s": 9000.0 + step,
+        "rho_quantiles": curve, "slowdown_quantiles": curve, "queue_s_by_gang": {"1": 1.0},
+    }  # fmt: skip
+
+
+def turns_result(arguments: dict[str, Any], _: int) -> dict[str, Any]:
+    """As `turns.run` makes it: one GPU of each type for everybody, all the time."""
+    quanta = arguments["quanta"]
+    keys = [f"{tenant} {name}" for tenant, *_ in arguments["kinds"] for name in arguments["sizes"]]
+    row = [0] * quanta
+    return {"gpus": {key: [1] * quanta for key in keys}, "made": row, "undone": row}
+
+
+def _totals(arguments: dict[str, Any], _: int) -> list[dict[str, float]]:
+    rules = ("cooperative", "noncooperative", "max_min", "gavel", "max_efficiency", "gandiva_fair")
+    return [dict.fromkeys(rules, 10.0 + seed) for seed in range(arguments["seeds"])]
+
+
+def _deviations(arguments: dict[str, Any], _: int) -> dict[str, list[list[float]]]:
+    rows = [[error / 10, error] for error in arguments["errors"]]
+    return {"cooperative": rows, "noncooperative": rows}
+
+
+def _throughput(_: dict[str, Any], step: int) -> dict[str, float]:
+    return {"throughput": 100.0 - step}
+
+
+def _completion(_: dict[str, Any], step: int) -> dict[str, Any]:
+    return {"jobs": 1000, "jct_s": 5000.0 + step, "quantiles": list(range(101))}
+
+
+def _four(_: dict[str, Any], __: int) -> dict[str, Any]:
+    return {
+        "four": [10.0] * 4, "three": [12.0] * 3, "lies": {"1.1": [9.0, 35.0]},
+        "two_types": [5.0, 5.0, 10.0, 10.0, 10.0], "over_max_min": [1.0, 1.0, 1.0, 1.16],
+        "envied": 1.0, "envy": 1.58,
+    }  # fmt: skip
+
+
+def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
+    keys = ("overstating", "envy", "split", "few", "few_cooperative")
+    return {
+        "broken": dict.fromkeys(keys, 0), "understating": [2.0, 2.0], "several_types": [8.0, 8.0],
+        "cooperative": [1.0, 8.0, 10.0], "better": [1.0, 7.0, 11.0], "distant": [1.0, 1.0, 0.0],
+    }  # fmt: skip
+
+
+MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
+    "philly:run": philly_result,
+    "turns:run": turns_result,
+    "mixed:estimates": _totals,
+    "mixed:profile_errors": _deviations,
+    "mixed:steady": _throughput,
+    "mixed:days": _completion,
+    "properties:four_tenants": _four,
+    "properties:proofs": _proofs,
+}

@@ -1,0 +1,349 @@
+"""What `make reproduce` concludes of each paper: from made-up figures, and from tiny real runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.reproduce import (
+    gandiva_fair,
+    ltgf,
+    mixed,
+    oef,
+    oef_proofs,
+    pending,
+    philly,
+    properties,
+    turn_figures,
+    turns,
+)
+from benchmarks.reproduce.model import Claim, ClaimVerdict
+from evenshare_core.policies import registry
+
+from .reproduce_results import made_up, philly_result
+
+YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
+NO, UNTESTABLE = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_TESTABLE
+
+
+def of(claims: list[Claim], text: str) -> Claim:
+    """The claim whose text has this in it."""
+    (claim,) = [claim for claim in claims if text in claim.text]
+    return claim
+
+
+class TestLtgf:
+    NAMES = [name for name, _, _ in ltgf.SEVEN]
+
+    def rows(self, **figures: float) -> dict[str, dict[str, Any]]:
+        """Figures of 10 for everybody, and those that are given for `ltgf` and as published."""
+        fields = ("sharing_loss_jobs", "tenant_unfair_intervals", "slowdown", "jct_s")
+        rows: dict[str, dict[str, Any]] = {
+            name: philly_result({}, 1) | dict.fromkeys(fields, 10.0) for name in self.NAMES
+        }
+        for name, key in ((ltgf.LTGF, "ours"), (ltgf.PAPERS, "published")):
+            rows[name] |= dict.fromkeys(fields, figures[key])
+        return rows
+
+    @pytest.mark.parametrize(
+        ("ours", "published", "verdict"),
+        [(9, 9, YES), (11, 9, YES), (9, 11, PARTLY), (11, 11, NO), (10, 10, NO)],
+    )
+    def test_is_least_as_published_or_in_our_form(
+        self, ours: float, published: float, verdict: ClaimVerdict
+    ) -> None:
+        rows = self.rows(ours=ours, published=published)
+        claims = ltgf.fairness_claims(rows, rows[ltgf.LTGF])
+        for text in ("Fewer jobs", "tenant-hours", "slowdown", "JCT"):
+            claim = next(one for one in claims if text in one.text)
+            assert claim.verdict is verdict, claim.text
+            assert bool(claim.why) == (verdict is not YES)
+
+    def test_names_who_is_in_its_way(self) -> None:
+        rows = self.rows(ours=9, published=9)
+        rows["`hived`"]["slowdown"] = 8.0
+        claims = ltgf.fairness_claims(rows, rows[ltgf.LTGF])
+        assert of(claims, "Least mean slowdown").verdict is NO
+        assert of(claims, "Least mean slowdown").why == "`hived` not above it"
+        assert of(claims, "Least mean JCT").verdict is YES
+
+    @pytest.mark.parametrize(
+        ("cost", "verdict"), [(0.0, YES), (0.008, YES), (0.015, YES), (0.02, NO), (-0.01, NO)]
+    )
+    def test_leases_cost_about_as_much(self, cost: float, verdict: ClaimVerdict) -> None:
+        rows = self.rows(ours=1 + cost, published=1)
+        claims = ltgf.fairness_claims(rows, {"jct_s": 1.0})
+        assert of(claims, "Leases of 900 s").verdict is verdict
+
+    @pytest.mark.parametrize(
+        ("best", "verdict"), [(1200, YES), (900, YES), (600, PARTLY), (300, NO), (3600, NO)]
+    )
+    def test_lease_length_of_least_jct(self, best: int, verdict: ClaimVerdict) -> None:
+        rows = {
+            lease_s: philly_result({}, 1) | {"jct_s": 100.0 + abs(lease_s - best)}
+            for lease_s in ltgf.LEASES_S
+        }
+        assert of(ltgf.lease_claims(rows), "Mean JCT").verdict is verdict
+
+    @pytest.mark.parametrize(
+        ("losses", "verdict"),
+        [((1, 2, 3, 4, 5, 6), YES), ((1, 3, 2, 4, 5, 6), PARTLY), ((6, 5, 4, 3, 2, 1), NO)],
+    )
+    def test_longer_leases_are_less_fair(
+        self, losses: tuple[int, ...], verdict: ClaimVerdict
+    ) -> None:
+        rows = {
+            lease_s: philly_result({}, 1) | {"sharing_loss_jobs": loss / 100}
+            for lease_s, loss in zip(ltgf.LEASES_S, losses, strict=True)
+        }
+        assert of(ltgf.lease_claims(rows), "less fair").verdict is verdict
+
+    @pytest.mark.parametrize(("behind", "verdict"), [(0, YES), (1, PARTLY), (2, NO), (4, NO)])
+    def test_every_size_counts(self, behind: int, verdict: ClaimVerdict) -> None:
+        rows = {
+            (nodes, name): philly_result({}, 5 if name == ltgf.TIRESIAS else 4)
+            for nodes in ltgf.SIZES
+            for name in ltgf.BOTH
+        }
+        for nodes in ltgf.SIZES[:behind]:
+            rows[nodes, ltgf.LTGF] = philly_result({}, 5)
+        for claim in ltgf.size_claims(rows):
+            assert claim.verdict is verdict
+            assert all(f"{nodes}" in claim.why for nodes in ltgf.SIZES[:behind])
+
+    def test_new_jobs_first_must_change_something(self) -> None:
+        plain, better = philly_result({}, 5), philly_result({}, 4)
+        assert ltgf.settings_claim(plain, plain).ours == "changes nothing"
+        assert ltgf.settings_claim(plain, plain).verdict is NO
+        assert ltgf.settings_claim(plain, better).verdict is YES
+        assert ltgf.settings_claim(better, plain).verdict is NO
+
+    def test_runs_on_a_day_of_few_jobs(self) -> None:
+        ours = json.loads(philly.philly("2017-12-15", "ltgf", days=1, nodes=2).arguments)
+        figures = philly.run(**ours)
+        assert figures["jobs"] == len(philly.philly_slice("2017-12-15", 1).jobs) > 0
+        assert figures["jct_s"] > 0
+        at_events = philly.run(**ours | {"round_s": 0})
+        assert at_events["jct_s"] <= figures["jct_s"]
+
+
+class TestGandivaFair:
+    @pytest.mark.parametrize(
+        ("ours", "verdict"), [((4, 4), YES), ((3.81, 4.19), YES), ((3.79, 4.21), NO)]
+    )
+    def test_shares_are_near_or_not(self, ours: tuple[float, ...], verdict: ClaimVerdict) -> None:
+        got, why = gandiva_fair.shares_verdict(ours, (4, 4))
+        assert got is verdict
+        assert bool(why) == (verdict is NO)
+
+    def test_the_70_users_are_not_reproduced_for_one_class(self) -> None:
+        """38.2, 3.8 and 6.0 where 37.2, 3.6 and 7.2 are fair: the class of 4 GPUs is named."""
+        verdict, why = gandiva_fair.shares_verdict(
+            (38.2, 3.8, 6.0), (37.2, 3.6, 7.2), ("one", "two", "four")
+        )
+        assert verdict is NO
+        assert why == "four has 6.00 GPUs where 7.20 are fair"
+
+    @pytest.mark.parametrize(
+        ("gains", "faster", "nobody"),
+        [
+            ((0.3, 0.0, 0.0, 0.3), YES, YES),
+            ((0.12, 0.0, 0.0, 0.6), PARTLY, YES),
+            ((0.0, 0.0, 0.05, 0.6), NO, YES),
+            ((0.3, -0.1, 0.0, 0.3), YES, NO),
+        ],
+    )
+    def test_trades(
+        self, gains: tuple[float, ...], faster: ClaimVerdict, nobody: ClaimVerdict
+    ) -> None:
+        on = {tenant: 1 + gain for tenant, gain in enumerate(gains, 1)}
+        thirty, slower = gandiva_fair.trade_claims(dict.fromkeys(on, 1.0), on)
+        assert (thirty.verdict, slower.verdict) == (faster, nobody)
+        assert slower.why == ("" if nobody is YES else "user 2 is 10 % slower")
+
+    def test_idle_gpus_and_trades_that_stand_are_named(self) -> None:
+        (part,) = [part for part in gandiva_fair.PARTS if part.name == "gandiva_fair-types"]
+        claims = list(part.judge(made_up(part)).claims)
+        assert of(claims, "trades are undone").verdict is NO
+        assert of(claims, "trades are undone").why == "none was undone"
+        assert of(claims, "does not suffer").verdict is NO
+        assert of(claims, "does not suffer").why == "88 GPUs idle in one turn"
+
+    def test_runs_on_one_node(self) -> None:
+        run = turns.turns(
+            "tiny", 1, sizes={"gpu": [4]}, kinds=[(1, 4, 1), (2, 4, 2), (3, 4, 4)], quanta=40,
+            tickets={tenant: {"gpu": 1} for tenant in (1, 2, 3)}, ends={3: 24},
+        )  # fmt: skip
+        result = turns.run(**json.loads(run.arguments))
+        assert turn_figures.mean_gpus(result, 0, 24) == pytest.approx(
+            dict.fromkeys((1, 2, 3), 4 / 3)
+        )
+        assert turn_figures.mean_gpus(result, 25, 40)[3] == 0
+        assert turn_figures.least_use(result, 0, 40) == 4
+
+    def test_runs_table_3_with_its_trades(self) -> None:
+        """A's 25 become 40 and C's 45 become 50, in K80s, by four trades; turns of a window."""
+        speeds = {1: 1250, 2: 5000, 3: 6250}
+        rows = {tenant: {"k80": 1000, "v100": speed} for tenant, speed in speeds.items()}
+        run = turns.turns(
+            "tiny", 1, sizes={"k80": [4] * 15, "v100": [4] * 3},
+            kinds=[(tenant, 60, 1) for tenant in speeds], quanta=60,
+            tickets={tenant: {"k80": 20, "v100": 4} for tenant in speeds}, speeds=rows,
+            trading=True,
+        )  # fmt: skip
+        result = turns.run(**json.loads(run.arguments))
+        assert sum(result["made"]) == 4
+        assert not any(result["undone"])
+        got = turn_figures.progress(result, rows, 40, 60)
+        assert got == pytest.approx({1: 40, 2: 40, 3: 50}, rel=0.07)
+
+
+class TestOef:
+    @pytest.mark.parametrize(
+        ("gain", "verdict"), [(0.2, YES), (0.16, YES), (0.14, PARTLY), (0.01, NO), (-0.2, NO)]
+    )
+    def test_a_gain_has_a_size(self, gain: float, verdict: ClaimVerdict) -> None:
+        assert oef.gain_verdict(gain, 0.2) is verdict
+
+    @pytest.mark.parametrize(
+        ("cooperative", "noncooperative", "most", "verdicts"),
+        [(12, 10, 13, (YES, YES)), (10.5, 9.6, 13, (PARTLY, YES)), (10, 9, 11, (NO, NO))],
+    )
+    def test_estimates(
+        self,
+        cooperative: float,
+        noncooperative: float,
+        most: float,
+        verdicts: tuple[ClaimVerdict, ...],
+    ) -> None:
+        row = {"cooperative": cooperative, "noncooperative": noncooperative, "gavel": 10.0,
+               "gandiva_fair": 9.9, "max_min": 9.0, "max_efficiency": most}  # fmt: skip
+        claims = oef.estimate_claims([row, row], "made up")
+        assert tuple(claim.verdict for claim in claims) == verdicts
+        assert ("no shares at all" in claims[0].why) == (most == 11)
+
+    @pytest.mark.parametrize(("deviation", "verdict"), [(0.03, YES), (0.05, PARTLY), (0.12, NO)])
+    def test_errors(self, deviation: float, verdict: ClaimVerdict) -> None:
+        assert oef.error_claim([deviation, deviation], "made up").verdict is verdict
+
+    def test_jobs_and_what_no_simulator_can_say(self) -> None:
+        totals = {name: [10.0, 10.0] for name, _, _ in oef.POLICIES}
+        totals[oef.COOPERATIVE] = [13.0, 13.0]
+        claims = oef.actual_claims(totals)
+        assert [claim.verdict for claim in claims] == [YES, NO, UNTESTABLE, UNTESTABLE]
+
+    def test_shorter_and_longer_times(self) -> None:
+        jcts = {name: [100.0, 200.0] for name, _, _ in oef.POLICIES}
+        jcts[oef.COOPERATIVE] = [95.0, 190.0]
+        over_gandiva, over_gavel = oef.jct_claims(jcts)
+        assert over_gandiva.verdict is over_gavel.verdict is PARTLY
+        jcts[oef.GAVEL] = [90.0, 190.0]
+        assert oef.jct_claims(jcts)[1].verdict is NO
+        jcts[oef.GANDIVA] = [120.0, 240.0]
+        assert oef.jct_claims(jcts)[0].verdict is YES
+
+    @pytest.mark.parametrize("source", list(oef.SOURCES))
+    def test_speeds_are_drawn_and_ordered(self, source: str) -> None:
+        rows = mixed.rows_of(source, 20, 1)
+        assert rows == mixed.rows_of(source, 20, 1) != mixed.rows_of(source, 20, 2)
+        assert all(row[0] == 1 and row == sorted(row) for row in rows)
+        if source == "paper":
+            assert all(mixed.LEAST <= row[-1] <= mixed.MOST for row in rows)
+
+    def test_estimates_keep_their_order(self) -> None:
+        """Nothing is above the largest total; without envy nobody is below the equal split."""
+        for row in mixed.estimates(source="gavel", tenants=6, seeds=3):
+            assert max(row.values()) == row["max_efficiency"]
+            assert row["cooperative"] >= row["max_min"]
+            assert row["gandiva_fair"] >= row["max_min"]
+
+    def test_profiles_that_are_right_deviate_nowhere(self) -> None:
+        rows = mixed.profile_errors(source="paper", tenants=4, errors=[0, 0.2])
+        for right, wrong in rows.values():
+            assert max(right) < 1e-6 < max(wrong)
+
+    def test_trades_of_two_tenants_raise_the_total(self) -> None:
+        """8 GPUs of each type, halved: at 2.5 slow GPUs for a fast one, the second has 8 of those
+        for 3.2 fast ones, and then 7.2.
+        """
+        assert mixed.trading_total([[1, 1, 1], [1, 1, 1]]) == pytest.approx(24)
+        assert mixed.trading_total([[1, 1, 1], [1, 1, 4]]) == pytest.approx(16 + 0.8 + 7.2 * 4)
+
+    @pytest.mark.parametrize(("policy", "options"), [one[1:] for one in oef.POLICIES])
+    def test_jobs_run(self, policy: str, options: dict[str, Any]) -> None:
+        given: dict[str, Any] = {"policy": policy, "options": options, "seed": 1}
+        got = mixed.steady(**given, source="gavel", tenants=4, hours=2)
+        most = mixed.estimates(source="gavel", tenants=4, seeds=1)[0]["max_efficiency"]
+        assert 0 < got["throughput"] <= most
+        days = mixed.days(**given, source="gavel", tenants=4, each=2, hours=3)
+        assert days["jobs"] == 8
+        assert days["jct_s"] > 0
+
+
+class TestWhatOefProves:
+    def test_four_tenants_as_the_paper_has_them(self) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
+        (result,) = made_up(part).values()
+        assert {claim.verdict for claim in oef_proofs.four_claims(result)} == {YES}
+
+    @pytest.mark.parametrize(
+        ("change", "text", "verdict"),
+        [
+            ({"three": [12.0, 12.0, 12.1]}, "progress alike", NO),
+            ({"lies": {"1.1": [10.1, 35.0]}}, "overstates", NO),
+            ({"lies": {"1.1": [9.0, 38.0]}}, "lowers the total", PARTLY),
+            ({"lies": {"1.1": [9.0, 40.0]}}, "lowers the total", NO),
+            ({"two_types": [4.0, 6.0, 10.0]}, "job types", NO),
+            ({"over_max_min": [0.99, 1.0, 1.0, 1.16]}, "max-min", NO),
+            ({"over_max_min": [1.0, 1.0, 1.0, 1.4]}, "max-min", PARTLY),
+            ({"over_max_min": [1.16, 1.0, 1.0, 1.0]}, "max-min", PARTLY),
+            ({"envied": 1.1}, "user 1's would", NO),
+            ({"envy": 1.2}, "user 1's would", PARTLY),
+        ],
+    )
+    def test_four_tenants_who_differ(
+        self, change: dict[str, Any], text: str, verdict: ClaimVerdict
+    ) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-four"]
+        (result,) = made_up(part).values()
+        assert of(oef_proofs.four_claims(result | change), text).verdict is verdict
+
+    def test_the_experiment_runs(self) -> None:
+        four = properties.four_tenants()
+        assert four["three"][0] > four["four"][0]
+        claims = oef_proofs.four_claims(four)
+        for text in ("progress alike", "overstates", "job types"):
+            assert of(claims, text).verdict is YES
+
+    def test_proofs_hold_or_fail_by_their_counterexample(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(properties, "CASES", 10)
+        claims = oef_proofs.proof_claims(properties.proofs())
+        assert len(claims) == 8
+        failed = [claim for claim in claims if claim.verdict is NO and claim.why]
+        assert [claim.place for claim in failed] == ["4.2.4", "5.3", "5.2"]
+        assert failed[0].ours == "8.244 becomes 8.872"
+        assert failed[1].ours == "1.00, 8.00, 10.00; possible: 1.00, 8.00, 10.67"
+        assert failed[2].ours == "the first has 2.000, 0.000, 0.727"
+        for claim in claims[:1] + claims[2:4]:
+            assert claim.verdict is YES
+
+    def test_proofs_that_hold_are_not_called_broken(self) -> None:
+        (part,) = [part for part in oef_proofs.PARTS if part.name == "oef-proofs"]
+        (result,) = made_up(part).values()
+        assert {claim.verdict for claim in oef_proofs.proof_claims(result)} == {YES}
+        broken = result | {"broken": result["broken"] | {"envy": 1}}
+        assert of(oef_proofs.proof_claims(broken), "envies").verdict is NO
+
+
+class TestWhatIsNotBuilt:
+    def test_says_which_policy_it_waits_for(self) -> None:
+        """The day that one is there, its claims have to be run."""
+        for part in pending.PARTS:
+            assert part.name not in registry.POLICIES
+            claims = part.judge({}).claims
+            assert {claim.verdict for claim in claims} == {ClaimVerdict.NOT_RUN}
+            assert {claim.why for claim in claims} == {f"needs policy `{part.name}`"}
