@@ -15,10 +15,11 @@ from portal.site.access import about, pool_of_page, visible_pool_names
 from scheduling.selectors.lines import pool_names_of_tenant
 from tenants.scopes import site_scope
 
-# What a page of one pool leads to in another one, where a round or a simulation has no twin.
+# What a page of one pool leads to in another, where a round, trade or simulation has no twin.
 LISTS = {
     "round": "round-list",
     "counterfactual": "round-list",
+    "trade": "trades",
     "operate-simulation": "operate-simulations",
 }
 # Pages of a tenant that take a pool as `?pool=`, and the list that stands for one of its things.

@@ -7,13 +7,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from django.db.models import Q, Sum
+from django.db.models import OuterRef, Q, Subquery, Sum
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
-from scheduling.models import Lease, Node, PoolState
+from scheduling.models import Lease, Node, PoolState, Round
 from scheduling.selectors.pool_settings import price_settings
 from tenants.models import Budget, Quota
 from tenants.scopes import site_reading
@@ -23,9 +23,10 @@ from tenants.scopes import site_reading
 class StartProspect:
     """One GPU type of a pool as one tenant finds it.
 
-    `may_borrow`: GPUs above quota at most (None: no limit). `price`: credits per borrowed
-    GPU-hour that the next round's terms pay. `own_held`, `borrowed_held`: by the tenant's jobs.
-    `used` of `capacity` GPUs are behind that price, by the operator's `base` and `theta`.
+    `quota`: as the trades of the last round have made it. `may_borrow`: GPUs above it at most
+    (None: no limit). `price`: credits per borrowed GPU-hour that the next round's terms pay.
+    `own_held`, `borrowed_held`: by the tenant's jobs. `used` of `capacity` GPUs are behind that
+    price, by the operator's `base` and `theta`.
     """
 
     gpu_type: str
@@ -86,14 +87,19 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             .values_list("gpu_type__name", "own", "bor", "all")
         )
     held = {name: _LeasedGpus(own or 0, borrowed or 0, gpus) for name, own, borrowed, gpus in rows}
-    posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
+    last = Round.objects.filter(pool_id=pool_id, number=OuterRef("round")).values("shares")
+    states = PoolState.objects.filter(pool_id=pool_id).annotate(shares=Subquery(last[:1]))
+    posted, shares = states.values_list("prices", "shares").first() or (None, None)
     prices = {row["gpu_type"]: row for row in posted or []}
+    swapped = {
+        row["gpu_type"]: row.get("swapped", 0) for row in shares or [] if row["tenant"] == tenant_id
+    }
     settings = price_settings(pool_id)
     names = dict.fromkeys(types.values_list("gpu_type__name", flat=True))
     return [
         StartProspect(
             gpu_type=name,
-            quota=quotas[name].gpus if name in quotas else 0,
+            quota=max(0, (quotas[name].gpus if name in quotas else 0) + swapped.get(name, 0)),
             may_borrow=_may_borrow(quotas.get(name)),
             own_held=held.get(name, _NOTHING).own,
             borrowed_held=held.get(name, _NOTHING).borrowed,

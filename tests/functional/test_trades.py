@@ -14,6 +14,7 @@ from portal.site.trades import claim_line
 from scheduling.models import LeaseEvent, Round
 from scheduling.selectors.dashboard import last_round
 from scheduling.selectors.histories import claim_history
+from scheduling.selectors.prospects import prospects
 from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Membership, User
 from tests.functional.pool_stage import Stage
@@ -118,6 +119,8 @@ class TestAQuotaAfterTrades:
         lent = {row.tenant: row.idle for row in last.lenders}
         lent_before = {row.tenant: row.idle for row in before.lenders}
         assert lent.get(alpha, 0) > lent_before.get(alpha, 0)
+        (start,) = prospects(pool_id, alpha, at=there.lab.at)
+        assert start.quota == quota + 2
         (use,) = pool_uses(alpha, {pool_id: there.lab.at})
         assert use.quota == quota + 2
         history = claim_history(pool_id, alpha, since=there.lab.at.replace(year=1999))

@@ -142,6 +142,7 @@ SAME_PAGES = (
     ("mo", "/pools/pool-1/", "/pools/pool-2/"),
     ("mo", "/pools/pool-1/prices/", "/pools/pool-2/prices/"),
     ("mo", "/pools/pool-1/rounds/", "/pools/pool-2/rounds/"),
+    ("mo", "/pools/pool-1/trades/", "/pools/pool-2/trades/"),
     ("mo", "/pools/pool-1/rounds/3/", "/pools/pool-2/rounds/"),
     ("mo", "/account/", "/pools/pool-2/"),
     ("finn", "/ledger/", "/pools/pool-2/"),
