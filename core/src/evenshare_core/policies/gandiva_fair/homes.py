@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.placement.consolidated import FreeGpus
@@ -322,34 +323,43 @@ class Placer:
                 by_claim.setdefault((one.job.tenant, one.gpu_type), []).append(one)
         for rows in by_claim.values():
             rows.sort(key=lambda one: (one.lease is not None, -one.job.submitted_us, -one.job.id))
+        best = {claim: self._best_change(claim, rows, percent) for claim, rows in by_claim.items()}
         while budget:
-            best = self._best_change(by_claim, percent)
-            if best is None:
+            # Of equal gains the first (tenant, from).
+            gains = [(-row[0], claim, *row[1:]) for claim, row in best.items() if row is not None]
+            if not gains:
                 break
-            _, (tenant, source), target, one = best
-            by_claim[tenant, source].remove(one)
+            _, claim, target, one = min(gains, key=itemgetter(0, 1))
+            source = claim[1]
+            by_claim[claim].remove(one)
             self._count(one, source, -1)
             self._count(one, target, 1)
             home = self.homes[target].find(one.job.gpus)
             self._move(one, self.homes[source], self.homes[target], home)
             budget -= 1
+            # What a tenant gains depends on its own jobs alone.
+            for other, rows in by_claim.items():
+                if other[0] == claim[0]:
+                    best[other] = self._best_change(other, rows, percent)
         return budget
 
     def _best_change(
-        self, by_claim: Mapping[tuple[int, str], list[StrideJob]], percent: int
-    ) -> tuple[float, tuple[int, str], str, StrideJob] | None:
-        """The (tenant, from, to) that gains most, with its job that came last and holds nothing."""
+        self, claim: Claim, rows: Iterable[StrideJob], percent: int
+    ) -> tuple[float, str, StrideJob] | None:
+        """Where one of a tenant's jobs of a type gains most, to which type, and the job.
+
+        Of equal gains the job that came last and holds nothing, which is the first of `rows`.
+        """
         best = None
-        for claim, rows in sorted(by_claim.items()):
-            tried = set()
-            for one in rows:
-                kind = (one.job.profile, one.job.gpus, one.job.gpu_types)
-                if kind in tried:
-                    continue
-                tried.add(kind)
-                gain = self._gain(one, claim[1])
-                if gain and gain[0] > 1 + percent / 100 and (best is None or gain[0] > best[0]):
-                    best = (gain[0], claim, gain[1], one)
+        tried = set()
+        for one in rows:
+            kind = (one.job.profile, one.job.gpus, one.job.gpu_types)
+            if kind in tried:
+                continue
+            tried.add(kind)
+            gain = self._gain(one, claim[1])
+            if gain and gain[0] > 1 + percent / 100 and (best is None or gain[0] > best[0]):
+                best = (gain[0], gain[1], one)
         return best
 
     def _gain(self, one: StrideJob, source: str) -> tuple[float, str] | None:
