@@ -36,13 +36,18 @@ def trade_rows(views: Sequence[TradeView], times: Clocks) -> list[dict[str, Any]
 
 
 def trades_title(views: Sequence[TradeView], *, more: bool = False) -> str:
-    """ "3 trades of GPU types, 1 of them undone"."""
+    """ "3 trades of GPU types made, 1 undone"; `more`: there are others before them."""
     undone = sum(view.is_undone for view in views)
     made = len(views) - undone
-    parts = [plural(made, "trade")] if made else []
-    parts += [f"{plural(undone, 'trade')} undone"] if undone else []
-    text = " and ".join(parts)
-    return f"The last {text} of GPU types" if more else f"{text} of GPU types"
+    if more:
+        counts = ((made, "made"), (undone, "undone"))
+        text = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        return f"The last trades of GPU types: {text}"
+    if not undone:
+        return f"{plural(made, 'trade')} of GPU types"
+    if not made:
+        return f"{plural(undone, 'trade')} of GPU types undone"
+    return f"{plural(made, 'trade')} of GPU types made, {undone:,} undone"
 
 
 def gpus_text(gpus: Decimal, gpu_type: str, places: int = 2) -> str:

@@ -41,7 +41,10 @@ def there(committed_db: str) -> Town:
     return made
 
 
-READ_ONLY = ("operate", "operate-audit", "operate-health", "operate-simulation")
+READ_ONLY = (
+    *("operate", "operate-audit", "operate-health", "operate-policies"),
+    "operate-simulation",
+)
 ACTS = ("operate-release", "operate-quotas-undo", "operate-simulation-cancel")
 
 

@@ -70,7 +70,7 @@ class TestThePoolPage:
         write_trade(there.lab, "beta", "alpha")
         write_trade(there.lab, "beta", "alpha", rate_micro=-3_000_000, sold_micro=3_000_000)
         shown = section(there.page("operator", there.url()))
-        assert "1 trade and 1 trade undone of GPU types" in shown
+        assert "1 trade of GPU types made, 1 undone" in shown
         assert "undone \N{MINUS SIGN}3.00" in shown
 
     def test_shows_a_third_one_what_the_pool_lets_it_see(self, there: Stage) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
+from math import fsum
 from operator import itemgetter
 
 from evenshare_core.domain.cluster import Node, Placement
@@ -268,9 +269,9 @@ class Placer:
     def balance(self, budget: int, percent: int) -> int:
         """Move waiting jobs from the most to the least loaded nodes; return the budget left."""
         for _, row in sorted(self.homes.items()):
-            average = sum(row.load[node] * gpus for node, gpus in row.gpus.items()) / max(
-                1, sum(row.gpus.values())
-            )
+            # `fsum`: `sum` of floats is rounded otherwise from Python 3.12 on.
+            tickets = fsum(row.load[node] * gpus for node, gpus in row.gpus.items())
+            average = tickets / max(1, sum(row.gpus.values()))
             if average:
                 order = LoadOrder(row.load, row.asked, row.gpus)
                 while budget and self._balance_one(row, order, average * percent / 100):

@@ -91,7 +91,7 @@ class GandivaFair(Policy):
 
     name = "gandiva_fair"
     version = "1"
-    title = "Gandiva_fair"
+    title = "Gang-aware stride with trading"
     promise = (
         "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"
         " minutes, and tenants trade GPU types so that both gain."
