@@ -174,8 +174,8 @@ POLICY_MUTANTS = (
     pure(
         "quota_that_is_kept_from_others_is_traded",
         f"{GANDIVA}/tickets.py",
-        "if profile is None or tenant in keepers:",
-        "if profile is None:",
+        "if profile is None or tenant in keepers or",
+        "if profile is None or",
         f"{TURN_TESTS}::TestTrades::test_are_not_of_quotas_that_are_kept",
     ),
     pure(
