@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         for part in PARTS:
             mark = "  (long: by name only)" if part.is_long else ""
-            print(f"{part.name:<14} {minutes(part.about_s):>7} on one core  {part.title}{mark}")
+            print(f"{part.name:<18} {minutes(part.about_s):>7} on one core  {part.title}{mark}")
         return 0
     chosen = [part for part in PARTS if part.name in options.parts] or [
         part for part in PARTS if not part.is_long

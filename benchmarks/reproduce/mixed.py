@@ -110,7 +110,7 @@ def trading_total(rows: Sequence[Sequence[float]]) -> float:
 def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
     """How far cooperative throughput is from what the profiles say, where these are wrong."""
     return KeptRun.of(
-        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 10,
+        f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
         source=source, tenants=tenants, errors=list(errors),
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def profile_errors(
 def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
     """Twenty tenants that always have jobs, for a day."""
     return KeptRun.of(
-        f"{__name__}:steady", f"20 tenants for a day, seed {seed}: {name}", 10,
+        f"{__name__}:steady", f"20 tenants for a day, seed {seed}: {name}", 2,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=20, hours=24,
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ def steady(
 def days_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> KeptRun:
     """Fifty tenants with twenty jobs each, who come within three days."""
     return KeptRun.of(
-        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 40,
+        f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 8,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=50, each=20,
         hours=72,
     )  # fmt: skip

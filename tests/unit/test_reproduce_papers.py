@@ -59,7 +59,7 @@ class TestLtgf:
         for text in ("Fewer jobs", "tenant-hours", "slowdown", "JCT"):
             claim = next(one for one in claims if text in one.text)
             assert claim.verdict is verdict, claim.text
-            assert bool(claim.why) == (verdict is not YES)
+            assert bool(claim.why) == (ours >= 10 or published >= 10)
 
     def test_names_who_is_in_its_way(self) -> None:
         rows = self.rows(ours=9, published=9)
@@ -68,6 +68,27 @@ class TestLtgf:
         assert of(claims, "Least mean slowdown").verdict is NO
         assert of(claims, "Least mean slowdown").why == "`hived` not above it"
         assert of(claims, "Least mean JCT").verdict is YES
+
+    @pytest.mark.parametrize(
+        ("first", "second", "verdict"),
+        [(9, 9, YES), (11, 11, NO), (9, 11, PARTLY), (11, 9, PARTLY)],
+    )
+    def test_counts_on_both_slices(self, first: int, second: int, verdict: ClaimVerdict) -> None:
+        one, other = (
+            ltgf.fairness_claims(rows, rows[ltgf.LTGF])
+            for rows in (
+                self.rows(ours=first, published=first),
+                self.rows(ours=second, published=second),
+            )
+        )
+        both = [ltgf.on_both(*pair) for pair in zip(one, other, strict=True)]
+        assert of(both, "Least mean JCT").verdict is verdict
+        assert of(both, "Venus").verdict is UNTESTABLE
+        assert of(both, "Venus").ours == "-"
+        if first != second:
+            claim = of(both, "Least mean JCT")
+            assert claim.why.startswith("12-01: " if first > second else "11-17: ")
+            assert "; 11-17: " in claim.ours
 
     @pytest.mark.parametrize(
         ("cost", "verdict"), [(0.0, YES), (0.008, YES), (0.015, YES), (0.02, NO), (-0.01, NO)]
@@ -337,6 +358,8 @@ class TestWhatOefProves:
         assert {claim.verdict for claim in oef_proofs.proof_claims(result)} == {YES}
         broken = result | {"broken": result["broken"] | {"envy": 1}}
         assert of(oef_proofs.proof_claims(broken), "envies").verdict is NO
+        everywhere = oef_proofs.proof_claims(result | {"distant": [1.0, 1.0, 1.0]})
+        assert of(everywhere, "not neighbours").verdict is YES
 
 
 class TestWhatIsNotBuilt:
