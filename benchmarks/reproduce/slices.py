@@ -28,6 +28,7 @@ OTHERS = [name for name, policy, _ in POLICIES if policy not in {FLOOR, "evensha
 RIVALS = [OURS, *OTHERS]  # of the table of least figures
 ESTIMATING = {"`srtf`", "`sjf`"}
 TUNED = "2017-10-09"
+WITH_ESTIMATES_S = 220  # two weeks of `evenshare` that decides anew in every round
 Place = tuple[str, int | None]  # the first day, and nodes
 # Less is better for all of these.
 COMPARED = (
@@ -47,7 +48,14 @@ FIELD = {column: field for column, field, _ in COLUMNS}
 def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) -> Part:
     """All policies on some (first day, nodes)."""
     asked = {
-        (place, label): philly(place[0], policy, options=options, nodes=place[1], name=label)
+        (place, label): philly(
+            place[0],
+            policy,
+            options=options,
+            nodes=place[1],
+            name=label,
+            about_s=WITH_ESTIMATES_S if options.get("estimates") else None,
+        )
         for place in places
         for label, policy, options in POLICIES
     }
