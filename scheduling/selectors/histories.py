@@ -35,7 +35,11 @@ class ClaimHistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class TenantCourse:
-    """One tenant over the rounds of a `PoolHistory`, on GPUs of all types.
+    """One tenant over the rounds of a `PoolHistory`.
+
+    `use` and `quota` are of the type that was asked for, or of all; `quota` is what trades have
+    made of it, and `swapped` what they add to it: below 0, take from it. rho and sums are of all
+    types always: of one type they are of quotas before trades (0158).
 
     `tenant` None: all that the viewer may not see, in one sum, whose `rho` is not told. `rho` is
     None where nothing was asked, and where a round has no row of the tenant. `sums`: GPU-seconds
@@ -47,6 +51,8 @@ class TenantCourse:
     use: tuple[int, ...]
     rho: tuple[float | None, ...]
     sums: tuple[tuple[float, float], ...] = ()
+    quota: tuple[int, ...] = ()
+    swapped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ _CLAIM = (
 )
 _POOL = (
     _ROUNDS.format(
-        columns="s.tenant, s.own + s.borrowed, s.alloc_gpu_us::float, s.fair_gpu_us::float"
+        columns="s.tenant, s.gpu_type, s.own + s.borrowed, s.quota + coalesce(s.swapped, 0),"
+        " coalesce(s.swapped, 0), s.alloc_gpu_us::float, s.fair_gpu_us::float"
     )
     + "ORDER BY r.number, s.tenant"
 )
@@ -127,23 +134,32 @@ def pool_history(
     since: datetime,
     until: datetime | None = None,
     points: int = POINTS,
+    gpu_type: str = "",
 ) -> PoolHistory:
-    """Return what each tenant used after the rounds of [since, until). One query."""
+    """Return what each tenant used after the rounds of [since, until), and its quota. One query.
+
+    `gpu_type`: use and quota of this type; of all together where it is empty.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_POOL, {"pool": pool_id, "since": since, "until": until, "points": points})
         rows = cursor.fetchall()
     at = tuple(dict.fromkeys(row[1] for row in rows))
     place = {instant: index for index, instant in enumerate(at)}
     sums: dict[int | None, _Sums] = {}
-    for _, instant, _, _, tenant, use, received, deserved in rows:
+    for _, instant, _, _, tenant, of_type, *gpus, received, deserved in rows:
         seen = tenant if tenant is not None and visibility.of(tenant) else None
-        sums.setdefault(seen, _Sums()).add(place[instant], use, received, deserved)
+        one = sums.setdefault(seen, _Sums())
+        one.add_gpu_time(place[instant], received, deserved)
+        if gpu_type in ("", of_type):
+            one.add_gpus(place[instant], *gpus)
     courses = [
         TenantCourse(
             None if tenant is None else visibility.of(tenant),
             tuple(one.use[index] for index in range(len(at))),
             tuple(None if tenant is None else one.rho(index) for index in range(len(at))),
             () if tenant is None else tuple(map(one.gpu_s, range(len(at)))),
+            tuple(one.quota[index] for index in range(len(at))),
+            tuple(one.swapped[index] for index in range(len(at))),
         )
         for tenant, one in sums.items()
     ]
@@ -153,7 +169,7 @@ def pool_history(
 
 
 def joined(parts: Iterable[PoolHistory]) -> PoolHistory:
-    """Return histories that follow each other as one; who is not in a part used nothing there."""
+    """Return histories that follow each other as one; who is not in a part had nothing there."""
     parts = list(parts)
     tenants = {_key(one): one.tenant for part in parts for one in part.tenants}
     order = sorted(
@@ -162,15 +178,23 @@ def joined(parts: Iterable[PoolHistory]) -> PoolHistory:
     courses = []
     for key in order:
         use: list[int] = []
+        quota: list[int] = []
+        swapped: list[int] = []
         rho: list[float | None] = []
         sums: list[tuple[float, float]] = []
         for part in parts:
             course = next((one for one in part.tenants if _key(one) == key), None)
             use += course.use if course else [0] * len(part.at)
+            quota += course.quota if course else [0] * len(part.at)
+            swapped += course.swapped if course else [0] * len(part.at)
             rho += course.rho if course else [None] * len(part.at)
             if key is not None:
                 sums += course.sums if course else [(0.0, 0.0)] * len(part.at)
-        courses.append(TenantCourse(tenants[key], tuple(use), tuple(rho), tuple(sums)))
+        courses.append(
+            TenantCourse(
+                tenants[key], tuple(use), tuple(rho), tuple(sums), tuple(quota), tuple(swapped)
+            )
+        )
     return PoolHistory(tuple(at for part in parts for at in part.at), tuple(courses))
 
 
@@ -179,15 +203,21 @@ def _key(one: TenantCourse) -> int | None:
 
 
 class _Sums:
-    """One tenant's sums over GPU types, by the place of the round."""
+    """One tenant's sums, by the place of the round."""
 
     def __init__(self) -> None:
         self.use: Counter[int] = Counter()
+        self.quota: Counter[int] = Counter()
+        self.swapped: Counter[int] = Counter()
         self._received: Counter[int] = Counter()
         self._deserved: Counter[int] = Counter()
 
-    def add(self, place: int, use: int, received: Any, deserved: Any) -> None:
+    def add_gpus(self, place: int, use: int, quota: int, swapped: int) -> None:
         self.use[place] += use
+        self.quota[place] += quota
+        self.swapped[place] += swapped
+
+    def add_gpu_time(self, place: int, received: Any, deserved: Any) -> None:
         self._received[place] += received or 0
         self._deserved[place] += deserved or 0
 

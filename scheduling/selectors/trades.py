@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import msgspec
-from django.db.models import Q, QuerySet
+from django.db.models import Case, F, Q, QuerySet, Sum, When, Window
 
 from evenshare_core.domain.decision import Trade
 from evenshare_core.fairness.trades import TradeSide, trade_sides
@@ -93,6 +93,47 @@ def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeView |
     query."""
     row = _visible(pool_id, visibility).filter(number=number).first()
     return None if row is None else _view(row, visibility)
+
+
+@dataclass(frozen=True, slots=True)
+class TradeLink:
+    """The trade that a trade undid, or the one that undid it: its number, and when it was."""
+
+    number: int
+    at: datetime
+    round: int
+
+
+def linked_trade(pool_id: int, number: int) -> TradeLink | None:
+    """Return what an undone trade undid, or when a trade was undone; None: it never was. Two
+    queries.
+
+    What undoes has the fields of what it undoes, but for the instant and the sign of the rate. Of
+    several alike a policy undoes the newest that stands (`gandiva_fair.trading.undo_wrong`), so
+    those in between come in pairs. Those that a change of policy dropped without a record stay
+    below the newer ones, and are never taken for undone.
+    """
+    trades = LeaseEvent.objects.filter(pool_id=pool_id, kind=LeaseEvent.Kind.TRADED)
+    row = trades.filter(number=number).values("round", "data").first()
+    if row is None:
+        return None
+    rate = row["data"]["rate_micro"]
+    fields = {name: value for name, value in row["data"].items() if name not in _OF_ONE_EVENT}
+    alike = trades.filter(data__contains=fields, data__rate_micro__in=(rate, -rate))
+    if rate < 0:
+        alike = alike.filter(round__lte=row["round"], number__lt=number)
+        order = (F("round").desc(), F("number").desc())
+    else:
+        alike = alike.filter(round__gte=row["round"], number__gt=number)
+        order = (F("round").asc(), F("number").asc())
+    # 1 where it is reached that is not of a pair in between.
+    counted = Case(When(data__rate_micro=rate, then=-1), default=1)
+    depth = Window(Sum(counted), order_by=order)
+    match = alike.annotate(depth=depth).filter(depth=1).order_by(*order).first()
+    return None if match is None else TradeLink(match.number, match.at, match.round or 0)
+
+
+_OF_ONE_EVENT = ("at_us", "rate_micro")
 
 
 def _visible(pool_id: int, visibility: Visibility) -> QuerySet[LeaseEvent]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduling.models import Round
 from scheduling.selectors.histories import claim_history, joined, pool_history
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
@@ -73,6 +74,37 @@ class TestAPool:
             few = pool_history(pool, visibility, since=BEGIN - DAY, points=4)
         assert len(few.at) <= 4
         assert few.at[-1] == whole.at[-1]
+
+    def test_of_one_type_is_its_use_and_its_quota_after_trades(self, there: Stage) -> None:
+        last = Round.objects.filter(pool=there.lab.pool).latest("number")
+        alpha, beta = there.tenant("alpha").pk, there.tenant("beta").pk
+        gpus = {alpha: {"own": 1, "quota": 2, "swapped": -2}, beta: {"own": 0, "quota": 3}}
+        empty = {"borrowed": 0, "rho_before": None, "alloc_gpu_us": 10**9, "fair_gpu_us": 0}
+        last.shares += [
+            {"tenant": tenant, "gpu_type": "k80", **row, **empty} for tenant, row in gpus.items()
+        ]
+        last.pk, last.number, last.at = None, last.number + 1, last.at + DAY
+        last.save(force_insert=True)
+        read = {"visibility": seen_by(there, "operator"), "since": BEGIN - DAY}
+        with site_scope():
+            whole = pool_history(there.lab.pool.pk, **read)
+            k80 = pool_history(there.lab.pool.pk, gpu_type="k80", **read)
+            v100 = pool_history(there.lab.pool.pk, gpu_type="v100", **read)
+        rounds = len(whole.at)
+        assert k80.at == v100.at == whole.at
+        rows = {one.tenant.slug: one for one in k80.tenants if one.tenant}
+        assert set(rows) == {"alpha", "beta", "gamma"}
+        assert rows["alpha"].use == (*[0] * (rounds - 1), 1)
+        assert rows["alpha"].quota == (*[0] * (rounds - 1), 0)
+        assert rows["alpha"].swapped == (*[0] * (rounds - 1), -2)
+        assert (rows["beta"].quota[-1], rows["beta"].swapped[-1]) == (3, 0)
+        for all_types, one, other in zip(whole.tenants, k80.tenants, v100.tenants, strict=True):
+            for name in ("use", "quota", "swapped"):
+                parts = zip(getattr(one, name), getattr(other, name), strict=True)
+                assert getattr(all_types, name) == tuple(map(sum, parts))
+            # rho of one type would be of quotas before trades.
+            assert all_types.rho == one.rho == other.rho
+            assert all_types.sums == one.sums == other.sums
 
     def test_without_rounds_is_empty(self, there: Stage) -> None:
         with site_scope():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
+from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
 
 
@@ -81,6 +83,67 @@ class TestTheLastDaysDeficit:
         settled.lab.pool.options = {"fairness_window_s": 86_400}
         settled.lab.pool.save(update_fields=["policy", "options"])
         assert 'id="deficits"' not in settled.page("operator", settled.url())
+
+
+class TestTheTypeOfTheCharts:
+    @pytest.fixture
+    def mixed(self, committed_db: str) -> Stage:
+        assert committed_db
+        return mixed_stage(rounds=2)
+
+    def charts(self, there: Stage, query: str) -> dict[str, Any]:
+        answer = there.get("operator", there.url(query))
+        assert answer.status_code == 200
+        return {chart.key: chart for chart in answer.context["charts"]}
+
+    def test_is_chosen_in_the_address(self, mixed: Stage) -> None:
+        every, one = self.charts(mixed, ""), self.charts(mixed, "?gpu_type=k80")
+        assert list(every) == ["chart-use", "chart-rho"]
+        assert list(one) == ["chart-use", "chart-quota", "chart-rho"]
+        assert every["chart-use"].text.startswith("Of 8 GPUs.")
+        assert one["chart-use"].text.startswith("Of 4 k80.")
+        assert one["chart-use"].heads[1] == "k80 GPUs in use by alpha"
+        assert one["chart-use"].file == f"use-{mixed.pool}-k80"
+        held = Counter[str]()
+        for row in last_round(mixed).shares:
+            if row["gpu_type"] == "k80":
+                held[str(row["tenant"])] += row["own"] + row["borrowed"]
+        uses = [list(series.values)[-1] for series in one["chart-use"].series]
+        assert sum(uses) == sum(held.values()) > 0
+        assert sorted(uses) == sorted(held.values())
+        assert [series.values[-1] for series in one["chart-quota"].series] == [2, 1, 1]
+
+    def test_is_offered_in_a_row_of_links(self, mixed: Stage) -> None:
+        page = mixed.page("owner", mixed.url("?gpu_type=v100"))
+        nav = re.search(r'<nav class="choices".*?</nav>', page, re.DOTALL)
+        assert nav is not None
+        links = re.findall(r'href="([^"]+)"\s*(aria-current="true")?\s*>([^<]+)<', nav[0])
+        here = mixed.url()
+        assert sorted(links) == [
+            (f"{here}#use", "", "All types"),
+            (f"{here}?gpu_type=k80#use", "", "k80"),
+            (f"{here}?gpu_type=v100#use", 'aria-current="true"', "v100"),
+        ]
+        # The page that is open fetches itself with its type.
+        assert f'hx-get="{here}?gpu_type=v100"' in page
+
+    @pytest.mark.parametrize("wrong", ["h100", "K80", "k80,v100", "x" * 300])
+    def test_that_the_pool_has_not_is_not_there(self, mixed: Stage, wrong: str) -> None:
+        assert mixed.get("owner", mixed.url(f"?gpu_type={wrong}")).status_code == 404
+
+    def test_costs_no_query_more(self, mixed: Stage) -> None:
+        reads = [mixed.reads("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
+        assert reads[0] == reads[1]
+
+    def test_is_no_choice_where_there_is_one(self, there: Stage) -> None:
+        page = there.page("owner", there.url("?gpu_type=v100"))
+        assert 'class="choices"' not in page
+        assert list(self.charts(there, "?gpu_type=v100")) == list(self.charts(there, ""))
+
+    def test_leaves_the_last_days_deficit_to_all_types(self, mixed: Stage) -> None:
+        pages = [mixed.get("operator", mixed.url(query)) for query in ("", "?gpu_type=k80")]
+        rows = [[(row.badge.name, row.short) for row in page.context["deficits"]] for page in pages]
+        assert rows[0] == rows[1]
 
 
 class TestThePoolPage:

@@ -149,6 +149,13 @@ def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
     there.lab.pool.state.save(update_fields=["round"])
 
 
+def links_of(page: str) -> list[str]:
+    """Where the sentence under the headline of a receipt leads."""
+    deck = re.search(r'<p class="deck">.*?</p>', page, re.DOTALL)
+    assert deck is not None
+    return re.findall(r'href="([^"]+)"', deck[0])
+
+
 class TestTheList:
     def test_goes_on_page_by_page(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("portal.pools.views.trades.PAGE", 2)
@@ -201,6 +208,36 @@ class TestAReceipt:
         assert "Beta gave 1 v100 of quota back to alpha, and has its 3.125 k80 again." in page
         assert "its rate was 3.125" in page
         assert "Gain" not in page
+
+    def test_leads_from_one_that_undid_to_what_it_undid_and_back(self, there: Stage) -> None:
+        there.see("full")
+        undo = {"rate_micro": -3_125_000}
+        # Of several alike the newest that stands is undone; others in between change nothing.
+        first = write_trade(there.lab, "beta", "alpha", round_=1)
+        second = write_trade(there.lab, "beta", "alpha", round_=2)
+        third = write_trade(there.lab, "beta", "alpha", round_=3)
+        write_trade(there.lab, "beta", "gamma", round_=3)
+        undone = [write_trade(there.lab, "beta", "alpha", round_=3, **undo)]
+        write_trade(there.lab, "beta", "alpha", round_=4, buyer_rate_micro=6_000_000, **undo)
+        write_trade(there.lab, "alpha", "beta", round_=4, **undo)
+        undone.append(write_trade(there.lab, "beta", "alpha", round_=4, **undo))
+        pairs = {third.number: undone[0].number, second.number: undone[1].number}
+        for made, later in pairs.items():
+            page = there.page("owner", there.url(f"trades/{made}/"))
+            assert links_of(page) == [f"/pools/{there.pool}/trades/{later}/"]
+            assert "It was undone at 20" in words(page)
+            page = there.page("owner", there.url(f"trades/{later}/"))
+            assert links_of(page) == [f"/pools/{there.pool}/trades/{made}/"]
+            assert f"This undid trade {made}, made at 20" in words(page)
+        page = there.page("owner", there.url(f"trades/{first.number}/"))
+        assert links_of(page) == []
+        assert "It was undone" not in words(page)
+
+    def test_takes_none_for_undone_that_a_change_of_policy_dropped(self, there: Stage) -> None:
+        dropped, later = (write_trade(there.lab, "beta", "alpha", round_=n) for n in (1, 5))
+        write_trade(there.lab, "beta", "alpha", round_=6, rate_micro=-3_125_000)
+        made = [there.page("operator", there.url(f"trades/{n.number}/")) for n in (dropped, later)]
+        assert [len(links_of(page)) for page in made] == [0, 1]
 
     def test_says_where_a_side_is_worse_off(self, there: Stage) -> None:
         there.see("full")

@@ -91,31 +91,103 @@ def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, 
 
 
 def pool_use_chart(
-    history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str, gpus: int
+    history: PoolHistory,
+    badges: Mapping[int, TenantBadge],
+    now: datetime,
+    *,
+    pool: str,
+    gpus: int,
+    gpu_type: str = "",
 ) -> PageChart:
-    """GPUs in use by tenant, on top of each other; those with the grey badge are one area."""
+    """GPUs in use by tenant, on top of each other; those with the grey badge are one area.
+
+    `gpu_type`: what `history` and `gpus` are of; empty: of all types.
+    """
     keys = through(history.at, now)
-    areas: dict[str, tuple[TenantBadge, list[int]]] = {}
-    for course, badge in zip(history.tenants, _badges(history.tenants, badges), strict=True):
-        key, look = (OTHERS_KEY, HIDDEN) if badge.index == OTHERS else (_key(course), badge)
-        _, summed = areas.setdefault(key, (look, [0] * len(keys)))
-        for place, use in enumerate([*course.use, course.use[-1]]):
-            summed[place] += use
+    uses = _by_badge(history.tenants, badges, [one.use for one in history.tenants])
+    what = f"{gpu_type} GPUs" if gpu_type else "GPUs"
     series = tuple(
-        Series(badge.name, f"GPUs in use by {badge.name}", keys, use, tenant_area(badge),
+        Series(badge.name, f"{what} in use by {badge.name}", keys, use, tenant_area(badge),
                kind="area", key=key)
-        for key, (badge, use) in sorted(areas.items(), key=lambda item: item[0] == OTHERS_KEY)
+        for key, badge, use in uses
     )  # fmt: skip
-    totals = [sum(column) for column in zip(*(use for _, use in areas.values()), strict=True)]
+    totals = [sum(column) for column in zip(*(use for _, _, use in uses), strict=True)]
     return PageChart(
         key="chart-use",
-        title=f"{plural(totals[-1], 'GPU')} in use, by tenant",
-        text=f"Of {plural(gpus, 'GPU')}. Select a tenant to leave it out.",
+        title=f"{_gpus_text(totals[-1], gpu_type)} in use, by tenant",
+        text=f"Of {_gpus_text(gpus, gpu_type)}. Select a tenant to leave it out.",
         series=series,
         y=(0.0, max([*totals, gpus, 2]) * 1.1),
         unit="GPUs",
-        file=f"use-{pool}",
+        file=f"use-{pool}-{gpu_type}" if gpu_type else f"use-{pool}",
     )
+
+
+def pool_quota_chart(
+    history: PoolHistory,
+    badges: Mapping[int, TenantBadge],
+    now: datetime,
+    *,
+    pool: str,
+    gpu_type: str,
+) -> PageChart:
+    """The quota of one GPU type that each tenant has after trades: a line of steps each."""
+    keys = through(history.at, now)
+    quotas = _by_badge(history.tenants, badges, [one.quota for one in history.tenants])
+    y = (0.0, max([2, *(quota for _, _, row in quotas for quota in row)]) * 1.1)
+    names = [Label(_cut(one.name), row[-1], f"var(--{one.css}-str)") for _, one, row in quotas]
+    return PageChart(
+        key="chart-quota",
+        title=_quota_title(history.tenants, gpu_type),
+        text="The quota of each tenant, after trades. Lines of one height cover each other.",
+        series=tuple(
+            Series(badge.name, f"quota of {badge.name} after trades, {gpu_type} GPUs", keys, row,
+                   tenant_line(badge), key=key)
+            for key, badge, row in quotas
+        ),
+        y=y,
+        unit="GPUs",
+        file=f"quota-{pool}-{gpu_type}",
+        labels=apart(names, y),
+    )  # fmt: skip
+
+
+def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:
+    """How many GPUs of quota trades have moved by now.
+
+    Of a sum of tenants out of sight it is not known what they trade with each other.
+    """
+    is_known = all(one.tenant is not None for one in courses)
+    if not is_known or not any(gpus for one in courses for gpus in one.swapped):
+        return f"Quota of {gpu_type}, by tenant"
+    moved = sum(max(0, one.swapped[-1]) for one in courses)
+    if not moved:
+        return f"No quota of {gpu_type} is moved by trades now"
+    return f"Trades move {_gpus_text(moved, gpu_type)} of quota now"
+
+
+def _gpus_text(gpus: int, gpu_type: str) -> str:
+    """ "3 v100", or of all types "3 GPUs"."""
+    return f"{thousands(gpus)} {gpu_type}" if gpu_type else plural(gpus, "GPU")
+
+
+def _by_badge(
+    courses: Sequence[TenantCourse],
+    badges: Mapping[int, TenantBadge],
+    values: Sequence[Sequence[int]],
+) -> list[tuple[str, TenantBadge, list[int]]]:
+    """Values of each tenant with its key and badge, the last one held until now.
+
+    Those with the grey badge are one sum, which stands last.
+    """
+    sums: dict[str, tuple[TenantBadge, list[int]]] = {}
+    for course, badge, row in zip(courses, _badges(courses, badges), values, strict=True):
+        key, look = (OTHERS_KEY, HIDDEN) if badge.index == OTHERS else (_key(course), badge)
+        _, summed = sums.setdefault(key, (look, [0] * (len(row) + 1)))
+        for place, value in enumerate([*row, row[-1]]):
+            summed[place] += value
+    ordered = sorted(sums.items(), key=lambda item: item[0] == OTHERS_KEY)
+    return [(key, badge, summed) for key, (badge, summed) in ordered]
 
 
 def tells_rho(history: PoolHistory) -> bool:
@@ -124,9 +196,17 @@ def tells_rho(history: PoolHistory) -> bool:
 
 
 def pool_rho_chart(
-    history: PoolHistory, badges: Mapping[int, TenantBadge], now: datetime, *, pool: str
+    history: PoolHistory,
+    badges: Mapping[int, TenantBadge],
+    now: datetime,
+    *,
+    pool: str,
+    of_all: bool = False,
 ) -> PageChart:
-    """rho of every tenant that the viewer sees, around the fair share."""
+    """rho of every tenant that the viewer sees, around the fair share.
+
+    `of_all`: say that it is of all GPU types, where others beside it are of one.
+    """
     keys = through(history.at, now)
     visible = [one for one in history.tenants if one.tenant is not None]
     looks = _badges(visible, badges)
@@ -153,7 +233,8 @@ def pool_rho_chart(
     return PageChart(
         key="chart-rho",
         title=_rho_title(visible, hides=len(visible) < len(history.tenants)),
-        text="rho: GPU-time received over the fair share, since the pool began. Green: at fair"
+        text=("Of all GPU types together. " if of_all else "")
+        + "rho: GPU-time received over the fair share, since the pool began. Green: at fair"
         " share, within 2 %.",
         series=series,
         y=y,

@@ -6,12 +6,18 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.urls import reverse
 
 from evenshare_core.domain.reasons import Reason
 from portal.charts.deficits import deficit_of
-from portal.charts.explore.uses import pool_rho_chart, pool_use_chart, tells_rho
+from portal.charts.explore.uses import (
+    pool_quota_chart,
+    pool_rho_chart,
+    pool_use_chart,
+    tells_rho,
+)
 from portal.charts.figures import clock, credits_text, gpu_hours, percent, plural, thousands
 from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
@@ -79,17 +85,53 @@ def badges_of(view: PoolOverview) -> Badges:
     return map_badges(seen.values(), uses)
 
 
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """All GPU types or one of them, of which charts may tell."""
+
+    text: str
+    href: str
+    is_here: bool
+
+
 def history_context(
-    history: PoolHistory, badges: Badges, view: PoolOverview, name: str, now: datetime
+    history: PoolHistory,
+    badges: Badges,
+    view: PoolOverview,
+    name: str,
+    now: datetime,
+    *,
+    gpu_type: str = "",
 ) -> dict[str, Any]:
-    """Return the charts of use and of rho by tenant; none before the first round."""
+    """Return the charts of use and of rho by tenant, and what they may tell of; none before the
+    first round. `gpu_type`: what `history` is of: then also the chart of its quotas.
+    """
     if not history.tenants:
-        return {"charts": []}
+        return {"charts": [], "type_choices": []}
     badges = _charted_badges(history, badges)
-    charts = [pool_use_chart(history, badges, now, pool=name, gpus=view.total("gpus"))]
+    gpus = next((one.gpus for one in view.types if one.name == gpu_type), view.total("gpus"))
+    charts = [pool_use_chart(history, badges, now, pool=name, gpus=gpus, gpu_type=gpu_type)]
+    if gpu_type:
+        charts.append(pool_quota_chart(history, badges, now, pool=name, gpu_type=gpu_type))
     if tells_rho(history):
-        charts.append(pool_rho_chart(history, badges, now, pool=name))
-    return {"charts": charts}
+        charts.append(pool_rho_chart(history, badges, now, pool=name, of_all=bool(gpu_type)))
+    return {"charts": charts, "type_choices": _type_choices(view, name, gpu_type)}
+
+
+def _type_choices(view: PoolOverview, name: str, chosen: str) -> list[TypeChoice]:
+    """All types, then each; nothing where there is one type alone."""
+    if len(view.types) < 2:
+        return []
+    here = reverse("pool", args=[name])
+    every = [("All types", ""), *((one.name, one.name) for one in view.types)]
+    return [
+        TypeChoice(
+            text,
+            f"{here}?{urlencode({'gpu_type': key})}#use" if key else f"{here}#use",
+            key == chosen,
+        )
+        for text, key in every
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -29,9 +29,7 @@ from scheduling.models import MaintenanceWindow
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
-from scheduling.selectors.pools import (
-    pool_overview,
-)
+from scheduling.selectors.pools import PoolOverview, pool_overview
 from scheduling.selectors.preemptions import list_preemptions
 from scheduling.selectors.round_lists import round_instants
 from scheduling.selectors.throughput import read_throughput
@@ -58,8 +56,9 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         now = pool_now(facts).pool_at
         windows = windows_near(facts, now)
         view = pool_overview(facts.id, visibility, away={row.node_id for row in windows})
-        older = pool_history(facts.id, visibility, **older_days(now, OLDER_POINTS))
-        day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS)
+        of = _gpu_type(request, view)
+        older = pool_history(facts.id, visibility, gpu_type=of, **older_days(now, OLDER_POINTS))
+        day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS, gpu_type=of)
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
         traded, more_trades = list_trades(facts.id, visibility, limit=TRADES)
@@ -72,7 +71,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         **pool_context(name, view, badges),
         "strip_title": strip_title(view.rounds, facts.unit),
         "price_unit": f"credits per {facts.unit}-hour",
-        **history_context(joined([older, day]), badges, view, name, now),
+        **history_context(joined([older, day]), badges, view, name, now, gpu_type=of),
         "deficits": deficit_rows(day, badges, now) if tells else [],
         **throughput_context(throughput, badges, name, now),
         **preemption_context(early, times, more=more_early),
@@ -88,6 +87,15 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "live": True,
     }
     return render(request, "pools/pool.html", context)
+
+
+def _gpu_type(request: HttpRequest, view: PoolOverview) -> str:
+    """The GPU type that charts are asked for; empty: all, and of a pool of one type that one."""
+    name = request.GET.get("gpu_type", "")
+    names = [one.name for one in view.types]
+    if name and name not in names:
+        raise Http404
+    return name if len(names) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from portal.site.trades import (
     verdict_text,
 )
 from scheduling.selectors.round_lists import round_instants
-from scheduling.selectors.trades import find_trade, list_trades
+from scheduling.selectors.trades import find_trade, linked_trade, list_trades
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
@@ -68,6 +68,7 @@ def trade(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
         visibility = read_visibility(facts.id, access(request))
         if len(str(number)) <= DIGITS_MAX:
             view = find_trade(facts.id, number, visibility)
+        link = linked_trade(facts.id, number) if view else None
         anchors = round_instants(facts.id, [view.round] if view else [])
     if view is None:
         raise Http404
@@ -75,6 +76,7 @@ def trade(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
         "pool": facts,
         "view": view,
         "at": clocks(facts, anchors).instant(view.at),
+        "link": link,
         "sides": receipt_sides(view),
         "headline": trade_headline(view),
         "verdict": verdict_text(view),
