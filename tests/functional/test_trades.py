@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
+from dataclasses import replace as changed
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from evenshare_core.domain.decision import Decision, Swap, Trade
+from evenshare_core.domain.snapshot import Snapshot
 from portal.charts.notes import LineItem
 from portal.site.trades import claim_line
 from scheduling.models import LeaseEvent, Round
@@ -17,6 +20,7 @@ from scheduling.selectors.histories import claim_history
 from scheduling.selectors.prospects import prospects
 from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Membership, User
+from tests.functional.certificate_stage import plant
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.trades import write_trade
@@ -111,9 +115,9 @@ class TestAQuotaAfterTrades:
         ]
         assert (claim.quota, claim.swapped) == (quota + 2, 2)
         assert claim_line(claim) == LineItem("v100, 2 bought", str(quota + 2))
-        sold = replace(claim, swapped=-3)
+        sold = changed(claim, swapped=-3)
         assert claim_line(sold).label == "v100, 3 sold"
-        assert claim_line(replace(claim, swapped=0)).label == "v100"
+        assert claim_line(changed(claim, swapped=0)).label == "v100"
         last = last_round(pool_id, there.tenant("gamma").pk)
         assert last is not None
         lent = {row.tenant: row.idle for row in last.lenders}
@@ -265,6 +269,28 @@ class TestARound:
         assert "gamma" not in page
         rows = api(there, "owner", f"rounds/{there.pool}/1")["trades"]
         assert [row["seller"]["name"] for row in rows] == ["alpha"]
+
+    @pytest.mark.parametrize("setting", ["full", "own"])
+    def test_says_how_much_stands_only_where_it_shows_others(
+        self, there: Stage, setting: str
+    ) -> None:
+        there.see(setting)
+        number = plant(there, undone).number
+        page = words(there.page("owner", there.url(f"rounds/{number}/")))
+        assert "1 trade was undone" in page
+        assert ("those that stand move 2 GPUs of quota" in page) == (setting == "full")
+        assert "move 0 GPUs" not in page
+
+
+def undone(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """A round that undid a trade, with another one that stands."""
+    buyer, seller = (row.id for row in snapshot.tenants[:2])
+    trade = Trade(
+        "v100", 1_000_000, buyer, "k80", 3_000_000, seller,
+        -3_000_000, 5_000_000, 1_250_000, snapshot.at_us,
+    )  # fmt: skip
+    swaps = (Swap(buyer, "v100", -2), Swap(seller, "v100", 2))
+    return snapshot, replace(decision, trades=(trade,), swaps=swaps)
 
 
 class TestTheApi:

@@ -192,11 +192,13 @@ def _trades(row: CertificateItemView) -> str:
     if row.count:
         who = _named(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
-    stand = f"those that stand move {plural(int(row.total or 0), 'GPU')} of quota"
+    # The total is out of sight where others' rows are.
+    moved = None if row.total is None else plural(int(row.total), "GPU")
+    stand = "" if moved is None else f"; those that stand move {moved} of quota"
     if not row.checked:
-        return f"None was made or undone in this round; {stand}."
+        return f"None was made or undone in this round{stand}."
     if row.worst is None:
-        return f"{plural(row.checked, 'trade was', 'trades were')} undone; {stand}."
+        return f"{plural(row.checked, 'trade was', 'trades were')} undone{stand}."
     gain = percent(row.worst - 1, 1)
     return f"{plural(row.checked, 'trade')}; the least gain is {_name(row.tenant)}'s: {gain}."
 

@@ -3,12 +3,17 @@
 Where tickets, nodes or options of a GPU type have changed, all of its rates are; where jobs came,
 left or moved, those of their nodes, given what tenants have elsewhere; and all of them once totals
 of tenants are off by 1 % of the type, which in a small pool is at once.
+
+Rates make tenants even, not the jobs of one: where a tenant has all that is due to it on other
+nodes, a job of it would have none, and never a turn. So a job has at least a part of what its
+tenant's tickets are per GPU of its jobs, and jobs over the same nodes share evenly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.gandiva_fair.homes import TypeHomes
 from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob
@@ -23,6 +28,8 @@ from evenshare_core.units import GPU_MICRO
 
 # All rates of a type are computed again when totals are off by one part of so many of it.
 DRIFT = 100
+# A job of a tenant with tickets has at least one part in so many of (1) x size.
+LEAST_PART = 16
 
 
 def set_rates(
@@ -47,10 +54,16 @@ def set_rates(
         if tickets == "paper":
             _rate_by_tickets(row, weights)
             totals: dict[int, int] = {}
-        elif before is None or before[0] != key or not _rate_nodes(row, weights, before[1], jobs):
-            totals = _rate_by_placement(row, weights)
         else:
-            totals = before[1]
+            least = _least_rates(name, jobs, weights)
+            if (
+                before is None
+                or before[0] != key
+                or not _rate_nodes(row, weights, before[1], jobs, least)
+            ):
+                totals = _rate_by_placement(row, weights, least)
+            else:
+                totals = before[1]
         memory.rated[name] = (key, totals)
         row.touched.clear()
     for name in memory.rated.keys() - homes.keys():
@@ -68,17 +81,50 @@ def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
     return demand
 
 
+def _least_rates(
+    gpu_type: str, jobs: Iterable[StrideJob], weights: Mapping[int, int]
+) -> dict[int, int]:
+    """The least rate of each tenant's jobs, per GPU; `weights`: tickets in micro-GPUs."""
+    gpus: dict[int, int] = {}
+    for one in jobs:
+        if one.gpu_type == gpu_type:
+            tenant = one.job.tenant
+            gpus[tenant] = gpus.get(tenant, 0) + one.job.gpus
+    return {
+        tenant: min(GPU_MICRO, weights.get(tenant, 0) // count) * UNIT // (GPU_MICRO * LEAST_PART)
+        for tenant, count in gpus.items()
+    }
+
+
 def _set_small(
-    row: TypeHomes, demand: Mapping[int, Mapping[int, int]], small: Mapping[int, Mapping[int, int]]
+    row: TypeHomes,
+    demand: Mapping[int, Mapping[int, int]],
+    small: Mapping[int, Mapping[int, int]],
+    least: Mapping[int, int],
 ) -> None:
     for node, asked in demand.items():
         for one in row.jobs[node]:
             if len(one.home) == 1:
-                tenant = one.job.tenant
-                one.passes.set_rate(small[node][tenant] * one.job.gpus // asked[tenant])
+                tenant, gpus = one.job.tenant, one.job.gpus
+                rate = small[node][tenant] * gpus // asked[tenant]
+                one.passes.set_rate(max(rate, least[tenant] * gpus))
 
 
-def _rate_by_placement(row: TypeHomes, weights: Mapping[int, int]) -> dict[int, int]:
+def _set_spanning(
+    spanning: Mapping[int, StrideJob], rates: Mapping[int, int], least: Mapping[int, int]
+) -> None:
+    alike: dict[tuple[int, Placement], list[int]] = {}
+    for key, one in spanning.items():
+        alike.setdefault((one.job.tenant, one.home), []).append(key)
+    for (tenant, _), keys in alike.items():
+        rate = sum(rates[key] for key in keys) // len(keys)
+        for key in keys:
+            spanning[key].passes.set_rate(max(rate, least[tenant] * spanning[key].job.gpus))
+
+
+def _rate_by_placement(
+    row: TypeHomes, weights: Mapping[int, int], least: Mapping[int, int]
+) -> dict[int, int]:
     """Compute all rates of a type; return tenants' totals."""
     demand = _demand(row, row.gpus)
     spanning = row.spanning
@@ -88,10 +134,10 @@ def _rate_by_placement(row: TypeHomes, weights: Mapping[int, int]) -> dict[int, 
         {key: SpanningJob(one.job.tenant, dict(one.home)) for key, one in spanning.items()},
         weights,
     )
-    _set_small(row, demand, rates.small)
+    _set_small(row, demand, rates.small, least)
+    _set_spanning(spanning, rates.spanning, least)
     totals: dict[int, int] = {}
     for key, one in spanning.items():
-        one.passes.set_rate(rates.spanning[key])
         totals[one.job.tenant] = totals.get(one.job.tenant, 0) + rates.spanning[key]
     for of_node in rates.small.values():
         for tenant, units in of_node.items():
@@ -104,6 +150,7 @@ def _rate_nodes(
     weights: Mapping[int, int],
     before: Mapping[int, int],
     jobs: Iterable[StrideJob],
+    least: Mapping[int, int],
 ) -> bool:
     """Compute the rates of touched nodes; False where all have to be."""
     touched = row.touched
@@ -126,7 +173,7 @@ def _rate_nodes(
     )
     if off * DRIFT > sum(row.gpus.values()) * UNIT:
         return False
-    _set_small(row, demand, small)
+    _set_small(row, demand, small, least)
     return True
 
 
