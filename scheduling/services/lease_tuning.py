@@ -18,6 +18,8 @@ from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.inputs import rules_of, scenario_of
 from evenshare_core.cli.simulate import SIMULATE
+from evenshare_core.policies.registry import UnknownPolicyError
+from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.simulation.lease_tuning import (
     LENGTHS_S,
     LengthFigures,
@@ -159,9 +161,11 @@ def _apply_choice(
     options: dict[str, Any], policy: str | None, cold_s: float, checkpoint_s: float
 ) -> None:
     """Put what was asked for in place of what the pool has; another policy has its defaults."""
-    if policy is not None and "," in policy:
-        raise LeaseTuningError(f"--policy: {policy!r} is not one name; name one policy")
     if policy is not None and policy != options["policy"]:
+        try:
+            policy_named(policy)
+        except UnknownPolicyError as error:
+            raise LeaseTuningError(f"--policy: {error}") from error
         options.update(policy=policy, option=[])
     options.update(cold_s=cold_s, checkpoint_s=checkpoint_s)
 

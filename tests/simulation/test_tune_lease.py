@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,17 @@ class TestTheDays:
         )
         assert tuned(lab, "--days", "4", "--lengths", "900")[0]["jobs"] == 7
 
+    def test_begin_so_many_days_ago_however_old_the_pool_is(self) -> None:
+        lab = two_in_turns()
+        lab.round()
+        PoolClock.objects.update(anchor_pool=BEGIN + timedelta(days=2))
+        lab.submit("a", 1, 50, after_s=2 * 86_400 - 600)
+        told, remarks = tuned(lab, "--days", "1", "--lengths", "900")
+        began = datetime.fromisoformat(told["start"]) - BEGIN
+        assert timedelta(days=1) <= began < timedelta(days=1, hours=1)
+        assert told["jobs"] == 1
+        assert remarks[0].endswith("not over then, which are left out: 3.")
+
 
 class TestTheBoundsOfThePool:
     def test_leave_out_default_lengths_beyond_them(self) -> None:
@@ -176,8 +187,8 @@ WRONG: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--lengths", "300,0"), "--lengths: needs a whole number"),
     (("--lengths", "300,300"), "--lengths: 300 is there twice; name it once"),
     (("--lengths", "9"), "--lengths: this pool cannot have leases of 9 s; the least is 10"),
-    (("--policy", "nobody"), "nobody"),
-    (("--policy", "ltgf,fifo"), "--policy: 'ltgf,fifo' is not one name"),
+    (("--policy", "nobody"), "--policy: no policy is named 'nobody'; known are"),
+    (("--policy", "ltgf,fifo"), "--policy: no policy is named 'ltgf,fifo'"),
     (("--cold-s", "-1"), "--cold-s must be at least 0"),
     (("--cold-s", "nan"), "--cold-s must be at least 0"),
     (("--checkpoint-s", "300"), "--checkpoint-s: 300 s would take up a whole lease"),
