@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import to_micro
@@ -27,22 +30,30 @@ class PastJobs:
     quarantined: int
 
 
-def past_jobs(pool_id: int, left_us: Mapping[int, int]) -> PastJobs:
+def past_jobs(
+    pool_id: int, left_us: Mapping[int, int], *, since: datetime | None = None
+) -> PastJobs:
     """Return every job of a pool as a run of it would meet it. Four queries.
+
+    With `since`, those that were submitted then or later.
 
     A job's work is what a virtual executor was told; else what its leases did at their speeds, and
     `left_us` more for one that is not over. One that was taken back, or that did nothing yet, is
     taken to need its estimate if that is more, else as much again, at least a second.
     """
     rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
+    if since is not None:
+        rows = rows.filter(submitted_at__gte=since)
     works = VirtualWork.objects.filter(job__pool_id=pool_id)
+    if since is not None:
+        works = works.filter(job__submitted_at__gte=since)
     durations = {
         job_id: (duration_us, exit_code)
         for job_id, duration_us, exit_code in works.values_list(
             "job_id", "duration_us", "exit_code"
         )
     }
-    done = _done_us(pool_id)
+    done = _done_us(pool_id, since)
     jobs, guessed, quarantined = [], 0, 0
     for row in rows:
         if row.quarantine:
@@ -63,12 +74,25 @@ def past_jobs(pool_id: int, left_us: Mapping[int, int]) -> PastJobs:
     return PastJobs(tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined)
 
 
-def _done_us(pool_id: int) -> dict[int, int]:
+def open_jobs_count(pool_id: int, at: datetime) -> int:
+    """Return how many jobs had been submitted before an instant and were not over then.
+
+    Those in quarantine are left out.
+    """
+    still = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
+    rows = Job.objects.filter(still, pool_id=pool_id, submitted_at__lt=at, quarantine="")
+    return rows.count()
+
+
+def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
     """Work that leases which are over did, by job."""
     done: dict[int, int] = {}
-    rows = Lease.objects.filter(
-        pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False
-    ).values_list("job_id", "gpu_type__name", "started_at", "ended_at", "job__profile__speedups")
+    leases = Lease.objects.filter(pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False)
+    if since is not None:
+        leases = leases.filter(job__submitted_at__gte=since)
+    rows = leases.values_list(
+        "job_id", "gpu_type__name", "started_at", "ended_at", "job__profile__speedups"
+    )
     for job_id, gpu_type, started_at, ended_at, speedups in rows:
         speed_milli = (speedups or {}).get(gpu_type, ONE_MILLI)
         if started_at is None or ended_at is None:

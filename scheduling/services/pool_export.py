@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Q
 
@@ -27,7 +27,7 @@ from scheduling.engine.executors import executor_traits
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow
-from scheduling.selectors.past_work import PastJobs, past_jobs
+from scheduling.selectors.past_work import PastJobs, open_jobs_count, past_jobs
 from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_values
 from scheduling.selectors.work_left import work_left
 from tenants.models import Budget, Quota
@@ -58,8 +58,11 @@ class PoolExport:
     remarks: tuple[str, ...]
 
 
-def export_pool(name: str) -> PoolExport:
+def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     """Return a pool as files, and how to simulate it from its first round on.
+
+    With `last_days`, from so many days of pool time ago on: the jobs that were submitted since, on
+    a pool in which nothing runs or waits yet.
 
     Raises:
         PoolExportError: there is no such pool, or it has no node or no job.
@@ -76,16 +79,31 @@ def export_pool(name: str) -> PoolExport:
     snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
     with site_scope():
         left = {} if snapshot is None else work_left(snapshot)[0]
-        jobs = past_jobs(pool.pk, {key: one.left_us for key, one in left.items()})
+        since = None if last_days is None else now.pool_at - timedelta(days=last_days)
+        jobs = past_jobs(pool.pk, {key: one.left_us for key, one in left.items()}, since=since)
         nodes = _nodes(pool)
-        if not nodes or not jobs.jobs:
-            raise PoolExportError(f"pool {name} has no {'job' if nodes else 'node'} to simulate")
+        _check_there(pool, nodes, jobs, last_days)
         start = _start(pool, jobs)
+        if since is not None:
+            start = max(start, since)
         return PoolExport(
             _files(pool, nodes, jobs, now.pool_at),
             _options(pool, start, now.scale),
             tuple(_remarks(pool, start, jobs, simulates=simulates)),
         )
+
+
+def _check_there(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, last_days: int | None) -> None:
+    if not nodes:
+        raise PoolExportError(f"pool {pool.name} has no node to simulate")
+    if not jobs.jobs and last_days is not None:
+        days = "the last day" if last_days == 1 else f"the last {last_days:,} days"
+        raise PoolExportError(
+            f"pool {pool.name} has no job to simulate that was submitted in {days} of its time;"
+            " take more days"
+        )
+    if not jobs.jobs:
+        raise PoolExportError(f"pool {pool.name} has no job to simulate")
 
 
 def _nodes(pool: Pool) -> list[NamedNode]:
@@ -180,9 +198,13 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
     limits = Budget.objects.filter(
         book=pool.book, credit_limit__isnull=False, tenant__in=list(jobs.tenants)
     ).count()
-    others = rounds.exclude(policy=pool.policy).count()
+    others = rounds.filter(at__gte=start).exclude(policy=pool.policy).count()
     windows = MaintenanceWindow.objects.filter(pool=pool).count()
     counted = (
+        (
+            open_jobs_count(pool.pk, start),
+            "Jobs from before the run's start that were not over then, which are left out",
+        ),
         (others, "Rounds decided by another policy, where the run has the present one"),
         (changed, "Quotas that began later or have an end, where the run has those of now"),
         (down, "Nodes that are not up, which offer nothing in the run, from its start on"),

@@ -1,0 +1,110 @@
+"""`manage.py tune_lease --pool POOL`: which lease length the last days would have wanted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from evenshare_core.cli.files import InputError
+from evenshare_core.cli.pool_inputs import whole_number
+from evenshare_core.simulation.lease_tuning import LENGTHS_S, WITHIN_PERCENT, LengthFigures
+from scheduling.requests.pools import LENGTHS
+from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, tune_lease
+
+DAYS, DAYS_MOST = 7, 3650
+ROW = "{:>8}  {:>16}  {:>8}  {:>11}  {:>12}  {:>8}  {:>10}"
+
+
+class Command(BaseCommand):
+    """Read what was typed, run the lengths, print them beside each other. Nothing is changed."""
+
+    help = "Simulate a pool's last days with several lease lengths, and recommend one."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take which pool, which days, which lengths."""
+        add = parser.add_argument
+        add("--pool", required=True, metavar="P", help="its name")
+        add("--days", default=str(DAYS), metavar="N", help="of pool time, until now (%(default)s)")
+        add(
+            "--lengths", metavar="S,S,...",
+            help=f"lease lengths in seconds of the pool ({','.join(map(str, LENGTHS_S))})",
+        )  # fmt: skip
+        add("--policy", metavar="P", help="instead of the pool's own; with its default options")
+        add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
+        add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
+        add("--json", action="store_true", help="print one JSON object and nothing else")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the figures and the recommendation; remarks go to the error stream."""
+        try:
+            tuning = tune_lease(
+                options["pool"],
+                days=whole_number(options["days"], "--days", DAYS_MOST),
+                lengths=_lengths(options["lengths"]),
+                policy=options["policy"],
+                cold_s=options["cold_s"],
+                checkpoint_s=options["checkpoint_s"],
+                remark=self.stderr.write,
+            )
+        except (InputError, LeaseTuningError) as error:
+            raise CommandError(str(error)) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(_fields(tuning)))
+            return
+        self.stdout.write(_table(tuning))
+
+
+def _lengths(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    most = LENGTHS["lease_s"][1]
+    lengths = [whole_number(part.strip(), "--lengths", most) for part in text.split(",")]
+    for length in lengths:
+        if lengths.count(length) > 1:
+            raise InputError(f"--lengths: {length} is there twice; name it once")
+    return lengths
+
+
+def _fields(tuning: LeaseTuning) -> dict[str, Any]:
+    """The object of `--json`: shares as fractions of 1, null where there is nothing to count."""
+    fields = asdict(tuning)
+    lengths, recommended = fields.pop("rows"), fields.pop("recommended")
+    return {**fields, "lengths": lengths, "recommended_s": recommended["lease_s"]}
+
+
+def _table(tuning: LeaseTuning) -> str:
+    rows = [
+        ROW.format(
+            f"{row.lease_s:,} s", _seconds(row.avg_jct_s), _percent(row.overhead_share),
+            f"{row.preemptions:,}", _percent(row.sharing_loss), f"{row.finished:,}",
+            f"{row.never_ending:,}",
+        )
+        for row in tuning.rows
+    ]  # fmt: skip
+    head = ROW.format(
+        "lease", "mean completion", "overhead", "preemptions", "sharing loss", "finished",
+        "never end",
+    )  # fmt: skip
+    jobs = "1 job" if tuning.jobs == 1 else f"{tuning.jobs:,} jobs"
+    title = f"Pool {tuning.pool}, policy {tuning.policy}, {jobs} since {tuning.start}"
+    return "\n".join([title, head, *rows, _finding(tuning)])
+
+
+def _finding(tuning: LeaseTuning) -> str:
+    best: LengthFigures = tuning.recommended
+    now = "which it has now" if best.lease_s == tuning.present_s else f"now {tuning.present_s:,} s"
+    return (
+        f"Recommended: {best.lease_s:,} s ({now}), the least sharing loss of the lengths whose mean"
+        f" completion time is within {WITHIN_PERCENT} % of the best. Nothing was changed."
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} s"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f} %"

@@ -1,0 +1,179 @@
+"""Which lease length suits a pool: its last days under several lengths, in the simulator.
+
+The pool goes through the files of `export_pool` and the options of `simulate`, so that a length is
+tried as `simulate` would on the exported pool. Nothing is written. It computes for as long as the
+runs take, with no transaction open.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from evenshare_core.cli.collector import rare_collections
+from evenshare_core.cli.files import InputError
+from evenshare_core.cli.inputs import rules_of, scenario_of
+from evenshare_core.cli.simulate import SIMULATE
+from evenshare_core.policies.registry import UnknownPolicyError
+from evenshare_core.policies.registry import policy as policy_named
+from evenshare_core.simulation.lease_tuning import (
+    LENGTHS_S,
+    LengthFigures,
+    NoRecommendationError,
+    recommend_length,
+    run_length,
+)
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.state import Rules
+from scheduling.requests.pools import LENGTHS
+from scheduling.services.pool_export import FILE_OPTIONS, PoolExport, PoolExportError, export_pool
+
+
+class LeaseTuningError(Exception):
+    """Lengths cannot be compared; the message names the field, the reason and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTuning:
+    """What came of it. `start`: where the runs begin, pool time; `present_s`: the pool's length.
+
+    `jobs` were submitted since; `rows` are in the order of their lengths.
+    """
+
+    pool: str
+    policy: str
+    days: int
+    start: str
+    jobs: int
+    present_s: int
+    rows: tuple[LengthFigures, ...]
+    recommended: LengthFigures
+
+
+def tune_lease(
+    pool: str,
+    *,
+    days: int,
+    lengths: Sequence[int] | None = None,
+    policy: str | None = None,
+    cold_s: float = 0,
+    checkpoint_s: float = 0,
+    remark: Callable[[str], None],
+) -> LeaseTuning:
+    """Run the jobs of a pool's last `days` (pool time) at each length of leases (seconds).
+
+    Without `lengths`, those of `LENGTHS_S` that the pool can have; without `policy`, its own with
+    its options. `cold_s` is lost when a job is resumed, `checkpoint_s` when a lease expires.
+    `remark` is told what the runs leave out, and before each which one of how many begins.
+
+    Raises:
+        LeaseTuningError: there is no such pool, it has no jobs then, a length is none that it can
+            have, an option is wrong, or nothing can be recommended.
+
+    Source: Astraea-LTGF 5.1.3, 6.2.
+    """
+    try:
+        export = export_pool(pool, last_days=days)
+    except PoolExportError as error:
+        raise LeaseTuningError(f"--pool: {error}") from error
+    options = _options_of(export.options)
+    present_s = round(options["lease_s"])
+    tried = _lengths(lengths, options, remark)
+    _apply_choice(options, policy, cold_s, checkpoint_s)
+    _check_overheads(options, tried)
+    for text in export.remarks:
+        remark(text)
+    if not cold_s and not checkpoint_s:
+        remark(
+            "Preemptions cost nothing in these runs, which favours short lengths: give --cold-s"
+            " and --checkpoint-s as they are in this pool."
+        )
+    scenario, runs = _runs(export, options, tried)
+    rows = []
+    for number, rules in enumerate(runs, start=1):
+        remark(f"Length {number} of {len(tried)}: {tried[number - 1]:,} s.")
+        with rare_collections():
+            rows.append(run_length(scenario, rules))
+    try:
+        recommended = recommend_length(rows)
+    except NoRecommendationError as error:
+        raise LeaseTuningError(str(error)) from error
+    return LeaseTuning(
+        pool, options["policy"], days, options["start"], len(scenario.workload.jobs), present_s,
+        tuple(rows), recommended,
+    )  # fmt: skip
+
+
+def _options_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """The options of `simulate` that these arguments say, and its defaults."""
+    parser = argparse.ArgumentParser(prog=SIMULATE.name)
+    SIMULATE.add_arguments(parser)
+    return vars(parser.parse_args(arguments))
+
+
+def _runs(
+    export: PoolExport, options: dict[str, Any], tried: Sequence[int]
+) -> tuple[Scenario, list[Rules]]:
+    """What runs, and the rules of each length; all is read before the first run."""
+    with TemporaryDirectory() as folder:
+        for name, text in export.files.items():
+            path = Path(folder) / name
+            path.write_text(text, encoding="utf-8")
+            options[FILE_OPTIONS[name].removeprefix("--").replace("-", "_")] = str(path)
+        try:
+            rules = [rules_of({**options, "lease_s": length}) for length in tried]
+            _, scenario = scenario_of({**options, "lease_s": tried[0]})
+        except InputError as error:
+            raise LeaseTuningError(str(error)) from error
+    return scenario, [one for by_name in rules for one in by_name.values()]
+
+
+def _lengths(
+    asked: Sequence[int] | None, options: dict[str, Any], remark: Callable[[str], None]
+) -> list[int]:
+    """The lengths to try, in order: a round of pool time at least, within the pool's bounds."""
+    round_s, bound_s = round(options["round_s"]), round(options["least_lease_s"])
+    least_s = max(round_s, bound_s)
+    most_s = round(options["most_lease_s"]) or LENGTHS["lease_s"][1]
+    wanted = sorted(LENGTHS_S if asked is None else asked)
+    outside = [length for length in wanted if not least_s <= length <= most_s]
+    kept = [length for length in wanted if length not in outside]
+    if not outside and kept:
+        return kept
+    why = "a round of pool time" if round_s >= bound_s else "the pool's shortest lease length"
+    bounds = f"the least is {least_s:,} s ({why}), the most {most_s:,} s"
+    if asked is None and kept:
+        left = ", ".join(f"{length:,}" for length in outside)
+        remark(f"Lengths that this pool cannot have are left out: {left} s; {bounds}.")
+        return kept
+    named = ", ".join(f"{length:,} s" for length in outside)
+    raise LeaseTuningError(
+        f"--lengths: this pool cannot have leases of {named}; {bounds}; name others, or change the"
+        " pool's bounds"
+    )
+
+
+def _apply_choice(
+    options: dict[str, Any], policy: str | None, cold_s: float, checkpoint_s: float
+) -> None:
+    """Put what was asked for in place of what the pool has; another policy has its defaults."""
+    if policy is not None and policy != options["policy"]:
+        try:
+            policy_named(policy)
+        except UnknownPolicyError as error:
+            raise LeaseTuningError(f"--policy: {error}") from error
+        options.update(policy=policy, option=[])
+    options.update(cold_s=cold_s, checkpoint_s=checkpoint_s)
+
+
+def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
+    least_s = round(options["least_lease_s"]) or tried[0]
+    if options["checkpoint_s"] >= least_s:  # no job would ever end
+        raise LeaseTuningError(
+            f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
+            f" than {least_s:,}, the shortest that a lease can be, or leave short lengths out"
+        )

@@ -1,0 +1,217 @@
+"""`tune_lease` on a live pool: what it runs, what it recommends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from scheduling.models import Job, Lease, Pool, PoolClock, Round, VirtualWork
+from tests.factories import BEGIN, Cluster, cluster
+from tests.simulation.exported import exported
+from tests.simulation.test_live_equals_simulated import QUOTAS, ROUND_S, submit_all
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+def tuned(lab: Cluster, *words: str) -> tuple[dict[str, Any], list[str]]:
+    """The object that the command prints, and the lines of its error stream."""
+    out, err = StringIO(), StringIO()
+    call_command("tune_lease", "--pool", lab.pool.name, "--json", *words, stdout=out, stderr=err)
+    told: dict[str, Any] = json.loads(out.getvalue())
+    return told, err.getvalue().splitlines()
+
+
+def refusal(lab: Cluster, *words: str) -> str:
+    with pytest.raises(CommandError) as raised:
+        call_command(
+            "tune_lease", "--pool", lab.pool.name, *words, stdout=StringIO(), stderr=StringIO()
+        )
+    return str(raised.value)
+
+
+def two_in_turns(**fields: Any) -> Cluster:
+    """Two jobs of 2,000 s on one GPU, and one that is over at once."""
+    lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=10, **{"policy": "ltgf", **fields})
+    for duration_s in (2000, 2000, 10):
+        lab.submit("a", 1, duration_s)
+    return lab
+
+
+class TestALength:
+    def test_has_the_completion_times_and_preemptions_of_the_live_pool(self) -> None:
+        lab = cluster({"a": 1, "b": 1}, nodes=1, gpus=2, round_s=10, lease_s=30, policy="ltgf")
+        for tenant, after_s in (("a", 0), ("a", 0), ("b", 15), ("b", 20), ("a", 50)):
+            lab.submit(tenant, 1, 70, after_s=after_s)
+        lab.rounds(40, every_s=10)
+        lasted = [
+            row.ended_at - row.submitted_at for row in Job.objects.all() if row.ended_at is not None
+        ]
+        assert len(lasted) == 5
+        told, _ = tuned(lab, "--lengths", "30,3600")
+        live, long = told["lengths"]
+        assert live["finished"] == 5
+        assert live["avg_jct_s"] == sum(lasted, timedelta()).total_seconds() / 5
+        assert live["preemptions"] == Lease.objects.filter(end_reason="not_renewed").count() > 0
+        assert long["preemptions"] == 0
+
+    def test_is_what_simulate_finds_on_the_exported_pool(self, tmp_path: Path) -> None:
+        lab = cluster(
+            QUOTAS, nodes=4, gpus=4, round_s=ROUND_S, lease_s=120, policy="ltgf",
+            options={"reserve_after_leases": 1, "tenant_share": "quota"},
+        )  # fmt: skip
+        submit_all(lab, 3, limited=True)
+        lab.round()
+        words, _ = exported(lab, tmp_path)
+        overheads = ("--cold-s", "9", "--checkpoint-s", "2")
+        out = StringIO()
+        call_command(*words[1:], *overheads, "--json", stdout=out, stderr=StringIO())
+        (simulated,) = json.loads(out.getvalue())["results"]
+        told, _ = tuned(lab, "--days", "1", "--lengths", "120,600", *overheads)
+        at_120 = told["lengths"][0]
+        for name, as_simulated in (
+            ("avg_jct_s", "avg_jct_s"),
+            ("sharing_loss", "sharing_loss_jobs"),
+            ("preemptions", "preemptions"),
+        ):
+            assert at_120[name] == simulated[as_simulated]
+        assert 0 < at_120["overhead_share"] < 0.2
+        assert (told["policy"], told["present_s"]) == ("ltgf", 120)
+        assert told["start"] == words[words.index("--start") + 1]
+
+    def test_of_real_jobs_has_the_work_that_their_leases_did(self) -> None:
+        lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=10, lease_s=30, policy="ltgf")
+        lab.submit("a", 1, 25)
+        lab.rounds(4, every_s=10)
+        lab.submit("a", 1, 999, estimate_s=55)
+        VirtualWork.objects.all().delete()
+        Pool.objects.update(executor="local")
+        told, remarks = tuned(lab, "--lengths", "3600")
+        assert told["lengths"][0]["avg_jct_s"] == (25 + 55) / 2
+        assert "Jobs that are not over, whose work is estimated: 1." in remarks
+
+
+class TestTheAnswer:
+    def test_recommends_one_and_changes_nothing(self) -> None:
+        lab = two_in_turns(lease_s=900)
+        before = Pool.objects.values().get()
+        out, err = StringIO(), StringIO()
+        words = ("--cold-s", "60", "--lengths", "3600,300")
+        call_command("tune_lease", "--pool", lab.pool.name, *words, stdout=out, stderr=err)
+        lines = out.getvalue().splitlines()
+        assert lines[0] == (
+            f"Pool {lab.pool.name}, policy ltgf, 3 jobs since 2030-01-01T00:00:00+00:00"
+        )
+        assert [line.split()[0] for line in lines[1:4]] == ["lease", "300", "3,600"]
+        assert lines[4].startswith("Recommended: 3,600 s (now 900 s), the least sharing loss")
+        assert err.getvalue().splitlines() == ["Length 1 of 2: 300 s.", "Length 2 of 2: 3,600 s."]
+        assert Pool.objects.values().get() == before
+        assert not Round.objects.exists()
+
+    def test_is_the_same_each_time(self) -> None:
+        lab = two_in_turns()
+        assert tuned(lab) == tuned(lab)
+
+    def test_says_that_preemptions_without_a_cost_favour_short_lengths(self) -> None:
+        lab = two_in_turns()
+        _, remarks = tuned(lab, "--lengths", "300")
+        assert remarks[0].startswith("Preemptions cost nothing in these runs")
+        assert remarks[1:] == ["Length 1 of 1: 300 s."]
+
+    def test_of_another_policy_has_its_defaults(self) -> None:
+        lab = two_in_turns(policy="ltgf", options={"reserve_after_leases": 1})
+        told, _ = tuned(lab, "--policy", "fifo", "--lengths", "300,900")
+        assert told["policy"] == "fifo"
+        assert [row["preemptions"] for row in told["lengths"]] == [0, 0]
+
+
+class TestTheDays:
+    def test_leave_out_what_was_submitted_before_and_say_what_of_it_was_open(self) -> None:
+        lab = two_in_turns()
+        day_s = 86_400
+        lab.submit("a", 1, 50, after_s=-day_s + 600)  # minutes after the last day began
+        for after_s, ended_s in ((-3 * day_s, None), (-3 * day_s, -9), (-3 * day_s, -2 * day_s)):
+            ended_at = None if ended_s is None else BEGIN + timedelta(seconds=ended_s)
+            lab.submit("a", 1, 50, after_s=after_s, ended_at=ended_at, state="succeeded")
+        told, remarks = tuned(lab, "--days", "1", "--lengths", "900")
+        assert told["jobs"] == 4
+        assert remarks[0] == (
+            "Jobs from before the run's start that were not over then, which are left out: 2."
+        )
+        assert tuned(lab, "--days", "4", "--lengths", "900")[0]["jobs"] == 7
+
+    def test_begin_so_many_days_ago_however_old_the_pool_is(self) -> None:
+        lab = two_in_turns()
+        lab.round()
+        PoolClock.objects.update(anchor_pool=BEGIN + timedelta(days=2))
+        lab.submit("a", 1, 50, after_s=2 * 86_400 - 600)
+        told, remarks = tuned(lab, "--days", "1", "--lengths", "900")
+        began = datetime.fromisoformat(told["start"]) - BEGIN
+        assert timedelta(days=1) <= began < timedelta(days=1, hours=1)
+        assert told["jobs"] == 1
+        assert remarks[0].endswith("not over then, which are left out: 3.")
+
+
+class TestTheBoundsOfThePool:
+    def test_leave_out_default_lengths_beyond_them(self) -> None:
+        lab = two_in_turns(lease_s=900, least_lease_s=600, most_lease_s=1800)
+        told, remarks = tuned(lab)
+        assert [row["lease_s"] for row in told["lengths"]] == [600, 900, 1200, 1800]
+        assert remarks[0] == (
+            "Lengths that this pool cannot have are left out: 300, 3,600 s; the least is 600 s"
+            " (the pool's shortest lease length), the most 1,800 s."
+        )
+        says = refusal(lab, "--lengths", "300,900")
+        assert says.startswith("--lengths: this pool cannot have leases of 300 s; the least is 600")
+
+    def test_begin_with_a_round_of_pool_time(self) -> None:
+        lab = two_in_turns(lease_s=900)
+        PoolClock.objects.update(scale=60)  # a round each 10 s of the wall is one of 600 s
+        told, remarks = tuned(lab)
+        assert told["lengths"][0]["lease_s"] == 600
+        assert "the least is 600 s (a round of pool time)" in remarks[0]
+        PoolClock.objects.update(scale=3600)
+        assert "cannot have leases of 300 s, 600 s" in refusal(lab)
+
+
+WRONG: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("--days", "0"), "--days: needs a whole number from 1 to 3,650, not '0'"),
+    (("--days", "x"), "--days: needs a whole number"),
+    (("--lengths", "300,x"), "--lengths: needs a whole number from 1 to 2,592,000"),
+    (("--lengths", ""), "--lengths: needs a whole number"),
+    (("--lengths", "300,0"), "--lengths: needs a whole number"),
+    (("--lengths", "300,300"), "--lengths: 300 is there twice; name it once"),
+    (("--lengths", "9"), "--lengths: this pool cannot have leases of 9 s; the least is 10"),
+    (("--policy", "nobody"), "--policy: no policy is named 'nobody'; known are"),
+    (("--policy", "ltgf,fifo"), "--policy: no policy is named 'ltgf,fifo'"),
+    (("--cold-s", "-1"), "--cold-s must be at least 0"),
+    (("--cold-s", "nan"), "--cold-s must be at least 0"),
+    (("--checkpoint-s", "300"), "--checkpoint-s: 300 s would take up a whole lease"),
+)
+
+
+class TestWhatIsWrong:
+    def test_is_said(self) -> None:
+        lab = two_in_turns()
+        for words, says in WRONG:
+            assert says in refusal(lab, *words), words
+
+    def test_of_the_pool_is_said(self) -> None:
+        lab = cluster({"a": 1}, nodes=1, gpus=1)
+        with pytest.raises(CommandError, match=f"--pool: there is no pool x; there are {lab.pool}"):
+            call_command("tune_lease", "--pool", "x")
+        lab.submit("a", 1, 50, after_s=-9 * 86_400)
+        assert refusal(lab) == (
+            f"--pool: pool {lab.pool} has no job to simulate that was submitted in the last 7 days"
+            " of its time; take more days"
+        )
+
+    def test_of_jobs_that_never_finish_is_said(self) -> None:
+        lab = cluster({"a": 1}, nodes=1, gpus=1)
+        lab.submit("a", 2, 50)
+        assert refusal(lab).startswith("no job did all its work at any of these lengths; take more")
