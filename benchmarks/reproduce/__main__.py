@@ -14,13 +14,14 @@ import sys
 from datetime import UTC, datetime
 
 from benchmarks.__main__ import machine
-from benchmarks.reproduce import gandiva_fair, ltgf, oef, oef_proofs, pending, slices
+from benchmarks.reproduce import gandiva_fair, ltgf, oef, oef_proofs, pending, slices, venus
 from benchmarks.reproduce.model import Findings, Part
 from benchmarks.reproduce.report import DOCUMENT, markdown, page
 from benchmarks.reproduce.runs import KEPT, minutes, perform_all
 
 PARTS: tuple[Part, ...] = (
     *ltgf.PARTS,
+    *venus.PARTS,
     *gandiva_fair.PARTS,
     *oef_proofs.PARTS,
     *oef.PARTS,

@@ -55,7 +55,7 @@ class ReportChart:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a part findings."""
+    """What came of a part: claims with their verdicts, and what shows them."""
 
     claims: Sequence[Claim] = ()
     tables: Sequence[ReportTable] = ()

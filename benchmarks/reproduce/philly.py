@@ -79,12 +79,12 @@ def run(
     scenario = Scenario.make(workload, make_nodes({"gpu": count}, NODE_GPUS), {}, {}, NODE_GPUS)
     round_us, lease_us, cold_us = (length_s * SECOND_US for length_s in (round_s, lease_s, cold_s))
     if not policy:
-        return _figures(infinite(scenario, Rules(round_us=round_us)).figures, count)
+        return figures_row(infinite(scenario, Rules(round_us=round_us)).figures, count)
     rules = Rules(policy, options, round_us, lease_us, cold_us=cold_us)
     result = simulate(scenario.cluster, workload.jobs, rules)
     if result.stranded:
         raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
-    return _figures(figures_of(scenario.cluster, workload.jobs, result.books), count)
+    return figures_row(figures_of(scenario.cluster, workload.jobs, result.books), count)
 
 
 def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
@@ -94,7 +94,8 @@ def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
 
 
-def _figures(figures: Figures, nodes: int) -> dict[str, Any]:
+def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:
+    """Return the figures of a run as plain JSON; seconds, shares."""
     rhos = sorted(row.rho for row in figures.jobs if row.rho is not None)
     slowdowns = sorted(row.slowdown for row in figures.jobs)
     by_gang: dict[int, list[float]] = {}

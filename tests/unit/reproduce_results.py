@@ -19,7 +19,7 @@ def made_up(part: Part) -> dict[KeptRun, Any]:
 
 
 def philly_result(_: dict[str, Any], step: int) -> dict[str, Any]:
-    """As `philly.run` makes it."""
+    """As `philly.run` and `venus.run` make it."""
     curve = [step / 100 * quantile for quantile in range(101)]
     shares = dict.fromkeys(
         ("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit",
@@ -77,6 +77,7 @@ def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
 
 MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "philly:run": philly_result,
+    "venus:run": philly_result,
     "turns:run": turns_result,
     "mixed:estimates": _totals,
     "mixed:profile_errors": _deviations,

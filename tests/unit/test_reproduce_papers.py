@@ -18,9 +18,11 @@ from benchmarks.reproduce import (
     properties,
     turn_figures,
     turns,
+    venus,
 )
 from benchmarks.reproduce.model import Claim, ClaimVerdict
 from evenshare_core.policies import registry
+from evenshare_core.units import HOUR_US
 
 from .reproduce_results import made_up, philly_result
 
@@ -148,6 +150,31 @@ class TestLtgf:
         assert figures["jct_s"] > 0
         at_events = philly.run(**ours | {"round_s": 0})
         assert at_events["jct_s"] <= figures["jct_s"]
+
+
+class TestTheQuotasOfVenus:
+    def test_are_those_of_the_largest_clusters(self) -> None:
+        quotas = venus.venus_quotas(venus.DAY)
+        assert len(quotas) == 16
+        assert (next(iter(quotas)), sum(quotas.values())) == ("vcvGl", 952)
+
+    def test_jobs_ask_for_enough_and_fit_their_quotas(self) -> None:
+        quotas = venus.venus_quotas(venus.DAY, 4)
+        jobs = venus.draw_jobs(quotas, 6, 1)
+        assert jobs == venus.draw_jobs(quotas, 6, 1) != venus.draw_jobs(quotas, 6, 2)
+        asked = sum(job.gpus * job.duration_us for job in jobs)
+        last = max(job.gpus * job.duration_us for job in jobs)
+        due = venus.ASKED * sum(quotas.values()) * 6 * HOUR_US
+        assert due <= asked <= due + last
+        gpus = list(quotas.values())
+        assert all(job.gpus <= gpus[job.tenant - 1] for job in jobs)
+
+    def test_is_judged_by_the_rules_of_the_other_slices(self) -> None:
+        (part,) = venus.PARTS
+        figures = venus.run(day=venus.DAY, tenants=2, hours=1, seed=3, policy="ltgf", options={})
+        assert figures["jobs"] > 0
+        claims = part.judge(dict.fromkeys(part.runs, figures)).claims
+        assert [claim.verdict for claim in claims] == [NO] * len(claims)
 
 
 class TestGandivaFair:
