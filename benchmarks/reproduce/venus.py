@@ -130,7 +130,7 @@ _RAN = (
     f" of Venus had on {DAY} as quotas and as nodes of {NODE_GPUS} GPUs. Tenants ask for their"
     f" quota times a log-normal factor (deviation {APPETITE}), no gang for more than its tenant's"
     f" quota, in all for {ASKED} times what these GPUs can do in the hours: so much that jobs wait"
-    " under `ltgf`, and no other figure was looked at. A round at every event; cold starts of 30 s,"
+    " under `ltgf`, by which it was chosen. A round at every event; cold starts of 30 s,"
     " leases of 900 s; estimates wrong by up to 30 %."
 )
 PARTS = (
