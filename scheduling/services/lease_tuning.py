@@ -68,7 +68,7 @@ def tune_lease(
 
     Without `lengths`, those of `LENGTHS_S` that the pool can have; without `policy`, its own with
     its options. `cold_s` is lost when a job is resumed, `checkpoint_s` when a lease expires.
-    `remark` is told what the runs leave out, and before each which one of how many begins.
+    `remark` is called with what the runs leave out, and before each with which one begins.
 
     Raises:
         LeaseTuningError: there is no such pool, it has no jobs then, a length is none that it can

@@ -19,6 +19,7 @@ from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.services.round_impact import queued_in
+from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
 
 # Nobody waits longer for a page: what was not decided until then is left out, and says so.
@@ -93,7 +94,9 @@ def _own_first(policies: Iterable[str], own: str) -> list[str]:
 
 
 def _outcome_of(snapshot: Snapshot, name: str) -> PolicyOutcome:
-    asked = snapshot if name == snapshot.policy else _under(snapshot, name)
+    asked = snapshot
+    if name != snapshot.policy:
+        asked = under_policy(snapshot, name, msgspec.to_builtins(options(name, {})))
     began = time.perf_counter()
     try:
         decision = decide_round(asked)
@@ -110,15 +113,4 @@ def _outcome_of(snapshot: Snapshot, name: str) -> PolicyOutcome:
         borrowed=sum(row.borrowed for row in decision.shares),
         queued=queued_in(decision),
         took_ms=took_ms,
-    )
-
-
-def _under(snapshot: Snapshot, name: str) -> Snapshot:
-    """The snapshot as the engine would read it after a change to this policy."""
-    return msgspec.structs.replace(
-        snapshot,
-        policy=name,
-        policy_version=POLICIES[name].version,
-        options=msgspec.to_builtins(options(name, {})),
-        memory={},
     )

@@ -122,11 +122,26 @@ def with_settings(
     """Return the snapshot as the engine would read it under other settings. Pure.
 
     `round_s`, `lease_s` are pool seconds; `bounds_s`: the least and the most that a policy may give
-    a term instead, 0: `lease_s`. Another policy, as another version, begins without
-    memory.
+    a term instead, 0: `lease_s`.
     """
     lease_us, least_us, most_us = (length_s * SECOND_US for length_s in (lease_s, *bounds_s))
     bounds_us = lease_bounds_of(lease_us, least_us, most_us)
+    return msgspec.structs.replace(
+        under_policy(snapshot, policy, options),
+        round_us=round_s * SECOND_US,
+        lease_us=lease_us,
+        schema=schema_of(
+            snapshot.backoffs, bounds_us, snapshot.node_resources or snapshot.job_resources
+        ),
+        lease_bounds_us=bounds_us,
+    )
+
+
+def under_policy(snapshot: Snapshot, policy: str, options: Mapping[str, Any]) -> Snapshot:
+    """Return the snapshot as the engine would read it under a policy with these options. Pure.
+
+    Another policy, as another version, begins without memory.
+    """
     version = registry.policy(policy).version
     same = (policy, version) == (snapshot.policy, snapshot.policy_version)
     return msgspec.structs.replace(
@@ -134,12 +149,6 @@ def with_settings(
         policy=policy,
         policy_version=version,
         options=dict(options),
-        round_us=round_s * SECOND_US,
-        lease_us=lease_us,
-        schema=schema_of(
-            snapshot.backoffs, bounds_us, snapshot.node_resources or snapshot.job_resources
-        ),
-        lease_bounds_us=bounds_us,
         memory=snapshot.memory if same else {},
     )
 
