@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -121,10 +122,32 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> di
     }
 
 
-class PoolPreemptions(SchedulingView):
-    """Which leases of a pool ended before their expiry."""
+class PoolEventsView(SchedulingView):
+    """What happened in a pool, of one kind, newest first."""
 
     query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+
+    def page(
+        self,
+        request: Request,
+        name: str,
+        kind: str,
+        read: Callable[..., tuple[list[Any], bool]],
+        as_json: Callable[[Any], dict[str, Any]],
+    ) -> Response:
+        """A page of what `read` lists; `kind` keeps cursors of different lists apart."""
+        facts, limit = self.pool(name), read_limit(request)
+        route = f"{kind}.{facts.id}"
+        key = read_cursor(request, route)
+        with site_scope():
+            visibility = read_visibility(facts.id, self.access)
+            rows, more = read(facts.id, visibility, limit=limit, before=key[0] if key else None)
+        following = make_cursor(route, rows[-1].number) if more else None
+        return Response({"results": [as_json(row) for row in rows], "next": following})
+
+
+class PoolPreemptions(PoolEventsView):
+    """Which leases of a pool ended before their expiry."""
 
     @extend_schema(
         operation_id="pool_preemptions",
@@ -133,22 +156,11 @@ class PoolPreemptions(SchedulingView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List leases that ended before their expiry, with rule and beneficiary, newest first."""
-        facts, limit = self.pool(name), read_limit(request)
-        route = f"preemptions.{facts.id}"
-        key = read_cursor(request, route)
-        with site_scope():
-            visibility = read_visibility(facts.id, self.access)
-            rows, more = list_preemptions(
-                facts.id, visibility, limit=limit, before=key[0] if key else None
-            )
-        following = make_cursor(route, rows[-1].number) if more else None
-        return Response({"results": [preemption_json(row) for row in rows], "next": following})
+        return self.page(request, name, "preemptions", list_preemptions, preemption_json)
 
 
-class PoolTrades(SchedulingView):
+class PoolTrades(PoolEventsView):
     """Trades of GPU types between tenants."""
-
-    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
 
     @extend_schema(
         operation_id="pool_trades",
@@ -157,16 +169,7 @@ class PoolTrades(SchedulingView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List trades of quota, made and undone, with their receipts, newest first."""
-        facts, limit = self.pool(name), read_limit(request)
-        route = f"trades.{facts.id}"
-        key = read_cursor(request, route)
-        with site_scope():
-            visibility = read_visibility(facts.id, self.access)
-            rows, more = list_trades(
-                facts.id, visibility, limit=limit, before=key[0] if key else None
-            )
-        following = make_cursor(route, rows[-1].number) if more else None
-        return Response({"results": [trade_json(row) for row in rows], "next": following})
+        return self.page(request, name, "trades", list_trades, trade_json)
 
 
 class PriceTerms(s.Serializer[object]):
