@@ -137,7 +137,7 @@ class RoundDamage(s.Serializer[object]):
 class RoundWhole(RoundRow):
     """One round with its shares and certificate and, while its bytes are kept, its decision.
 
-    Where `damages` names the row, counts are 0 and shares and certificate are not told.
+    Where `damages` names the row, counts are 0 and shares and certificate are not given.
     """
 
     shares = ShareRow(many=True)

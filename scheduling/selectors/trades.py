@@ -1,8 +1,8 @@
 """Trades of quota between tenants, as a viewer may see them.
 
-Read from the events that a round left for each, which stay for good. Both sides are told as the
-pool's setting says (`scheduling.selectors.visibility`). What a trade did for a side is told
-where that side is in sight.
+Read from the events that a round left for each, which stay for good. Both sides are shown as
+the pool's setting says (`scheduling.selectors.visibility`), what a trade did for a side where that
+side is in sight.
 """
 
 from __future__ import annotations

@@ -51,14 +51,14 @@ class TestASnapshot:
         first, second = Node.objects.order_by("id")
         Node.objects.filter(pk=second.pk).update(cpus=16, memory_mb=1000)
         Node.objects.filter(pk=first.pk).update(memory_mb=500, state="drained")
-        silent, told = lab.submit("a", 1, 60), lab.submit("b", 1, 60, cpus=3, memory_mb=7)
+        silent, stated = lab.submit("a", 1, 60), lab.submit("b", 1, 60, cpus=3, memory_mb=7)
         snapshot = seen(lab)
         assert snapshot.schema == SCHEMA_VERSION
         assert snapshot.node_resources == (
             Resources(first.pk, 0, 500), Resources(second.pk, 16, 1000)
         )  # fmt: skip
-        assert snapshot.job_resources == (Resources(told.pk, 3, 7),)
-        assert [job.id for job in snapshot.jobs] == [silent.pk, told.pk]
+        assert snapshot.job_resources == (Resources(stated.pk, 3, 7),)
+        assert [job.id for job in snapshot.jobs] == [silent.pk, stated.pk]
 
     @pytest.mark.parametrize("policy", ["drf", "evenshare"])
     def test_is_as_it_was_where_no_node_tells_anything(self, policy: str) -> None:

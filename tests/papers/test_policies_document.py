@@ -47,8 +47,8 @@ class TestTheTable:
         assert sorted(rows()) == sorted(POLICIES)
 
     def test_says_what_each_promises_does_and_needs(self) -> None:
-        told = {name: tuple(cells[2:5]) for name, cells in rows().items()}
-        assert told == {name: expected(name) for name in told}
+        written = {name: tuple(cells[2:5]) for name, cells in rows().items()}
+        assert written == {name: expected(name) for name in written}
 
     def test_says_who_goes_first_and_when_to_choose_it(self) -> None:
         for name, (page, order, *_, when, _cost) in rows().items():

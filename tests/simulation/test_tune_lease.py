@@ -23,8 +23,8 @@ def tuned(lab: Cluster, *words: str) -> tuple[dict[str, Any], list[str]]:
     """The object that the command prints, and the lines of its error stream."""
     out, err = StringIO(), StringIO()
     call_command("tune_lease", "--pool", lab.pool.name, "--json", *words, stdout=out, stderr=err)
-    told: dict[str, Any] = json.loads(out.getvalue())
-    return told, err.getvalue().splitlines()
+    result: dict[str, Any] = json.loads(out.getvalue())
+    return result, err.getvalue().splitlines()
 
 
 def refusal(lab: Cluster, *words: str) -> str:
@@ -53,8 +53,8 @@ class TestALength:
             row.ended_at - row.submitted_at for row in Job.objects.all() if row.ended_at is not None
         ]
         assert len(lasted) == 5
-        told, _ = tuned(lab, "--lengths", "30,3600")
-        live, long = told["lengths"]
+        result, _ = tuned(lab, "--lengths", "30,3600")
+        live, long = result["lengths"]
         assert live["finished"] == 5
         assert live["avg_jct_s"] == sum(lasted, timedelta()).total_seconds() / 5
         assert live["preemptions"] == Lease.objects.filter(end_reason="not_renewed").count() > 0
@@ -72,8 +72,8 @@ class TestALength:
         out = StringIO()
         call_command(*words[1:], *overheads, "--json", stdout=out, stderr=StringIO())
         (simulated,) = json.loads(out.getvalue())["results"]
-        told, _ = tuned(lab, "--days", "1", "--lengths", "120,600", *overheads)
-        at_120 = told["lengths"][0]
+        result, _ = tuned(lab, "--days", "1", "--lengths", "120,600", *overheads)
+        at_120 = result["lengths"][0]
         for name, as_simulated in (
             ("avg_jct_s", "avg_jct_s"),
             ("sharing_loss", "sharing_loss_jobs"),
@@ -81,8 +81,8 @@ class TestALength:
         ):
             assert at_120[name] == simulated[as_simulated]
         assert 0 < at_120["overhead_share"] < 0.2
-        assert (told["policy"], told["present_s"]) == ("ltgf", 120)
-        assert told["start"] == words[words.index("--start") + 1]
+        assert (result["policy"], result["present_s"]) == ("ltgf", 120)
+        assert result["start"] == words[words.index("--start") + 1]
 
     def test_of_real_jobs_has_the_work_that_their_leases_did(self) -> None:
         lab = cluster({"a": 1}, nodes=1, gpus=1, round_s=10, lease_s=30, policy="ltgf")
@@ -91,8 +91,8 @@ class TestALength:
         lab.submit("a", 1, 999, estimate_s=55)
         VirtualWork.objects.all().delete()
         Pool.objects.update(executor="local")
-        told, remarks = tuned(lab, "--lengths", "3600")
-        assert told["lengths"][0]["avg_jct_s"] == (25 + 55) / 2
+        result, remarks = tuned(lab, "--lengths", "3600")
+        assert result["lengths"][0]["avg_jct_s"] == (25 + 55) / 2
         assert "Jobs that are not over, whose work is estimated: 1." in remarks
 
 
@@ -125,9 +125,9 @@ class TestTheAnswer:
 
     def test_of_another_policy_has_its_defaults(self) -> None:
         lab = two_in_turns(policy="ltgf", options={"reserve_after_leases": 1})
-        told, _ = tuned(lab, "--policy", "fifo", "--lengths", "300,900")
-        assert told["policy"] == "fifo"
-        assert [row["preemptions"] for row in told["lengths"]] == [0, 0]
+        result, _ = tuned(lab, "--policy", "fifo", "--lengths", "300,900")
+        assert result["policy"] == "fifo"
+        assert [row["preemptions"] for row in result["lengths"]] == [0, 0]
 
 
 class TestTheDays:
@@ -138,8 +138,8 @@ class TestTheDays:
         for after_s, ended_s in ((-3 * day_s, None), (-3 * day_s, -9), (-3 * day_s, -2 * day_s)):
             ended_at = None if ended_s is None else BEGIN + timedelta(seconds=ended_s)
             lab.submit("a", 1, 50, after_s=after_s, ended_at=ended_at, state="succeeded")
-        told, remarks = tuned(lab, "--days", "1", "--lengths", "900")
-        assert told["jobs"] == 4
+        result, remarks = tuned(lab, "--days", "1", "--lengths", "900")
+        assert result["jobs"] == 4
         assert remarks[0] == (
             "Jobs from before the run's start that were not over then, which are left out: 2."
         )
@@ -150,18 +150,18 @@ class TestTheDays:
         lab.round()
         PoolClock.objects.update(anchor_pool=BEGIN + timedelta(days=2))
         lab.submit("a", 1, 50, after_s=2 * 86_400 - 600)
-        told, remarks = tuned(lab, "--days", "1", "--lengths", "900")
-        began = datetime.fromisoformat(told["start"]) - BEGIN
+        result, remarks = tuned(lab, "--days", "1", "--lengths", "900")
+        began = datetime.fromisoformat(result["start"]) - BEGIN
         assert timedelta(days=1) <= began < timedelta(days=1, hours=1)
-        assert told["jobs"] == 1
+        assert result["jobs"] == 1
         assert remarks[0].endswith("not over then, which are left out: 3.")
 
 
 class TestTheBoundsOfThePool:
     def test_leave_out_default_lengths_beyond_them(self) -> None:
         lab = two_in_turns(lease_s=900, least_lease_s=600, most_lease_s=1800)
-        told, remarks = tuned(lab)
-        assert [row["lease_s"] for row in told["lengths"]] == [600, 900, 1200, 1800]
+        result, remarks = tuned(lab)
+        assert [row["lease_s"] for row in result["lengths"]] == [600, 900, 1200, 1800]
         assert remarks[0] == (
             "Lengths that this pool cannot have are left out: 300, 3,600 s; the least is 600 s"
             " (the pool's shortest lease length), the most 1,800 s."
@@ -172,8 +172,8 @@ class TestTheBoundsOfThePool:
     def test_begin_with_a_round_of_pool_time(self) -> None:
         lab = two_in_turns(lease_s=900)
         PoolClock.objects.update(scale=60)  # a round each 10 s of the wall is one of 600 s
-        told, remarks = tuned(lab)
-        assert told["lengths"][0]["lease_s"] == 600
+        result, remarks = tuned(lab)
+        assert result["lengths"][0]["lease_s"] == 600
         assert "the least is 600 s (a round of pool time)" in remarks[0]
         PoolClock.objects.update(scale=3600)
         assert "cannot have leases of 300 s, 600 s" in refusal(lab)

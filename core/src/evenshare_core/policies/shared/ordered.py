@@ -72,7 +72,7 @@ class QueueRule(NamedTuple):
 
     `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
     a job that may not run at all; one that `admits` does not let in waits like one that does
-    not fit. `given` is told of every new lease. `note` names what decided about a pick.
+    not fit. `given` is called with every new lease. `note` names what decided about a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
