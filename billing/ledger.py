@@ -15,12 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db import connection, transaction
 
 from billing.models import Account, Book, Transfer
 from evenshare_core.money.fixed_point import to_credits, to_micro
+from tenants.models import Budget
 from tenants.scopes import site_scope
 
 NAMESPACE = uuid.UUID("6f3b8a0e-6d5c-5a43-9d0b-4c1f5f0d7a11")
@@ -132,21 +134,64 @@ def correct_transfer(
         return post_transfer(posting)
 
 
+def allowance_id(book: Book, tenant_id: int, name: str) -> uuid.UUID:
+    """Return the id of the allowance of this name, posted or not."""
+    return transfer_id(book.slug, "allowance", tenant_id, name)
+
+
 def post_allowance(
-    *, book: Book, tenant_id: int, amount_micro: int, effective_at: datetime, name: str
+    *,
+    book: Book,
+    tenant_id: int,
+    amount_micro: int,
+    effective_at: datetime,
+    name: str,
+    reason: str = "",
 ) -> Transfer:
     """Give a tenant credits from the operator's account, once per (book, tenant, name)."""
     with site_scope():
         accounts = open_accounts(book, [tenant_id])
         return post_transfer(
             Posting(
-                id=transfer_id(book.slug, "allowance", tenant_id, name),
+                id=allowance_id(book, tenant_id, name),
                 book_id=book.pk,
                 code=Transfer.Code.ALLOWANCE,
                 effective_at=effective_at,
                 entries=[(accounts[0], -amount_micro), (accounts[tenant_id], amount_micro)],
                 tenant_id=tenant_id,
-                data={"name": name},
+                data={"name": name} | ({"reason": reason} if reason else {}),
+            )
+        )
+
+
+def post_gift(
+    *,
+    book: Book,
+    giver_id: int,
+    receiver_id: int,
+    amount_micro: int,
+    effective_at: datetime,
+    request: uuid.UUID,
+) -> Transfer:
+    """Move credits from one tenant to another, once per request.
+
+    Raises:
+        CreditLimitError: it would take the giver below what its limit and its promises leave.
+    """
+    with site_scope():
+        accounts = open_accounts(book, [giver_id, receiver_id])
+        return post_transfer(
+            Posting(
+                id=transfer_id(book.slug, Transfer.Code.TRANSFER.value, request),
+                book_id=book.pk,
+                code=Transfer.Code.TRANSFER,
+                effective_at=effective_at,
+                entries=[
+                    (accounts[giver_id], -amount_micro),
+                    (accounts[receiver_id], amount_micro),
+                ],
+                tenant_id=giver_id,
+                data={"request": str(request)},
             )
         )
 
@@ -165,12 +210,19 @@ def open_book(slug: str) -> Book:
 
 
 def open_accounts(book: Book, tenant_ids: Iterable[int]) -> dict[int, int]:
-    """Return account ids by tenant id, opening those that are missing; 0 is the operator's."""
+    """Return account ids by tenant id, opening those that are missing; 0 is the operator's.
+
+    A tenant's account has a budget, which says its limit: it is opened before.
+    """
     wanted = {0, *tenant_ids}
     known = _accounts(book, wanted)
     missing = wanted - known.keys()
     if missing:
         kinds = {0: Account.Kind.OPERATOR}
+        Budget.objects.bulk_create(
+            [Budget(tenant_id=tenant, book=book.slug) for tenant in sorted(missing - {0})],
+            ignore_conflicts=True,
+        )
         Account.objects.bulk_create(
             [
                 Account(
@@ -259,7 +311,7 @@ def _move(postings: Sequence[Posting]) -> None:
             if posting.code == Transfer.Code.USAGE:
                 settled[account] += micro
     accounts = Account.objects.select_for_update().filter(pk__in=change).order_by("pk")
-    _hold_limits(list(accounts), change, settled)
+    repaid = _hold_limits(list(accounts), change, settled)
     entries = [
         (posting.id, account, to_credits(micro))
         for posting in postings
@@ -273,47 +325,72 @@ def _move(postings: Sequence[Posting]) -> None:
             """,
             [list(column) for column in zip(*entries, strict=True)],
         )
-    _tell_budgets(change)
+    # Only now: until the entries are there, the account is still below its limit.
+    for repaying in repaid:
+        repaying.save(update_fields=["overrun"])
+    _tell_budgets(change, settled)
 
 
 def _hold_limits(
     accounts: Sequence[Account], change: Mapping[int, int], settled: Mapping[int, int]
-) -> None:
-    """Refuse what goes below a credit limit, but for settlements of what was used already."""
+) -> list[Account]:
+    """Refuse what goes below a credit limit, but for settlements of what was used already.
+
+    Returns the accounts whose overrun gets smaller, with it, not saved.
+    """
+    repaid = []
     for account in accounts:
         if account.credit_limit is None:
             continue
-        room = to_micro(account.balance) + to_micro(account.credit_limit + account.overrun)
-        missing = -(room + change[account.pk])
-        if missing <= 0:
-            continue
-        if missing > -settled[account.pk]:
-            raise CreditLimitError(f"account {account.pk} lacks {to_credits(missing)} credits")
+        limit = to_micro(account.credit_limit)
+        below = max(0, -(to_micro(account.balance) + change[account.pk] + limit))
+        given = change[account.pk] - settled[account.pk]
+        if below and given < 0:
+            raise CreditLimitError(f"account {account.pk} lacks {to_credits(below)} credits")
         # GPU-time that was used is owed, even where no round came to end it in time.
-        account.overrun += to_credits(missing)
-        account.save(update_fields=["overrun"])
+        known, account.overrun = to_micro(account.overrun), to_credits(below)
+        if below > known:
+            account.save(update_fields=["overrun"])
+        elif below < known:
+            repaid.append(account)
+    return repaid
 
 
-def _tell_budgets(change: Mapping[int, int]) -> None:
-    """Let `spendable` follow the balances of tenants that have a budget in the book."""
-    changed = sorted((account, micro) for account, micro in change.items() if micro)
+_LOCK_BUDGETS = """
+SELECT budget.id, moved.account_id, budget.spendable, budget.reserved, budget.credit_limit
+FROM unnest(%s::bigint[]) AS moved (account_id)
+JOIN billing_account a ON a.id = moved.account_id
+JOIN billing_book b ON b.id = a.book_id
+JOIN tenants_budget budget ON budget.tenant_id = a.tenant_id AND budget.book = b.slug
+-- Rounds lock budgets in the order of tenants, too.
+ORDER BY budget.tenant_id FOR UPDATE OF budget
+"""
+_MOVE_BUDGETS = """
+UPDATE tenants_budget budget SET spendable = moved.spendable, overrun = moved.overrun
+FROM unnest(%s::bigint[], %s::numeric[], %s::numeric[]) AS moved (id, spendable, overrun)
+WHERE budget.id = moved.id
+"""
+
+
+def _tell_budgets(change: Mapping[int, int], settled: Mapping[int, int]) -> None:
+    """Let `spendable` follow the balances of tenants.
+
+    What is given away may not be promised already: the worst case of running terms stays covered.
+    """
+    changed = sorted(account for account, micro in change.items() if micro)
+    moved_rows: list[tuple[int, Decimal, Decimal]] = []
     with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH moved AS (
-                SELECT a.tenant_id, m.amount, b.slug
-                FROM unnest(%s::bigint[], %s::numeric[]) AS m (account_id, amount)
-                JOIN billing_account a ON a.id = m.account_id
-                JOIN billing_book b ON b.id = a.book_id
-            ), locked AS (
-                -- Rounds lock budgets in the order of tenants, too.
-                SELECT budget.id, moved.amount
-                FROM tenants_budget budget
-                JOIN moved ON moved.tenant_id = budget.tenant_id AND moved.slug = budget.book
-                ORDER BY budget.tenant_id FOR UPDATE OF budget
+        cursor.execute(_LOCK_BUDGETS, [changed])
+        for budget, account, spendable, reserved, limit in cursor.fetchall():
+            left = to_micro(spendable) + change[account]
+            short = 0
+            if limit is not None:
+                short = max(0, to_micro(reserved) - left - to_micro(limit))
+            if short and change[account] < settled[account]:
+                lacks = f"account {account} lacks {to_credits(short)} credits: rest is reserved"
+                raise CreditLimitError(lacks)
+            moved_rows.append((budget, to_credits(left), to_credits(short)))
+        if moved_rows:
+            cursor.execute(
+                _MOVE_BUDGETS, [list(column) for column in zip(*moved_rows, strict=True)]
             )
-            UPDATE tenants_budget budget SET spendable = budget.spendable + locked.amount
-            FROM locked WHERE budget.id = locked.id
-            """,
-            [[key for key, _ in changed], [to_credits(micro) for _, micro in changed]],
-        )

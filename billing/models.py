@@ -8,6 +8,7 @@ the database sets and no model reads (migration 0005).
 
 from __future__ import annotations
 
+import uuid
 from decimal import Decimal
 
 from django.db import models
@@ -16,7 +17,7 @@ from django.db.models.functions import Now
 
 from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, Lease, Pool
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 
 # numeric(20,6) holds less than this; the comparison also refuses NaN, which Postgres sorts
 # above every number.
@@ -59,9 +60,10 @@ class Book(models.Model):
 class Account(models.Model):
     """One party's credits in a book. A trigger on entries keeps `balance`; nobody else may.
 
-    `credit_limit`: how far below zero discretionary transfers may take it (None: no limit).
-    `overrun`: how far settlements of GPU-time already used went beyond that limit, because
-    no round came to take the GPUs back; settlement alone raises it.
+    `credit_limit`: how far below zero transfers may take it (None: no limit). The database copies
+    it from the tenant's budget, where it is set (migration 0010); nobody else may.
+    `overrun`: how far the account is below that limit, because GPU-time was used and no round came
+    to take the GPUs back, or because the limit was lowered.
     """
 
     class Kind(models.TextChoices):
@@ -124,6 +126,7 @@ class Transfer(models.Model):
 
         USAGE = "usage", "borrowed GPU-time of an hour"
         ALLOWANCE = "allowance", "credits given by the operator"
+        TRANSFER = "transfer", "credits given to another tenant"
         CORRECTION = "correction", "correction of an earlier transfer"
 
     id = models.UUIDField(primary_key=True, editable=False)
@@ -186,6 +189,73 @@ class Entry(models.Model):
         indexes = [
             # An account's statement pages by key, newest first.
             models.Index(fields=["account", "-id"], name="entry_by_account"),
+        ]
+
+
+class TransferRequest(models.Model):
+    """A tenant's wish to give credits to another one; somebody of the site decides it.
+
+    Nobody decides their own. Approved, it names the transfer that moved the credits.
+    """
+
+    class State(models.TextChoices):
+        """What has become of it."""
+
+        ASKED = "asked", "waits for a decision"
+        APPROVED = "approved", "approved"
+        REFUSED = "refused", "refused"
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    receiver = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    amount = CreditField()
+    reason = models.CharField(max_length=200)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.ASKED)
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    asked_at = models.DateTimeField(db_default=Now())
+    decided_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    answer = models.CharField(max_length=200, default="", blank=True)
+    transfer = models.ForeignKey(Transfer, on_delete=models.PROTECT, null=True, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(amount__gt=0, amount__lt=LIMIT), name="transfer_request_above_0"
+            ),
+            models.CheckConstraint(
+                condition=~Q(tenant=F("receiver")), name="transfer_request_to_another"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    state="asked",
+                    decided_by__isnull=True,
+                    decided_at__isnull=True,
+                    transfer__isnull=True,
+                )
+                | Q(
+                    state="approved",
+                    decided_by__isnull=False,
+                    decided_at__isnull=False,
+                    transfer__isnull=False,
+                )
+                | Q(
+                    state="refused",
+                    decided_by__isnull=False,
+                    decided_at__isnull=False,
+                    transfer__isnull=True,
+                ),
+                name="transfer_request_is_decided_whole",
+            ),
+            models.CheckConstraint(
+                condition=Q(decided_by__isnull=True) | ~Q(decided_by=F("asked_by")),
+                name="transfer_request_by_two_people",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="transfer_request_by_tenant"),
+            models.Index(fields=["state", "-id"], name="transfer_request_by_state"),
         ]
 
 

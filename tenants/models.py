@@ -12,6 +12,7 @@ from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 
 from evenshare_core.domain.entitlements import Mode
+from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 
 
 class User(AbstractUser):
@@ -133,10 +134,17 @@ class Quota(models.Model):
 
 
 class Budget(models.Model):
-    """Credit that a tenant may still spend in a book.
+    """Credit that a tenant may still spend in a book, and what it means to spend in a period.
 
     `spendable` follows the ledger; `reserved` is the worst case of the terms that run now plus
-    the charges not settled yet. A round may promise `spendable + credit_limit - reserved`.
+    the charges not settled yet. A round may promise `spendable + credit_limit - reserved`, and
+    no more than the period's budget leaves. `credit_limit` is the one truth: the database copies it
+    to the tenant's account (billing's migration 0010). `overrun`: how far what is promised or owed
+    exceeds the credit, because GPU-time was used for longer than its term or the limit was
+    lowered; no round and no transfer raises it.
+
+    `period_amount` (None: no budget of a period) holds in each calendar month or quarter of pool
+    time, or between `period_starts_at` and `period_ends_at`.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets")
@@ -144,10 +152,67 @@ class Budget(models.Model):
     spendable = models.DecimalField(max_digits=20, decimal_places=6, default=0)
     reserved = models.DecimalField(max_digits=20, decimal_places=6, default=0)
     credit_limit = models.DecimalField(max_digits=20, decimal_places=6, null=True, blank=True)
+    overrun = models.DecimalField(max_digits=20, decimal_places=6, default=0, db_default=0)
+    period_amount = models.DecimalField(max_digits=20, decimal_places=6, null=True, blank=True)
+    period_kind = models.CharField(
+        max_length=16,
+        choices=[(kind.value, kind.value) for kind in BudgetPeriod],
+        default=BudgetPeriod.MONTH.value,
+        db_default=BudgetPeriod.MONTH.value,
+    )
+    period_action = models.CharField(
+        max_length=16,
+        choices=[(action.value, action.value) for action in BudgetAction],
+        default=BudgetAction.WARN.value,
+        db_default=BudgetAction.WARN.value,
+    )
+    period_starts_at = models.DateTimeField(null=True, blank=True)
+    period_ends_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "book"], name="budget_once_per_book"),
+            models.CheckConstraint(condition=Q(overrun__gte=0), name="budget_overrun_at_least_0"),
+            models.CheckConstraint(
+                condition=Q(credit_limit__isnull=True)
+                | Q(reserved__lte=F("spendable") + F("credit_limit") + F("overrun")),
+                name="budget_promises_within_credit",
+            ),
+            models.CheckConstraint(
+                condition=Q(period_amount__isnull=True)
+                | Q(
+                    period_amount__gt=0,
+                    period_kind__in=[BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value],
+                    period_starts_at__isnull=True,
+                    period_ends_at__isnull=True,
+                )
+                | Q(
+                    period_amount__gt=0,
+                    period_kind=BudgetPeriod.CUSTOM.value,
+                    period_starts_at__isnull=False,
+                    period_ends_at__gt=F("period_starts_at"),
+                ),
+                name="budget_period_is_whole",
+            ),
+        ]
+
+
+class DailySpend(models.Model):
+    """What a tenant was charged in a book by the settled hours of a day of pool time, in UTC.
+
+    Settlement alone adds to it, in its own transaction: the sums of usage lines by day. Rounds
+    read what a budget has left from it, because they do not know billing's tables.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    book = models.SlugField(max_length=31)
+    day = models.DateField()
+    amount = models.DecimalField(max_digits=20, decimal_places=6)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "book", "day"], name="spend_once_per_day"),
+            models.CheckConstraint(condition=Q(amount__gte=0), name="spend_at_least_0"),
         ]
 
 

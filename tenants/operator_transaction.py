@@ -14,8 +14,8 @@ from tenants.scopes import site_scope
 
 
 @contextmanager
-def operation(actor: Actor) -> Iterator[None]:
-    """One transaction of somebody who may operate, by the role that they have now.
+def operation(actor: Actor, action: Action = Action.OPERATE) -> Iterator[None]:
+    """One transaction of somebody who may do `action` on the site, by the role that they have now.
 
     Raises:
         PermissionDenied: they may not (any more).
@@ -23,6 +23,6 @@ def operation(actor: Actor) -> Iterator[None]:
     with site_scope():
         roles = User.objects.filter(pk=actor.user.pk, is_active=True)
         role = roles.values_list("site_role", flat=True).first()
-        if role is None or not may_on_site(role, Action.OPERATE):
+        if role is None or not may_on_site(role, action):
             raise PermissionDenied
         yield

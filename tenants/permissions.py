@@ -21,6 +21,8 @@ class Action(StrEnum):
     CANCEL = "cancel"  # the tenant's jobs
     SEE_SITE = "see_site"  # the operator's console and the audit log
     OPERATE = "operate"  # change tenants, quotas, pools and nodes
+    ASK_TRANSFER = "ask_transfer"  # ask that the tenant's credits are given to another one
+    KEEP_CREDIT = "keep_credit"  # allowances, credit limits, budgets; decide on transfers
 
 
 _READ = frozenset({Action.SEE_TENANT, Action.SEE_MONEY, Action.SEE_POOL})
@@ -28,14 +30,16 @@ _READ = frozenset({Action.SEE_TENANT, Action.SEE_MONEY, Action.SEE_POOL})
 TENANT_ACTIONS: dict[str, frozenset[Action]] = {
     Role.VIEWER: _READ,
     Role.MEMBER: _READ | {Action.SUBMIT, Action.CANCEL},
-    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL},
+    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL, Action.ASK_TRANSFER},
 }
 # A role for the site counts everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {
     SiteRole.NONE: frozenset(),
-    SiteRole.OPERATOR: _READ | {Action.CANCEL, Action.SEE_SITE, Action.OPERATE},
+    SiteRole.OPERATOR: _READ | {Action.CANCEL, Action.SEE_SITE, Action.OPERATE, Action.KEEP_CREDIT},
     # Who closes the books sees every account, and no job by its name.
-    SiteRole.FINANCE: frozenset({Action.SEE_MONEY, Action.SEE_POOL, Action.SEE_SITE}),
+    SiteRole.FINANCE: frozenset(
+        {Action.SEE_MONEY, Action.SEE_POOL, Action.SEE_SITE, Action.KEEP_CREDIT}
+    ),
     SiteRole.AUDITOR: _READ | {Action.SEE_SITE},
 }
 

@@ -141,3 +141,90 @@ def budgets_follow_balances() -> CheckReport:
             for tenant, book, spendable, balance in wrong
         ],
     )
+
+
+def limits_are_one() -> CheckReport:
+    """An account has its budget's limit, and both note by how much it is exceeded."""
+    wrong = rows(
+        """
+        SELECT a.tenant_id, b.slug, a.credit_limit, budget.credit_limit, a.overrun, budget.overrun
+        FROM billing_account a
+        JOIN billing_book b ON b.id = a.book_id
+        LEFT JOIN tenants_budget budget
+             ON budget.tenant_id = a.tenant_id AND budget.book = b.slug
+        WHERE a.tenant_id IS NOT NULL AND (
+            budget.id IS NULL
+            OR a.credit_limit IS DISTINCT FROM budget.credit_limit
+            OR a.overrun <> greatest(0, -(a.balance + a.credit_limit))
+            OR budget.overrun
+               <> greatest(0, budget.reserved - budget.spendable - budget.credit_limit))
+        """
+    )
+    return report_of(
+        count("tenants_budget"),
+        [
+            f"tenant {tenant} in {book}: limits {limit} and {other}, overruns {over} and {short}"
+            for tenant, book, limit, other, over, short in wrong
+        ],
+    )
+
+
+def daily_spend_equals_lines() -> CheckReport:
+    """What a budget calls spent is what the settled hours of each day charged."""
+    wrong = rows(
+        """
+        WITH charged AS (
+            SELECT line.tenant_id, b.slug AS book, (line.hour AT TIME ZONE 'UTC')::date AS day,
+                   sum(line.amount) AS amount
+            FROM billing_usageline line
+            JOIN billing_book b ON b.id = line.book_id
+            JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
+            WHERE line.amount > 0 AND line.hour < cursor.settled_until
+            GROUP BY 1, 2, 3
+        )
+        SELECT tenant_id, book, day, charged.amount, kept.amount
+        FROM charged FULL JOIN tenants_dailyspend kept USING (tenant_id, book, day)
+        WHERE charged.amount IS DISTINCT FROM kept.amount
+        """
+    )
+    return report_of(
+        count("tenants_dailyspend"),
+        [
+            f"tenant {tenant} in {book}, {day}: lines say {charged}, kept {kept}"
+            for tenant, book, day, charged, kept in wrong
+        ],
+    )
+
+
+def gifts_were_approved() -> CheckReport:
+    """Allowances are the operator's; what tenants give each other, somebody else approved."""
+    wrong = rows(
+        """
+        WITH sides AS (
+            SELECT t.id, t.code, t.book_id, payer.tenant_id AS giver, gainer.tenant_id AS receiver,
+                   gain.amount, t.entry_count
+            FROM billing_transfer t
+            JOIN billing_entry pay ON pay.transfer_id = t.id AND pay.amount < 0
+            JOIN billing_account payer ON payer.id = pay.account_id
+            JOIN billing_entry gain ON gain.transfer_id = t.id AND gain.amount > 0
+            JOIN billing_account gainer ON gainer.id = gain.account_id
+            WHERE t.code IN ('allowance', 'transfer')
+        )
+        SELECT s.id, s.code, 'the sides are not of this kind' FROM sides s
+        WHERE s.entry_count <> 2 OR (s.code = 'allowance' AND s.giver IS NOT NULL
+                                     AND s.receiver IS NOT NULL)
+        UNION ALL
+        SELECT s.id, s.code, 'nobody approved it' FROM sides s
+        WHERE s.code = 'transfer' AND NOT EXISTS (
+            SELECT FROM billing_transferrequest r
+            WHERE r.transfer_id = s.id AND r.state = 'approved' AND r.book_id = s.book_id
+              AND r.tenant_id = s.giver AND r.receiver_id = s.receiver AND r.amount = s.amount)
+        UNION ALL
+        SELECT r.transfer_id, 'transfer', 'approved twice, or its transfer is another'
+        FROM billing_transferrequest r
+        WHERE r.state = 'approved' AND NOT EXISTS (
+            SELECT FROM sides s WHERE s.id = r.transfer_id AND s.code = 'transfer')
+        """
+    )
+    checked = rows("SELECT count(*) FROM billing_transfer WHERE code IN ('allowance', 'transfer')")
+    return report_of(checked[0][0], [f"{code} {id_}: {what}" for id_, code, what in wrong])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, date
 
 from django.db import connection
 
@@ -43,6 +44,30 @@ def release_reserved(book: Book, postings: Sequence[Posting]) -> None:
     _change_reserved(book, change)
 
 
+def add_spend(book: Book, postings: Sequence[Posting]) -> None:
+    """Add what settled hours cost each borrower to the day of pool time they belong to."""
+    spent: dict[tuple[int, date], int] = defaultdict(int)
+    for posting in postings:
+        if posting.tenant_id is not None and posting.hour is not None:
+            day = posting.hour.astimezone(UTC).date()
+            spent[posting.tenant_id, day] -= sum(min(micro, 0) for _, micro in posting.entries)
+    rows = sorted((*key, to_credits(micro)) for key, micro in spent.items() if micro)
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO tenants_dailyspend AS known (tenant_id, book, day, amount)
+            SELECT added.tenant_id, %s, added.day, added.amount
+            FROM unnest(%s::bigint[], %s::date[], %s::numeric[])
+                AS added (tenant_id, day, amount)
+            ON CONFLICT (tenant_id, book, day)
+                DO UPDATE SET amount = known.amount + excluded.amount
+            """,
+            [book.slug, *(list(column) for column in zip(*rows, strict=True))],
+        )
+
+
 def _change_reserved(book: Book, change: dict[int, int]) -> None:
     rows = sorted((tenant, micro) for tenant, micro in change.items() if micro)
     if not rows:
@@ -58,7 +83,11 @@ def _change_reserved(book: Book, change: dict[int, int]) -> None:
                 WHERE budget.book = %s
                 ORDER BY budget.tenant_id FOR UPDATE OF budget
             )
-            UPDATE tenants_budget budget SET reserved = budget.reserved + locked.amount
+            UPDATE tenants_budget budget
+            SET reserved = budget.reserved + locked.amount,
+                -- What was used is owed, even beyond the limit; GREATEST leaves out what is null.
+                overrun = greatest(
+                    0, budget.reserved + locked.amount - budget.spendable - budget.credit_limit)
             FROM locked WHERE budget.id = locked.id
             """,
             [

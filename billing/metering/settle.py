@@ -10,7 +10,7 @@ from operator import itemgetter
 from django.db import connection
 
 from billing.ledger import Posting, open_accounts, open_book, post_transfers, transfer_id
-from billing.metering.budgets import release_reserved
+from billing.metering.budgets import add_spend, release_reserved
 from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
 from billing.selectors.events import hour_of
@@ -51,6 +51,7 @@ def settle_pool(pool_id: int) -> Settled:
         fault_point("settle.before_post")
         posted = post_transfers(postings)
         release_reserved(book, postings)
+        add_spend(book, postings)
         cursor.settled_until = until
         cursor.save(update_fields=["settled_until", "updated_at"])
         fault_point("settle.before_commit")

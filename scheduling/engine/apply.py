@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models import Sum
 
-from evenshare_core.domain.decision import Decision, with_swaps
+from evenshare_core.domain.decision import Decision, End, with_swaps
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
@@ -22,6 +23,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
+from scheduling.engine.holds import hold_credit, write_reserved
 from scheduling.engine.preempt import notices_of, spared_leases
 from scheduling.engine.records import (
     entitled_rows,
@@ -68,6 +70,7 @@ def apply_round(plan: RoundPlan) -> Round:
         fence = lock_fence(snapshot.pool, plan.token)
         events = EventLog(snapshot.pool, snapshot.number, wall_now())
         write = RoundWrite(plan, fence, cursor, at, events)
+        hold_credit(write)
         _record_entitlements(write)
         _record_trades(write)
         renewed = _renew(write)
@@ -76,7 +79,7 @@ def apply_round(plan: RoundPlan) -> Round:
         granted = write_grants(write)
         fault_point("round.mid_write")
         _write_reasons(write)
-        _write_reserved(write)
+        write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)
         events.write(fence)
@@ -110,7 +113,10 @@ def _record_trades(write: RoundWrite) -> None:
 
 def _renew(write: RoundWrite) -> int:
     """Give leases one more term on the same GPUs."""
-    renewals = write.plan.decision.renewals
+    unfunded = write.unfunded.leases
+    renewals = [item for item in write.plan.decision.renewals if item.lease not in unfunded]
+    for lease, why in unfunded.items():
+        write.supersede("renewal", lease, why, ends=True)
     if not renewals:
         return 0
     write.cursor.execute(
@@ -162,6 +168,7 @@ def _end(write: RoundWrite) -> int:
             write.supersede("end", end.lease, spared[end.lease])
         else:
             ends.append(end)
+    ends += _unfunded_ends(write)
     if not ends:
         return 0
     write.cursor.execute(
@@ -199,6 +206,15 @@ def _end(write: RoundWrite) -> int:
     return len(taken)
 
 
+def _unfunded_ends(write: RoundWrite) -> list[End]:
+    """Leases whose next term cannot be paid: they are over, as those that are not renewed."""
+    return [
+        End(item.lease, item.job, item.tenant, EndReason.BUDGET)
+        for item in write.plan.decision.renewals
+        if item.lease in write.unfunded.leases
+    ]
+
+
 def _write_reasons(write: RoundWrite) -> None:
     """Write why jobs wait, only where the reason changed."""
     write.cursor.execute(
@@ -207,11 +223,13 @@ def _write_reasons(write: RoundWrite) -> None:
         [write.plan.snapshot.pool],
     )
     known = dict(write.cursor.fetchall())
+    reasons = {job: skip.reason for skip in write.plan.decision.skips for job in skip.jobs}
+    reasons |= dict.fromkeys(write.unfunded.jobs, Reason.BUDGET)
+    reasons |= {end.job: Reason.BUDGET for end in _unfunded_ends(write)}
     changed = [
-        (job, skip.reason.value)
-        for skip in write.plan.decision.skips
-        for job in skip.jobs
-        if known.get(job, skip.reason.value) != skip.reason.value
+        (job, reason.value)
+        for job, reason in reasons.items()
+        if known.get(job, reason.value) != reason.value
     ]
     if not changed:
         return
@@ -225,27 +243,6 @@ def _write_reasons(write: RoundWrite) -> None:
             write.plan.snapshot.number,
             [job for job, _ in changed],
             [reason for _, reason in changed],
-        ],
-    )
-
-
-def _write_reserved(write: RoundWrite) -> None:
-    tenants = [tenant for tenant, amount in write.reserved.items() if amount]
-    write.cursor.execute(
-        # In the order of tenants, as metering and the ledger lock them: no deadlock.
-        """
-        WITH locked AS (
-            SELECT b.id, x.amount FROM tenants_budget b
-            JOIN unnest(%s::bigint[], %s::numeric[]) x(tenant, amount) ON x.tenant = b.tenant_id
-            WHERE b.book = %s ORDER BY b.tenant_id FOR UPDATE OF b
-        )
-        UPDATE tenants_budget b SET reserved = b.reserved + locked.amount
-        FROM locked WHERE b.id = locked.id
-        """,
-        [
-            tenants,
-            [to_credits(write.reserved[tenant]) for tenant in tenants],
-            write.plan.book,
         ],
     )
 

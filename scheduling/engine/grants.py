@@ -29,8 +29,8 @@ class _New(NamedTuple):
 def write_grants(write: RoundWrite) -> int:
     """Make new leases; those whose GPUs are still being released wait for them.
 
-    A grant whose job no longer waits, or whose node was drained or lost since the snapshot, is
-    superseded and leaves its job as it is.
+    A grant whose job no longer waits, whose node was drained or lost, or whose tenant's credit was
+    promised elsewhere since the snapshot, is superseded and leaves its job as it is.
     """
     if not write.plan.decision.grants:
         return 0
@@ -86,6 +86,9 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
     slots = read_slots(node for item in grants for node, _ in item.placement)
     placed = []
     for item in grants:
+        if item.job in write.unfunded.jobs:
+            write.supersede("grant", item.job, write.unfunded.jobs[item.job])
+            continue
         if item.job not in numbers:
             why = write.spared.get(item.job, "the job no longer waited")
             write.supersede("grant", item.job, why)

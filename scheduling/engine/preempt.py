@@ -35,10 +35,10 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
 def spared_leases(write: RoundWrite) -> dict[int, str]:
     """Return the leases that go on although the decision preempts them, and why, by lease.
 
-    The job that was to have their GPUs does not take them: it was cancelled since the snapshot, or
-    a node of its own was drained or lost. A lease is spared only where nothing else of the decision
-    rests on its end: no other new lease on its nodes, and no new term of its tenant on its GPU
-    type, whose own and borrowed GPUs were counted without it.
+    The job that was to have their GPUs does not take them: it was cancelled since the snapshot, a
+    node of its own was drained or lost, or its tenant cannot pay for it any more. A lease is spared
+    only where nothing else of the decision rests on its end: no other new lease on its nodes, and
+    no new term of its tenant on its GPU type, whose own and borrowed GPUs were counted without it.
     """
     decision = write.plan.decision
     lost = _lost_grants(write)
@@ -77,7 +77,9 @@ def _lost_grants(write: RoundWrite) -> dict[int, str]:
     up = _nodes_up(grants)
     lost = {}
     for grant in grants:
-        if grant.job not in waiting:
+        if grant.job in write.unfunded.jobs:
+            lost[grant.job] = "the tenant of the job that it was preempted for lacks credit"
+        elif grant.job not in waiting:
             lost[grant.job] = "the job that it was preempted for no longer waited"
         elif any(node not in up for node, _ in grant.placement):
             lost[grant.job] = "a node of the job that it was preempted for was drained or lost"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -12,6 +12,7 @@ from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement, Mode, Tenant, effective_quotas
 from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.snapshot import (
     Change,
     ChangeKind,
@@ -43,8 +44,9 @@ from scheduling.engine.snapshot_rows import (
 )
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
-from tenants.models import Budget, Quota
+from tenants.models import Quota
 from tenants.scopes import engine_view
+from tenants.selectors.credit import credit_left
 
 _HOLDS = """
 SELECT l.job_id, l.gpus, (extract(epoch FROM l.started_at) * 1000000)::bigint,
@@ -121,7 +123,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         options=pool.options,
         seed=pool.seed,
         nodes=nodes,
-        tenants=_tenants(pool, {e.tenant for e in entitlements} | {job.tenant for job in jobs}),
+        tenants=_tenants(pool, (*entitlements, *jobs), at_us),
         entitlements=entitlements,
         jobs=jobs,
         leases=leases,
@@ -191,13 +193,12 @@ def _effective(pool_id: int, capacity: dict[str, int], at: datetime) -> list[Ent
     return sorted(entitlements, key=lambda e: (e.tenant, e.gpu_type))
 
 
-def _tenants(pool: Pool, wanted: set[int]) -> tuple[Tenant, ...]:
-    limits: dict[int, int | None] = {}
-    for budget in Budget.objects.filter(book=pool.book, tenant_id__in=wanted):
-        if budget.credit_limit is not None:
-            left = budget.spendable + budget.credit_limit - budget.reserved
-            limits[budget.tenant_id] = to_micro(left)
-    return tuple(Tenant(tenant, limits.get(tenant)) for tenant in sorted(wanted))
+def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> tuple[Tenant, ...]:
+    wanted = {row.tenant for row in rows}
+    left = credit_left(pool.book, wanted, from_us(at_us))
+    return tuple(
+        Tenant(tenant, left[tenant].micro if tenant in left else None) for tenant in sorted(wanted)
+    )
 
 
 def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[PoolPrice, ...]:

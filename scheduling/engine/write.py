@@ -46,11 +46,20 @@ class RoundPlan:
 
 
 @dataclass
+class Unfunded:
+    """Terms that were decided and cannot be paid: jobs of grants, leases of renewals, and why."""
+
+    jobs: dict[int, str] = field(default_factory=dict)
+    leases: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
 class RoundWrite:
     """What the steps of one round's transaction share.
 
-    `spared`: jobs whose lease goes on although the decision ends it, and why. `preempted`: ends
-    before the expiry that were applied, by rule.
+    `unfunded`: jobs and leases whose term their tenant's credit does not cover any more. `spared`:
+    jobs whose lease goes on although the decision ends it, and why. `preempted`: ends before the
+    expiry that were applied, by rule.
     """
 
     plan: RoundPlan
@@ -62,6 +71,7 @@ class RoundWrite:
     reserved: dict[int, int] = field(default_factory=dict)
     spared: dict[int, str] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)
+    unfunded: Unfunded = field(default_factory=Unfunded)
     _lengths_us: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,13 +85,21 @@ class RoundWrite:
         """When a term expires, in pool time."""
         return from_us(self.plan.snapshot.at_us + self.lease_us(item))
 
-    def supersede(self, item: str, id_: int, why: str) -> None:
-        """Note that a part of the decision could not be applied any more."""
-        self.superseded.append({"item": item, "id": id_, "why": why})
+    def supersede(self, item: str, id_: int, why: str, *, ends: bool = False) -> None:
+        """Note that a part of the decision could not be applied any more.
+
+        `ends`: its lease ends for it, although the decision did not end it.
+        """
+        row = {"item": item, "id": id_, "why": why}
+        self.superseded.append(row | ({"ends": True} if ends else {}))
+
+    def worst_micro(self, item: Grant | Renew) -> int:
+        """The most that a term may cost, in micro-credits."""
+        return worst_case_micro(item.borrowed, item.price_micro, self.lease_us(item))
 
     def reserve(self, item: Grant | Renew) -> None:
         """Set aside the term's worst case from its tenant's budget."""
-        worst = worst_case_micro(item.borrowed, item.price_micro, self.lease_us(item))
+        worst = self.worst_micro(item)
         self.reserved[item.tenant] = self.reserved.get(item.tenant, 0) + worst
 
 

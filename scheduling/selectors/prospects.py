@@ -15,8 +15,9 @@ from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Lease, Node, PoolState, Round
 from scheduling.selectors.pool_settings import price_settings
-from tenants.models import Budget, Quota
+from tenants.models import Quota
 from tenants.scopes import site_reading
+from tenants.selectors.credit import credit_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,11 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     ]
 
 
-def spendable(tenant_id: int, book: str) -> Decimal | None:
+def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
     """Return the credit that a tenant may still promise in a book; None: no limit."""
-    budget = Budget.objects.filter(tenant_id=tenant_id, book=book).first()
-    if budget is None or budget.credit_limit is None:
-        return None
-    return budget.spendable + budget.credit_limit - budget.reserved
+    left = credit_left(book, [tenant_id], at).get(tenant_id)
+    micro = left.micro if left is not None else None
+    return None if micro is None else to_credits(micro)
 
 
 def _may_borrow(quota: Quota | None) -> int | None:

@@ -93,7 +93,7 @@ def _refusal(
 def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
     """The best type's answer: feasible, then nothing to wait for, then fewest GPUs borrowed."""
     at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
-    question = _Question(request, offer, spendable(tenant.pk, offer.book))
+    question = _Question(request, offer, spendable(tenant.pk, offer.book, at))
     answers = [
         _answer(question, choice)
         for choice in prospects(offer.id, tenant.pk, at=at)

@@ -18,7 +18,8 @@ APPEND_ONLY = (
     "tenants_auditrecord",
 )
 # A balance is written by the trigger on entries, as the owner.
-COLUMNS = {"billing_account": {"credit_limit", "overrun"}}
+# A limit is copied from the tenant's budget by another.
+COLUMNS = {"billing_account": {"overrun"}}
 # Sealed row by row; round bytes are sealed by the hashes of their round.
 SEALED = tuple(table for table in APPEND_ONLY if table != "scheduling_roundblob")
 

@@ -173,6 +173,9 @@ class Story:
             name="start",
         )
 
+    def limit(self, tenant: str, credits_: int) -> None:
+        Budget.objects.filter(tenant=self.tenants[tenant]).update(credit_limit=credits_)
+
     def balances(self) -> dict[str, str]:
         """Balances by tenant name (`operator` for the operator), zeros left out."""
         rows = Account.objects.select_related("tenant").order_by("pk")
@@ -211,6 +214,10 @@ class Story:
         budget = Budget.objects.get(tenant_id=lease.tenant_id, book="demo")
         worst = worst_case_micro(term.borrowed, to_micro(term.price), 1800 * 1_000_000)
         budget.reserved += to_credits(worst)
+        # The engine promised this much, whatever the limit says.
+        if budget.credit_limit is not None:
+            short = budget.reserved - budget.spendable - budget.credit_limit
+            budget.overrun = max(budget.overrun, short)
         budget.save()
         self._event(kind, minute, self._figures(lease), lease)
 

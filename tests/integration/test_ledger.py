@@ -120,7 +120,7 @@ class TestPosting:
         assert shop.balance(shop.b) == 1
 
     def test_below_a_credit_limit_is_refused(self, shop: Shop) -> None:
-        Account.objects.filter(pk=shop.a).update(credit_limit=to_credits(10))
+        Budget.objects.filter(tenant=shop.tenants[0]).update(credit_limit=to_credits(10))
         post_transfer(shop.posting("one", (shop.a, -10), (shop.b, 10)))
         with pytest.raises(CreditLimitError):
             post_transfer(shop.posting("two", (shop.a, -1), (shop.b, 1)))
@@ -258,7 +258,7 @@ class TestAtOnce:
 
     def test_many_spend_no_more_than_the_limit(self, committed_db: str) -> None:
         shop = Shop()
-        Account.objects.filter(pk=shop.a).update(credit_limit=to_credits(10))
+        Budget.objects.filter(tenant=shop.tenants[0]).update(credit_limit=to_credits(10))
 
         def spend() -> int:
             return post_transfers([shop.posting(str(uuid.uuid4()), (shop.a, -3), (shop.b, 3))])

@@ -381,8 +381,7 @@ class TestAnHour:
         story = Story()
         story.allow("a", 1)
         account = story.tenants["a"].accounts.get()
-        account.credit_limit = 0
-        account.save(update_fields=["credit_limit"])
+        story.limit("a", 0)
         lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
         story.end(30, lease)
         story.post_round(60)

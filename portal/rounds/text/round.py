@@ -36,14 +36,17 @@ def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None
     """Decided less superseded: what the headline counts; None where the bytes are gone."""
     if view.decision is None:
         return None
-    lost = sum(row["item"] == item for row in view.round.superseded)
+    superseded = view.round.superseded
+    lost = sum(row["item"] == item for row in superseded)
+    # A renewal that its tenant could not pay any more ends its lease.
+    more = sum(row.get("ends", False) for row in superseded) if item == "end" else 0
     decided = view.decision.counts[key]
     gpus = {
         "grants": view.decision.granted.gpus,
         "renewals": view.decision.renewed.gpus,
         "ends": view.decision.ended_gpus,
     }[key]
-    if not lost:
+    if not lost and not more:
         return Note(
             f"Leases {text}",
             (
@@ -57,8 +60,9 @@ def applied_note(view: RoundView, key: str, item: str, text: str) -> Note | None
         (
             LineItem("decided", thousands(decided)),
             LineItem("superseded", thousands(-lost)),
+            *([LineItem("not renewed for want of credit", thousands(more))] if more else []),
         ),
-        LineItem("applied", thousands(decided - lost)),
+        LineItem("applied", thousands(decided - lost + more)),
         text="What changed between snapshot and apply was left out; it is listed below.",
     )
 

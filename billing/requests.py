@@ -1,0 +1,159 @@
+"""What may be asked of credit, a struct per resource: terms, allowances, transfers, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+from tenants.input.readers import REASON_MAX
+from tenants.input.requests import Input, Request
+from tenants.requests import Reason, SlugName
+
+KINDS = tuple(kind.value for kind in BudgetPeriod)
+ACTIONS = tuple(action.value for action in BudgetAction)
+AMOUNT_HINT = "Credits above 0, with at most six decimals."
+NAME_MAX = 63
+
+
+def _read_amount(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
+    """Read a required amount above 0; 0 where it is absent or wrong."""
+    if given.get("amount") is None:
+        errors.add("amount", "is required", AMOUNT_HINT, "required")
+        return Decimal(0)
+    own = FieldErrors()
+    value = readers.credits(given, "amount", own)
+    if own or not value:
+        errors.add("amount", "must be an amount above 0", AMOUNT_HINT)
+        return Decimal(0)
+    return value
+
+
+def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
+    """Read a required reason of one line; empty where it is absent or wrong."""
+    before = len(errors.errors)
+    value = readers.line(given, "reason", errors, most_bytes=4 * REASON_MAX)
+    if len(errors.errors) > before:
+        return ""
+    if not value:
+        errors.add(
+            "reason", "is required", "Say what it is for: it stays in the books.", "required"
+        )
+    elif len(value) > REASON_MAX:
+        errors.add("reason", f"is longer than {REASON_MAX} characters", code="too_long")
+    return value
+
+
+class CreditTermsRequest(Request, frozen=True, kw_only=True):
+    """What shall hold of a tenant's credit in a book: its limit, and a budget of a period."""
+
+    NOUN: ClassVar[str] = "the terms of a credit"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    credit_limit: Annotated[
+        Decimal | None,
+        Meta(description="How far below 0 the balance may go, in credits; null: no limit."),
+        Input(label="Credit limit", hint="How far below 0; empty: no limit.", unit="credits"),
+    ] = None
+    budget_amount: Annotated[
+        Decimal | None,
+        Meta(description="What may be spent on borrowed GPUs in a period; null: no budget."),
+        Input(label="Budget", hint="Spent on borrowed GPUs; empty: no budget.", unit="credits"),
+    ] = None
+    budget_period: Annotated[
+        str,
+        Meta(description="For how long: each calendar month or quarter, or a period of its own."),
+        Input(label="For", choices=KINDS),
+    ] = BudgetPeriod.MONTH.value
+    budget_action: Annotated[
+        str,
+        Meta(
+            description="warn: a notice at 100 %, nothing more is borrowed at 120 %;"
+            " block: nothing more is borrowed at 100 %."
+        ),
+        Input(label="When it is used up", choices=ACTIONS),
+    ] = BudgetAction.WARN.value
+    budget_from: Annotated[
+        datetime | None,
+        Meta(description="The first instant of a custom period: midnight UTC of pool time."),
+        Input(label="From", hint="Of a custom period: a day, as 2026-12-01."),
+    ] = None
+    budget_until: Annotated[
+        datetime | None,
+        Meta(description="The end of a custom period: midnight UTC of pool time."),
+        Input(label="Until", hint="The first day after a custom period."),
+    ] = None
+    reason: Reason = ""
+
+
+class AllowanceRequest(Request, frozen=True, kw_only=True):
+    """Credits for a tenant from the operator's account, once per tenant and name."""
+
+    NOUN: ClassVar[str] = "an allowance"
+
+    tenant: SlugName
+    book: Annotated[SlugName, Meta(description="The book; main is that of real time.")] = "main"
+    amount: Annotated[
+        Decimal,
+        Meta(description="Credits above 0."),
+        Input(label="Amount", hint=AMOUNT_HINT, unit="credits", read=_read_amount),
+    ]
+    name: Annotated[
+        str,
+        Meta(
+            pattern=rf"^[\w.:@+ -]{{1,{NAME_MAX}}}$",
+            description="What tells it from others of the tenant: the same name is posted once.",
+        ),
+        Input(
+            label="Name",
+            hint="As “2026-Q4”: an allowance of the same name is posted once.",
+            complaint=f"Write 1 to {NAME_MAX} letters, digits, spaces and . : @ + - _",
+        ),
+    ]
+    reason: Annotated[
+        str,
+        Meta(description="Why; it stays in the books and in the audit log."),
+        Input(label="Reason", read=_read_reason),
+    ]
+
+
+class GiftRequest(Request, frozen=True, kw_only=True):
+    """Credits that a tenant wants to give to another one."""
+
+    NOUN: ClassVar[str] = "a transfer"
+
+    tenant: Annotated[SlugName, Meta(description="Who gives; yours, if you manage one only.")] = ""
+    book: Annotated[SlugName, Meta(description="The book; main is that of real time.")] = "main"
+    to: Annotated[
+        SlugName,
+        Meta(description="Who gets it: a tenant of your pools."),
+        Input(label="To", hint="A tenant of your pools.", complaint="Choose a tenant."),
+    ]
+    amount: Annotated[
+        Decimal,
+        Meta(description="Credits above 0."),
+        Input(label="Amount", hint=AMOUNT_HINT, unit="credits", read=_read_amount),
+    ]
+    reason: Annotated[
+        str,
+        Meta(description="What it is for, to whoever decides."),
+        Input(label="Reason", hint="To whoever decides.", read=_read_reason),
+    ]
+
+
+class DecisionRequest(Request, frozen=True, kw_only=True):
+    """An answer to a wish for a transfer."""
+
+    NOUN: ClassVar[str] = "a decision"
+
+    answer: Annotated[
+        str,
+        Meta(max_length=REASON_MAX, description="What to say to whoever asked."),
+        Input(label="Answer"),
+    ] = ""

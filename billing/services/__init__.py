@@ -1,0 +1,1 @@
+"""What people change of credit: terms, allowances, transfers. One transaction each, recorded."""

@@ -1,0 +1,126 @@
+"""Budgets of a period: which period holds, when something is done, and when one runs out.
+
+A budget is an amount of credits that a tenant means to spend on borrowed GPUs in a month, a quarter
+or between two instants of pool time. Spent: charges that are settled. Committed: what rounds have
+reserved, which is the worst case of running terms and charges that no settlement has moved.
+
+| spent + committed | what is done |
+|---|---|
+| `NOTICE_PERCENT` | a notice |
+| `FULL_PERCENT` | `block`: nothing more is promised; `warn`: a notice |
+| `STOP_PERCENT` | `warn`: nothing more is promised |
+
+Whole micro-credits; no clock is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+
+NOTICE_PERCENT, FULL_PERCENT, STOP_PERCENT = 80, 100, 120
+ALL_PERCENT = 100
+# A projection rests on so many days before today; with fewer there is none.
+DAYS_MOST, DAYS_LEAST = 7, 3
+MONTHS_OF_QUARTER, MONTHS_OF_YEAR = 3, 12
+
+
+class BudgetPeriod(StrEnum):
+    """How long a budget is for. Names are part of the API."""
+
+    MONTH = "month"
+    QUARTER = "quarter"
+    CUSTOM = "custom"
+
+
+class BudgetAction(StrEnum):
+    """What happens where a budget is used up. Names are part of the API."""
+
+    WARN = "warn"
+    BLOCK = "block"
+
+
+class BudgetState(StrEnum):
+    """How far a budget is used. Names are part of the API."""
+
+    OPEN = "open"
+    NOTICE = "notice"
+    FULL = "full"
+    STOPPED = "stopped"
+
+
+def calendar_period(kind: BudgetPeriod, at: datetime) -> tuple[datetime, datetime]:
+    """Return begin and end of the calendar month or quarter that an instant of UTC is in.
+
+    Raises:
+        ValueError: a custom period is in no calendar.
+    """
+    if kind is BudgetPeriod.CUSTOM:
+        raise ValueError("a custom period has its own begin and end")
+    months = MONTHS_OF_QUARTER if kind is BudgetPeriod.QUARTER else 1
+    first = (at.month - 1) // months * months + 1
+    begin = at.replace(month=first, day=1, hour=0, minute=0, second=0, microsecond=0)
+    later = first + months
+    if later > MONTHS_OF_YEAR:
+        return begin, begin.replace(year=begin.year + 1, month=later - MONTHS_OF_YEAR)
+    return begin, begin.replace(month=later)
+
+
+def stop_micro(amount_micro: int, action: BudgetAction) -> int:
+    """Return what a round may have promised at most of a budget, in micro-credits."""
+    percent = FULL_PERCENT if action is BudgetAction.BLOCK else STOP_PERCENT
+    return amount_micro * percent // ALL_PERCENT
+
+
+def budget_state(amount_micro: int, used_micro: int) -> BudgetState:
+    """Return how far a budget is used by what is spent and committed."""
+    reached = used_micro * ALL_PERCENT
+    if reached >= amount_micro * STOP_PERCENT:
+        return BudgetState.STOPPED
+    if reached >= amount_micro * FULL_PERCENT:
+        return BudgetState.FULL
+    return BudgetState.NOTICE if reached >= amount_micro * NOTICE_PERCENT else BudgetState.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class RunOut:
+    """When a budget runs out. `on` is None where it lasts, or where nothing honest can be said.
+
+    `reason`: what the answer rests on, or why there is none (`is_projected` is then false).
+    """
+
+    on: date | None
+    reason: str
+    is_projected: bool = True
+
+
+def project_run_out(
+    daily_micro: Sequence[int], left_micro: int, *, today: date, ends: date
+) -> RunOut:
+    """Return the day on which `left_micro` is spent, if the days to come are like the last ones.
+
+    `daily_micro`: what each whole day before `today` cost since the first day that is known, the
+    oldest first; the last `DAYS_MOST` count. `ends`: the first day after the period. There is no
+    honest projection of fewer than `DAYS_LEAST` days, or of days whose standard deviation is above
+    their mean.
+    """
+    if left_micro <= 0:
+        return RunOut(today, "Nothing of it is left.")
+    days = list(daily_micro)[-DAYS_MOST:]
+    if len(days) < DAYS_LEAST:
+        reason = f"No honest projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
+        return RunOut(None, reason, is_projected=False)
+    total, count = sum(days), len(days)
+    if not total:
+        return RunOut(None, f"Nothing was spent in the last {count} days, so it lasts.")
+    # Variance above the squared mean: n x sum of squares - total^2 > total^2, in whole numbers.
+    if count * sum(day * day for day in days) > 2 * total * total:
+        reason = f"No honest projection: the last {count} days are too uneven."
+        return RunOut(None, reason, is_projected=False)
+    lasts = left_micro * count // total
+    rests_on = f"As in the last {count} days."
+    if lasts >= (ends - today).days:
+        return RunOut(None, f"It lasts until the period ends. {rests_on}")
+    return RunOut(today + timedelta(days=lasts), rests_on)

@@ -1,0 +1,174 @@
+"""What tenants may still promise in a book: the stricter of credit limit and period budget.
+
+Rounds, dry runs and pages ask the same function, so that they say the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.db.models import Min
+
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.budgets import (
+    BudgetAction,
+    BudgetPeriod,
+    BudgetState,
+    budget_state,
+    calendar_period,
+    stop_micro,
+)
+from evenshare_core.money.fixed_point import to_micro
+from tenants.models import Budget, DailySpend
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodUse:
+    """A budget in the period that holds: amounts in micro-credits, times in pool time.
+
+    `spent`: settled charges of its days; `committed`: what is reserved, of any period.
+    """
+
+    kind: BudgetPeriod
+    action: BudgetAction
+    begins: datetime
+    ends: datetime
+    amount_micro: int
+    spent_micro: int
+    committed_micro: int
+
+    @property
+    def used_micro(self) -> int:
+        """Spent and committed."""
+        return self.spent_micro + self.committed_micro
+
+    @property
+    def left_micro(self) -> int:
+        """What of the amount is neither spent nor committed; below 0 where it is exceeded."""
+        return self.amount_micro - self.used_micro
+
+    @property
+    def promisable_micro(self) -> int:
+        """What rounds may still promise of it."""
+        return stop_micro(self.amount_micro, self.action) - self.used_micro
+
+    @property
+    def state(self) -> BudgetState:
+        """How far it is used."""
+        return budget_state(self.amount_micro, self.used_micro)
+
+
+@dataclass(frozen=True, slots=True)
+class CreditLeft:
+    """What a tenant may still promise in a book, in micro-credits; None: no limit.
+
+    `credit_micro` is what the credit limit leaves; `period` the budget that holds, if one does.
+    """
+
+    credit_micro: int | None = None
+    period: PeriodUse | None = None
+
+    @property
+    def micro(self) -> int | None:
+        """The stricter of both."""
+        of_period = None if self.period is None else self.period.promisable_micro
+        limits = [limit for limit in (self.credit_micro, of_period) if limit is not None]
+        return min(limits) if limits else None
+
+
+def credit_left(
+    book: str, tenant_ids: Collection[int], at: datetime, *, lock: bool = False
+) -> dict[int, CreditLeft]:
+    """Return what tenants may still promise at an instant of pool time, by tenant.
+
+    One query, and one more where a budget of a period holds. `lock`: inside of a transaction that
+    is about to promise; in the order of tenants, as metering and the ledger lock budgets.
+    """
+    rows = Budget.objects.filter(book=book, tenant_id__in=tenant_ids).order_by("tenant_id")
+    budgets = list(rows.select_for_update() if lock else rows)
+    periods = {
+        budget.tenant_id: period
+        for budget in budgets
+        if (period := period_at(budget, at)) is not None
+    }
+    spent = spent_between(book, periods)
+    return {
+        budget.tenant_id: CreditLeft(
+            _credit(budget), _use(budget, periods.get(budget.tenant_id), spent)
+        )
+        for budget in budgets
+    }
+
+
+def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
+    """Return begin and end of the period whose budget holds at an instant; None: none does."""
+    if budget.period_amount is None:
+        return None
+    kind = BudgetPeriod(budget.period_kind)
+    if kind is not BudgetPeriod.CUSTOM:
+        return calendar_period(kind, from_us(to_us(at)))
+    begins, ends = budget.period_starts_at, budget.period_ends_at
+    if begins is None or ends is None or not begins <= at < ends:
+        return None
+    return begins, ends
+
+
+def spent_between(book: str, periods: dict[int, tuple[datetime, datetime]]) -> dict[int, int]:
+    """Return micro-credits that tenants were charged in the days of their periods, by tenant."""
+    if not periods:
+        return {}
+    spent: dict[int, int] = defaultdict(int)
+    first = min(begins for begins, _ in periods.values())
+    rows = DailySpend.objects.filter(book=book, tenant_id__in=periods, day__gte=first.date())
+    for tenant, day, amount in rows.values_list("tenant_id", "day", "amount"):
+        begins, ends = periods[tenant]
+        if begins.date() <= day <= last_day(ends):
+            spent[tenant] += to_micro(amount)
+    return dict(spent)
+
+
+def last_day(ends: datetime) -> date:
+    """Return the day of the last instant before the end of a period."""
+    return from_us(to_us(ends) - 1).date()
+
+
+def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[int]:
+    """Return micro-credits of each of the last whole days before one, the oldest first.
+
+    It begins at the first day that anything was spent: before, nothing is known. Two queries.
+    """
+    rows = DailySpend.objects.filter(tenant_id=tenant_id, book=book, day__lt=before)
+    earliest = rows.aggregate(first=Min("day"))["first"]
+    if earliest is None:
+        return []
+    begin = max(earliest, before - timedelta(days=days))
+    stored = rows.filter(day__gte=begin).values_list("day", "amount")
+    known = {day: to_micro(amount) for day, amount in stored}
+    span = (before - begin).days
+    return [known.get(begin + timedelta(days=offset), 0) for offset in range(span)]
+
+
+def _credit(budget: Budget) -> int | None:
+    if budget.credit_limit is None:
+        return None
+    return to_micro(budget.spendable + budget.credit_limit - budget.reserved)
+
+
+def _use(
+    budget: Budget, period: tuple[datetime, datetime] | None, spent: dict[int, int]
+) -> PeriodUse | None:
+    if period is None or budget.period_amount is None:
+        return None
+    begins, ends = period
+    return PeriodUse(
+        kind=BudgetPeriod(budget.period_kind),
+        action=BudgetAction(budget.period_action),
+        begins=begins,
+        ends=ends,
+        amount_micro=to_micro(budget.period_amount),
+        spent_micro=spent.get(budget.tenant_id, 0),
+        committed_micro=to_micro(budget.reserved),
+    )
