@@ -187,6 +187,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/statement.csv": get(TENANT_PAGE, STRETCH).showing(
         "Entry.amount", "Transfer.id"
     ),
+    "t/<slug:slug>/ledger/contribution/": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
+    "t/<slug:slug>/ledger/contribution.csv": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
+    "pools/<slug:name>/revenue/": get(CONSOLE, STRETCH).showing(),  # sums
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
