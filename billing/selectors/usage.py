@@ -181,7 +181,7 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     gpus=line.gpus,
                     price=line.price,
                     charge=line.amount,
-                    carried=_carried_micro(line),
+                    carried=carried_micro(line.carried),
                     share=share,
                 )
             )
@@ -229,11 +229,12 @@ def _shares(lines: Iterable[int]) -> dict[int, list[LenderShare]]:
     return by_line
 
 
-def _carried_micro(line: UsageLine) -> Decimal | None:
-    """The remainder that a line's charge took over, in micro-credits."""
-    if line.carried is None:
-        return None
-    return (Decimal(line.carried) / HOUR_US).quantize(PLACES)
+def carried_micro(carried: int | None) -> Decimal | None:
+    """Return the remainder that a line's charge took over (`UsageLine.carried`) in micro-credits.
+
+    None, that of a line of before remainders were carried, stays None.
+    """
+    return None if carried is None else (Decimal(carried) / HOUR_US).quantize(PLACES)
 
 
 def _term_charge(

@@ -49,7 +49,7 @@ _QUESTION = f'<circle cx="7" cy="7" r="5.7" {_LINE}/><path d="M7 3.6v4M7 9v1.4" 
 
 # A word in the reason's code -> its glyph; the first that occurs wins, so order matters.
 _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("price", "market"), _DIAMOND),
+    (("price",), _DIAMOND),
     (("budget", "credit"), _COIN),
     (("held", "hold", "paused", "quarantin", "backing"), _HOLD),
     (("depend", "after", "array", "passed"), _CHAIN),
@@ -57,7 +57,7 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("down", "drain", "maintenance", "unavailable"), _DOWN),
     (("gang", "node", "fragment", "place", "fit", "large"), _BLOCKS),
     (("limit", "quota", "cap", "borrow"), _STOPS),
-    (("turn", "share", "rho", "fair", "lease", "queue", "order"), _CLOCK),
+    (("turn", "later", "batch", "share", "rho", "fair", "lease", "queue", "order"), _CLOCK),
     (("full", "capacity", "resource", "gpu", "memory"), _FULL),
 )
 
@@ -72,6 +72,9 @@ _REASON_TEXTS: dict[str, str] = {
     "reserved_quota": "others do not lend",
     "quota_limit": "quota limit",
     "price_above_max": "price above your max",
+    "price_above_value": "price above its value",
+    "planned_later": "starts later by its plan",
+    "next_batch": "waits for the next batch",
     "budget": "budget spent",
     "too_large": "larger than the pool",
     "backing_off": "backing off after losses",

@@ -24,6 +24,9 @@ _KINDS = {
     "lease_turn": "turn",
     "tenant_passed_over": "turn",
     "price_above_max": "price",
+    "price_above_value": "price",
+    "planned_later": "turn",
+    "next_batch": "turn",
     "budget": "price",
 }
 _PATTERNS = {"turn": "p-wait", "price": "p-wait2", "blocked": "p-blk"}

@@ -1,14 +1,15 @@
-"""The days and periods that a statement is asked for."""
+"""The days, instants and periods that statements are asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 
 from django.http import QueryDict
 
 from billing.selectors import StatementPeriod
-from portal.site.days import DAY, Days, days_before, read_days
+from portal.site.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
 
 PERIODS_MOST = 400
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
@@ -71,6 +72,100 @@ def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
             text,
             f"from={first}&to={last}&by={StatementPeriod.DAY}",
             (first, last) == (asked.first, asked.last),
+        )
+        for text, first, last in stretches
+    ]
+
+
+# What a database and a calendar both know, with some days to spare.
+FIRST_YEAR, LAST_YEAR = 1970, 9998
+WRITE_AN_INSTANT = "Write a day or an instant such as 2026-11-20T14:30."
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionRequest:
+    """Some pool time, [since, until), and by which period its income is summed.
+
+    `typed_since` and `typed_until` are as they were asked for; `errors` by field: from, to, by.
+    """
+
+    since: datetime
+    until: datetime
+    typed_since: str
+    typed_until: str
+    period: StatementPeriod
+    errors: Mapping[str, str]
+
+    @property
+    def query(self) -> str:
+        """Its address, after the question mark."""
+        return f"from={self.typed_since}&to={self.typed_until}&by={self.period}"
+
+
+def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
+    """Read `from` and `to`, days or instants of pool time, and `by`.
+
+    A day as `to` is meant to its end. What is not given is a week up to today; where something is
+    wrong, that week and the errors.
+    """
+    errors: dict[str, str] = {}
+    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    until = _instant(asked, "to", today + DAY, errors, is_end=True)
+    since = _instant(asked, "from", until - DEFAULT_DAYS * DAY, errors)
+    by = asked.get("by", StatementPeriod.DAY.value)
+    if by not in tuple(StatementPeriod):
+        errors["by"] = f"Choose {', '.join(StatementPeriod)}."
+        by = StatementPeriod.DAY.value
+    period = StatementPeriod(by)
+    if not errors and since >= until:
+        errors["to"] = "This is not after the beginning."
+    if not errors and (until - since).days > PERIODS_MOST * DAYS_IN[period]:
+        longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
+        errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
+    typed = (
+        asked.get("from") or f"{since:%Y-%m-%dT%H:%M}",
+        asked.get("to") or (f"{until:%Y-%m-%dT%H:%M}"),
+    )
+    if errors:
+        until = today + DAY
+        since = until - DEFAULT_DAYS * DAY
+    return ContributionRequest(since, until, typed[0][:40], typed[1][:40], period, errors)
+
+
+def _instant(
+    asked: QueryDict, name: str, default: datetime, errors: dict[str, str], *, is_end: bool = False
+) -> datetime:
+    raw = asked.get(name, "").strip()
+    if not raw:
+        return default
+    try:
+        value = datetime.fromisoformat(raw) if len(raw) >= len("2026-11-20") else None
+    except ValueError:
+        value = None
+    if value is None or not FIRST_YEAR <= value.year <= LAST_YEAR:
+        errors[name] = WRITE_AN_INSTANT
+        return default
+    value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return value + DAY if is_end and len(raw) == len("2026-11-20") else value
+
+
+def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Shortcut]:
+    """The last days, this week, this month and the one before."""
+    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    month = today.replace(day=1)
+    before = (month - DAY).replace(day=1)
+    stretches = (
+        ("Today", today, today + DAY),
+        ("Last 7 days", today - 6 * DAY, today + DAY),
+        ("This week", today - today.weekday() * DAY, today + DAY),
+        ("This month", month, today + DAY),
+        ("Last month", before, month),
+    )
+    return [
+        Shortcut(
+            text,
+            f"from={first:%Y-%m-%dT%H:%M}&to={last:%Y-%m-%dT%H:%M}&by={StatementPeriod.DAY}",
+            (first, last) == (asked.since, asked.until),
         )
         for text, first, last in stretches
     ]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.ledger import views
+from portal.ledger.views import contribution, ledger
 
 urlpatterns: list[URLPattern] = [
-    path("ledger/", views.accounts, name="ledger"),
-    path("t/<slug:slug>/ledger/", views.ledger, name="ledger"),
-    path("t/<slug:slug>/ledger/statement/", views.statement, name="statement"),
-    path("t/<slug:slug>/ledger/statement.csv", views.statement_file, name="statement-file"),
-    path("t/<slug:slug>/ledger/<uuid:transfer>/", views.transfer, name="transfer"),
+    path("ledger/", ledger.accounts, name="ledger"),
+    path("t/<slug:slug>/ledger/", ledger.ledger, name="ledger"),
+    path("t/<slug:slug>/ledger/statement/", ledger.statement, name="statement"),
+    path("t/<slug:slug>/ledger/statement.csv", ledger.statement_file, name="statement-file"),
+    path("t/<slug:slug>/ledger/contribution/", contribution.statement, name="contribution"),
+    path(
+        "t/<slug:slug>/ledger/contribution.csv",
+        contribution.statement_file,
+        name="contribution-file",
+    ),
+    path("t/<slug:slug>/ledger/<uuid:transfer>/", ledger.transfer, name="transfer"),
+    path("pools/<slug:name>/revenue/", contribution.revenue, name="revenue"),
 ]

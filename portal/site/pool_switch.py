@@ -33,6 +33,7 @@ TENANT_PAGES = {
     "profiles": "profiles",
     "ledger": "ledger",
     "statement": "statement",
+    "contribution": "contribution",
     "transfer": "ledger",
 }
 # What of an address goes with it; days and keys of lists are of one pool's clock and rows.

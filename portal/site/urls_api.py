@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
 from billing.api import Charges, PriceHistory, PriceList, UsageList
+from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
 from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds
 from scheduling.selectors.lines import all_books
@@ -58,6 +59,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
     path("prices", PriceList.as_view(), name="api-prices"),
     path("prices/<slug:name>/<slug:gpu_type>", PriceHistory.as_view(), name="api-price-history"),
+    path("contribution", ContributionShow.as_view(), name="api-contribution"),
+    path("contribution/lines", IncomeLines.as_view(), name="api-income-lines"),
+    path(
+        "pools/<slug:name>/revenue-fairness",
+        RevenueFairness.as_view(),
+        name="api-revenue-fairness",
+    ),
     path("rounds", rounds.RoundList.as_view(), name="api-rounds"),
     path("rounds/<slug:name>/<int:number>", rounds.RoundShow.as_view(), name="api-round"),
     path("usage", UsageList.as_view(), name="api-usage"),

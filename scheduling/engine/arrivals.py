@@ -49,7 +49,7 @@ def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> di
     return {"profile": profile, "gpu_types": accepted}
 
 
-_TO_JOB = ("cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s")
+_TO_JOB = ("cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s", "utility")
 
 
 def _submit(rows: Sequence[Arrival]) -> None:

@@ -13,6 +13,7 @@ from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.domain.values import canonical_bytes, decode
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
@@ -23,7 +24,8 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        weight, terms, (max_price * 1000000)::bigint,
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
-       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb
+       (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb,
+       utility
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''{only}
@@ -75,6 +77,7 @@ class StoredJob(NamedTuple):
     losses: int
     cpus: int
     memory_mb: int
+    utility: str | None
 
 
 class StoredLease(NamedTuple):
@@ -140,6 +143,16 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
     """What these jobs need besides GPUs, of those that tell it, in the order given."""
     return tuple(
         Resources(row.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
+    )
+
+
+def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
+    """What these jobs are worth, of those that say it, in the order given."""
+    return tuple(
+        # Django leaves jsonb as text on raw cursors.
+        read_utility(row.id, msgspec.json.decode(row.utility))
+        for row in rows
+        if row.utility is not None
     )
 
 
@@ -211,7 +224,9 @@ def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
     query = _JOBS.format(only=" AND id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, at, list(ids)]):
         # As a replay reads it: what cannot be written down again cannot be decided upon.
-        decode(canonical_bytes(job_of(StoredJob._make(row))), Job)
+        stored = StoredJob._make(row)
+        decode(canonical_bytes(job_of(stored)), Job)
+        job_utilities([stored])
 
 
 def _read_leases(pool_id: int, ids: Sequence[int]) -> None:

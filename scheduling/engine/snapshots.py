@@ -37,6 +37,7 @@ from scheduling.engine.snapshot_rows import (
     fetch_rows,
     job_of,
     job_resources,
+    job_utilities,
     lease_of,
     live_leases,
     node_resources,
@@ -100,19 +101,17 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     jobs = tuple(job_of(row) for row in candidates)
     leases = tuple(lease_of(row) for row in live_leases(pool_id) if row.state != "stopping")
     backoffs = tuple(
-        Backoff(row.id, row.backoff_until_us, row.losses)
+        Backoff(row.id, until_us, row.losses)
         for row in job_rows
-        if row.state == "pending"
-        and row.backoff_until_us is not None
-        and row.backoff_until_us > at_us
+        if row.state == "pending" and (until_us := row.backoff_until_us or at_us) > at_us
     )
-    has = node_resources(pool_id)
+    has, utilities = node_resources(pool_id), job_utilities(candidates)
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us, has),
+        schema=schema_of(backoffs, bounds_us, has, utilities),
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -136,6 +135,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         lease_bounds_us=bounds_us,
         node_resources=has,
         job_resources=needs,
+        utilities=utilities,
     )
 
 

@@ -76,6 +76,12 @@ class LeaseEvent(models.Model):
                 name="event_notice_by_winner",
                 condition=models.Q(data__has_key="rule"),
             ),
+            # Quotas of a stretch of time, and the last ones before it.
+            models.Index(
+                fields=["pool", "at", "number"],
+                name="event_quota_by_time",
+                condition=models.Q(kind="entitled"),
+            ),
             # Trades of a round, and those of a pool, newest first.
             models.Index(
                 fields=["pool", "round", "number"],

@@ -121,6 +121,29 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "It starts with more credit, or when own quota is free.",
         "price",
     ),
+    Reason.PRICE_ABOVE_VALUE: ReasonWording(
+        "price above its value",
+        "A GPU-hour of {gpu_type} is worth {value} credits to it; the lowest price that there was"
+        " for it, with its own GPUs counted, was {price}.",
+        "What a GPU-hour is worth to it is below the price of borrowing one.",
+        "It starts when the price falls, when own quota is free, or with a higher bid or utility.",
+        "price",
+    ),
+    Reason.PLANNED_LATER: ReasonWording(
+        "starts later by its plan",
+        "It is planned to start on {gpu_type} at {starts} of pool time, for less than now or where"
+        " GPUs are in use until then.",
+        "By its plan it starts later, for less than now or where GPUs are in use until then.",
+        "Each batch plans it anew: it starts sooner when GPUs are free or the price falls sooner.",
+        "turn",
+    ),
+    Reason.NEXT_BATCH: ReasonWording(
+        "waits for the next batch",
+        "It came after the batch of {batch}; the next one plans it.",
+        "It came after the last batch; the next one plans it.",
+        "The next batch plans it; own quota that becomes free starts it before.",
+        "turn",
+    ),
     Reason.TOO_LARGE: ReasonWording(
         "larger than the pool",
         "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
@@ -156,6 +179,7 @@ ENDINGS: dict[str, str] = {
     EndReason.NODE_LOST.value: "its node was lost",
     EndReason.DRAINED.value: "its node is being drained",
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
+    EndReason.PRICE_ABOVE_VALUE.value: "another term cost more than it was worth to the job",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
     EndReason.LOST.value: "its process was lost: the executor no longer knew it",
     EndReason.QUARANTINED.value: "the job was quarantined",

@@ -36,7 +36,13 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 LIMIT = 200
 NAMED_JOBS = 5
 # Reasons whose numbers are for the tenant alone.
-PRIVATE = (Reason.PRICE_ABOVE_MAX, Reason.BUDGET, Reason.QUOTA_LIMIT)
+PRIVATE = (
+    Reason.PRICE_ABOVE_MAX,
+    Reason.PRICE_ABOVE_VALUE,
+    Reason.PLANNED_LATER,
+    Reason.BUDGET,
+    Reason.QUOTA_LIMIT,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/statement.csv": get(TENANT_PAGE, STRETCH).showing(
         "Entry.amount", "Transfer.id"
     ),
+    "t/<slug:slug>/ledger/contribution/": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
+    "t/<slug:slug>/ledger/contribution.csv": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
+    "pools/<slug:name>/revenue/": get(CONSOLE, STRETCH).showing(),  # sums
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
@@ -247,6 +250,11 @@ TABLE: dict[str, Route] = {
     "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
     "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
+    "api/v1/contribution": get(API_TENANT, "tenant={slug}&pool={pool}").showing(),  # sums
+    "api/v1/contribution/lines": get(API_TENANT, "tenant={slug}&pool={pool}").showing(
+        "UsageShare.amount"
+    ),
+    "api/v1/pools/<slug:name>/revenue-fairness": get(OPERATE).showing(),
     "api/v1/rounds": get(API_POOL, "pool={pool}").showing(),
     "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL).showing(
         "Job.name", "Job.uid", "Profile.name"

@@ -98,7 +98,7 @@ NOT_ITS_OWN = {
     "Job.source": "a code",
     "Job.gpu_types": "words of the pool",
     "Job.reason_code": "a code",
-    "Job.utility": "nothing writes it",
+    "Job.utility": "a word and numbers",
     "Job.estimate_source": "a code",
     "Profile.speedups": "by words of the pool",
     "Arrival.extra": "figures of a trace",

@@ -324,7 +324,7 @@ MUTANTS = (
     # What is another's
     stored(
         "usage_is_listed_for_everybody",
-        "billing/api.py",
+        "billing/api/usage.py",
         "UsageLine.objects.filter(tenant=tenant)",
         "UsageLine.objects",
         f"{CANARY_TESTS}::test_shows_its_own_and_nothing_of_the_other[own]",

@@ -36,7 +36,7 @@ IN_QUARANTINE = StateBadge("waiting", "In quarantine")
 ASKED_BACK = frozenset(
     {
         *("preempted", "moved", "not_renewed", "node_lost", "drained", "price_above_max"),
-        *("budget", "lost"),
+        *("price_above_value", "budget", "lost"),
     }
 )
 

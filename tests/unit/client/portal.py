@@ -26,6 +26,8 @@ class Portal:
     states: list[str] = field(default_factory=list)
     prices: list[dict[str, Any]] = field(default_factory=list)
     queue: list[dict[str, Any]] = field(default_factory=list)
+    contribution: dict[str, Any] = field(default_factory=dict)
+    income: list[dict[str, Any]] = field(default_factory=list)
     cursors: bool = False
     url: str = ""
 
@@ -45,18 +47,18 @@ class Portal:
         match (method, *words):
             case ("POST", "tokens"):
                 said = self._token(body)
-            case ("GET", "pools"):
-                said = 200, {"results": [], "next": None}
+            case ("GET", "pools", *rest):
+                said = 200, {"results": self.queue if rest else [], "next": None}
             case ("POST", "jobs"):
                 said = self._submit(body, key)
             case ("POST", "jobs", "dry-run"):
                 said = 200, self._dry_run(body)
             case ("GET", "jobs"):
                 said = 200, self._page(query)
-            case ("GET", "pools", _, "queue"):
-                said = 200, {"results": self.queue, "next": None}
             case ("GET", "prices") if "limit" not in query:
                 said = 200, {"results": self.prices, "next": None}
+            case ("GET", "contribution", *rest):
+                said = 200, {"results": self.income, "next": None} if rest else self.contribution
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from evenshare_core.domain.decision import Decision, Preemption, Swap, TermLength, Trade
+from evenshare_core.domain.decision import (
+    Decision,
+    Plan,
+    PlanKind,
+    Preemption,
+    Swap,
+    TermLength,
+    Trade,
+)
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.reasons import PreemptionRule, Reason
@@ -121,11 +129,12 @@ class TestBytes:
         trade = Trade("v100", 1, 2, "k80", 3, 1, 3, 4, 2, AT_US)
         row = Preemption(1, 1, 1, PreemptionRule.GUARANTEE, 5, 1, {"held": 0})
         for decision, count in (
-            (Decision(at_us=AT_US), 4),
-            (Decision(at_us=AT_US, preemptions=(row,)), 3),
-            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 2),
-            (Decision(at_us=AT_US, trades=(trade,)), 1),
-            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 0),
+            (Decision(at_us=AT_US), 5),
+            (Decision(at_us=AT_US, preemptions=(row,)), 4),
+            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 3),
+            (Decision(at_us=AT_US, trades=(trade,)), 2),
+            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 1),
+            (Decision(at_us=AT_US, plans=(Plan(1, 1, PlanKind.OWN, "v100", 1),)), 0),
         ):
             data = canonical_bytes(decision)
             kept = fields[: len(fields) - count]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, jobs, login
+from . import commands, contribution, jobs, login
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     queue.add_argument("--pool", required=True)
     price = _leaf(nouns, "price", commands.price, "show the posted prices")
     price.add_argument("--pool")
+    _contribution(nouns)
     return top
 
 
@@ -121,6 +122,17 @@ def _logs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("id", metavar="ID", help=ID)
     leaf.add_argument("--lease", type=_positive, help="of this lease (default: the last)")
     leaf.add_argument("--follow", action="store_true", help="until the job ends")
+
+
+def _contribution(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    about = "show what a tenant earned by lending, against the ledger"
+    leaf = _leaf(nouns, "contribution", contribution.contribution, about)
+    leaf.add_argument("--pool", help="one of the tenant's; its only one unless told")
+    leaf.add_argument("--tenant", help="one of yours; your only one unless told")
+    leaf.add_argument("--since", metavar="INSTANT", help="RFC 3339, of the pool's clock")
+    leaf.add_argument("--until", metavar="INSTANT", help="the instant after the last one")
+    leaf.add_argument("--lines", action="store_true", help="every income line, newest first")
+    leaf.add_argument("--limit", type=_positive, help="lines at most (default: all)")
 
 
 def _positive(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, ClassVar
 
 import msgspec
@@ -174,6 +175,45 @@ class Solve(Value, frozen=True, array_like=True):
     fallback: str = ""
 
 
+class PlanKind(StrEnum):
+    """What a plan says of a job that waits. Names are part of the API."""
+
+    OWN = "own"  # it starts within its tenant's quota
+    BORROWED = "borrowed"  # it starts on GPUs that are borrowed in part or whole
+    REFUSED = "refused"  # at no time that was looked at is it worth what it would cost
+
+
+class Plan(Value, frozen=True, array_like=True):
+    """When a job is to start, on what, and what that costs and gains; or why it is refused.
+
+    `start_us` and `end_us` are instants; 0 of one that is refused. `borrowed`: of its GPUs, those
+    above quota at the start. `price_micro`: per borrowed GPU-hour, the mean that is expected.
+    `needed_micro`: the highest price per GPU-hour at which it would be admitted, what an hour of
+    its GPUs is worth to it. `lowest_micro`: the lowest price that there was for it, itself counted.
+    `value_micro` - `cost_micro` is what it gains.
+    Source: Astraea-online (6), (7).
+    """
+
+    job: int
+    tenant: int
+    kind: PlanKind
+    gpu_type: str
+    gpus: int
+    start_us: int = 0
+    end_us: int = 0
+    borrowed: int = 0
+    price_micro: int = 0
+    cost_micro: int = 0
+    value_micro: int = 0
+    needed_micro: int = 0
+    lowest_micro: int = 0
+
+    @property
+    def gain_micro(self) -> int:
+        """What it is worth less what it costs."""
+        return self.value_micro - self.cost_micro
+
+
 class Decision(Value, frozen=True, array_like=True):
     """The answer of one round. `service` and `memory` are the next snapshot's.
 
@@ -182,10 +222,12 @@ class Decision(Value, frozen=True, array_like=True):
     `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
     `lengths`, by job: of terms that are not of the pool's lease length. `trades` are made or undone
     in this round; `swaps`, by (tenant, GPU type), are what all trades that stand add up to, and
-    count in the round as if quotas were so.
+    count in the round as if quotas were so. `plans`: of jobs whose plan is new or says something
+    else than before. A policy that sets theta itself answers `prices` of the theta that the next
+    round's prices are posted with.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps")
+    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps", "plans")
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -202,6 +244,7 @@ class Decision(Value, frozen=True, array_like=True):
     lengths: tuple[TermLength, ...] = ()
     trades: tuple[Trade, ...] = ()
     swaps: tuple[Swap, ...] = ()
+    plans: tuple[Plan, ...] = ()
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:

@@ -18,6 +18,9 @@ class Reason(StrEnum):
     QUOTA_LIMIT = "quota_limit"  # its tenant may not borrow (more)
     PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
+    PRICE_ABOVE_VALUE = "price_above_value"  # borrowing costs more than the job is worth
+    PLANNED_LATER = "planned_later"  # by its plan it starts later, for less or within quota
+    NEXT_BATCH = "next_batch"  # it came since the last batch; the next one plans it
     TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
     BACKING_OFF = "backing_off"  # its process was lost soon after its start, and it waits longer
     QUARANTINED = "quarantined"  # it made the policy fail and is set aside
@@ -44,6 +47,7 @@ class EndReason(StrEnum):
     NODE_LOST = "node_lost"
     DRAINED = "drained"
     PRICE_ABOVE_MAX = "price_above_max"
+    PRICE_ABOVE_VALUE = "price_above_value"  # another term costs more than it is worth
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows it
     QUARANTINED = "quarantined"  # its job's row cannot be read

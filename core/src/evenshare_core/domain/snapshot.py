@@ -11,12 +11,13 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 5 has resources besides GPUs, version 4 bounds of lease lengths, version 3 back-offs;
-# without any of them it is of version 2.
-SCHEMA_VERSION = 5
+# Version 6 has utilities of jobs, version 5 resources besides GPUs, version 4 bounds of lease
+# lengths, version 3 back-offs; without any of them it is of version 2.
+SCHEMA_VERSION = 6
 
 
 class ChangeKind(StrEnum):
@@ -151,10 +152,13 @@ def schema_of(
     backoffs: tuple[Backoff, ...],
     lease_bounds_us: tuple[int, ...] = (),
     resources: tuple[Resources, ...] = (),
+    utilities: tuple[Utility, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
-    if resources:
+    if utilities:
         return SCHEMA_VERSION
+    if resources:
+        return 5
     if lease_bounds_us:
         return 4
     return 3 if backoffs else 2
@@ -177,11 +181,11 @@ class Snapshot(Value, frozen=True, array_like=True):
     time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
     start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
-    the nodes and jobs that tell them.
+    the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
-        "backoffs", "lease_bounds_us", "node_resources", "job_resources",
+        "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
     )  # fmt: skip
 
     schema: int
@@ -208,6 +212,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     lease_bounds_us: tuple[int, ...] = ()
     node_resources: tuple[Resources, ...] = ()
     job_resources: tuple[Resources, ...] = ()
+    utilities: tuple[Utility, ...] = ()
 
     @property
     def longest_us(self) -> int:

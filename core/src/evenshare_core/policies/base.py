@@ -82,9 +82,12 @@ def decide_round(snapshot: Snapshot) -> Decision:
         lengths=terms.lengths,
         trades=answer.trades,
         swaps=answer.swaps,
+        plans=answer.plans,
     )
     decision = msgspec.structs.replace(
-        decision, shares=_shares(ready, decision), prices=_prices(ready, decision)
+        decision,
+        shares=_shares(ready, decision),
+        prices=_prices(ready, decision, answer.prices or snapshot.prices),
     )
     broken = violations(ready, decision)
     if broken:
@@ -203,9 +206,11 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
     return tuple(shares)
 
 
-def _prices(snapshot: Snapshot, decision: Decision) -> tuple[PoolPrice, ...]:
-    """The prices of the next round, by the GPUs used from now on."""
+def _prices(
+    snapshot: Snapshot, decision: Decision, settings: tuple[PoolPrice, ...]
+) -> tuple[PoolPrice, ...]:
+    """The prices of the next round, by the GPUs used from now on, with the theta of `settings`."""
     used: dict[str, int] = {}
     for (_, gpu_type), use in _uses(snapshot, decision).items():
         used[gpu_type] = used.get(gpu_type, 0) + use.own + use.borrowed
-    return post_prices(snapshot.prices, used, capacity_by_type(snapshot.nodes))
+    return post_prices(settings, used, capacity_by_type(snapshot.nodes))

@@ -18,6 +18,7 @@ from evenshare_core.policies.baselines import (
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.ltgf import policy as ltgf
+from evenshare_core.policies.market import policy as market
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
@@ -42,6 +43,7 @@ POLICIES: dict[str, Policy] = {
         max_min.POLICY,
         max_efficiency.POLICY,
         gandiva_fair.POLICY,
+        market.POLICY,
     )
 }
 # What a new pool decides by (0148).

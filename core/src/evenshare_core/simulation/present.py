@@ -104,6 +104,7 @@ class PresentState(SimulationState):
     def _take_jobs(self, start: Start) -> None:
         leases = {lease.job: lease for lease in start.snapshot.leases}
         barred = jobs_backing_off(start.snapshot)
+        utilities = {row.id: row for row in start.snapshot.utilities}
         for job in start.snapshot.jobs:
             work, lease = start.work[job.id], leases.get(job.id)
             speed_milli = (
@@ -114,6 +115,7 @@ class PresentState(SimulationState):
                 job.id, job.tenant, job.gpus, job.submitted_us,
                 work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
                 job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
+                utility=utilities.get(job.id),
             )  # fmt: skip
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run

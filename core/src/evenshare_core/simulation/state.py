@@ -39,10 +39,8 @@ from evenshare_core.policies.shared.terms import Terms
 from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
 from evenshare_core.simulation.events import EventKind, Events
 from evenshare_core.simulation.occupancy import Occupancy
-from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.simulation.workloads import Cluster, SimJob, utilities_of
 from evenshare_core.units import ONE_MILLI, SECOND_US
-
-PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ class SimulationState:
         self.occupancy = Occupancy(cluster.nodes)
         self.service = Service(at_us=start_us)
         self.memory: dict[str, Any] = {}
-        self.prices = self._first_prices()
+        self.prices = cluster.first_prices()
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
@@ -133,14 +131,6 @@ class SimulationState:
                 self.events.push(max(job.cancel_us, job.submitted_us), EventKind.CANCEL, job.id)
         for index, change in enumerate(self._node_changes):
             self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
-
-    def _first_prices(self) -> tuple[PoolPrice, ...]:
-        types = sorted({node.gpu_type for node in self.cluster.nodes})
-        settings = self.cluster.prices
-        return tuple(
-            PoolPrice(name, 0, 0, 0, *settings.get(name, (PRICE_BASE, THETA_MILLI)))
-            for name in types
-        )
 
     # What happens between rounds.
 
@@ -296,8 +286,9 @@ class SimulationState:
         tenants = {row.tenant for row in quotas} | {job.tenant for job in self.jobs.values()}
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
+        utilities = utilities_of(self.sim_jobs, self.jobs)
         return Snapshot(
-            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs),
+            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs, utilities),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -321,6 +312,7 @@ class SimulationState:
             lease_bounds_us=self.rules.lease_bounds_us,
             node_resources=has,
             job_resources=needs,
+            utilities=utilities,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
@@ -356,7 +348,8 @@ class SimulationState:
         granted = [(row, _split(row)) for row in decision.grants]
         terms = Terms(renewed, granted, [], {row.job: row.lease_us for row in decision.lengths})
         self.books.swap(self.at_us, self.entitle(), decision.swaps)
-        self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
+        prices = self.cluster.as_set(decision.prices)
+        self.apply_terms(terms, decision.ends, decision.memory, prices)
 
     def apply_terms(
         self,

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
 from evenshare_core.units import SECOND_US
 
 # A hundred years: longer than any job, and far from what a timestamp can hold.
@@ -101,6 +102,14 @@ def _model(text: str, name: str) -> str:
     return text
 
 
+def _utility(text: str, name: str) -> dict[str, str]:
+    """What a job is worth, as `Job.utility` is stored."""
+    try:
+        return utility_data(read_utility(0, text))
+    except UtilityError as error:
+        raise UnfitError(name, f"{error}: {shown(text)}") from None
+
+
 def _deadlines(text: str, name: str) -> list[int]:
     """Microseconds after the submission, rising; with `-`, spaces, `;` or `|` between."""
     deadlines_us = [seconds(part, name) for part in _listed(text, name)]
@@ -129,6 +138,7 @@ OPTIONAL_READERS = {
     "weight": _weight,
     "gpu_types": _types,
     "max_price": _price,
+    "utility": _utility,
     "estimate_s": whole,
     "exit_code": _exit_code,
     "model": _model,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 
+from evenshare_core.domain.utilities import utility_text
 from evenshare_core.simulation.workloads import SimJob, Workload
 from evenshare_core.units import SECOND_US
 
 COLUMNS = (
     *("name", "tenant", "gpus", "submit_s", "duration_s", "weight", "gpu_types", "max_price"),
     *("estimate_s", "exit_code", "model", "deadline_s", "values", "cancel_s"),
-    *("cold_s", "checkpoint_s", "cpus", "memory_mb"),
+    *("cold_s", "checkpoint_s", "cpus", "memory_mb", "utility"),
 )
 
 
@@ -50,6 +51,7 @@ def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:
         "" if job.cold_us is None else format_seconds(job.cold_us),
         "" if job.checkpoint_us is None else format_seconds(job.checkpoint_us),
         *(str(count) if count else "" for count in (job.cpus, job.memory_mb)),
+        "" if job.utility is None else utility_text(job.utility),
     ]
 
 

@@ -17,11 +17,15 @@ from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_b
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.money.fixed_point import largest_remainder, to_micro
+from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
 from evenshare_core.simulation.trace_formats import BadLine, Read, TraceLine
-from evenshare_core.units import HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
+from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
+PRICE_BASE = CREDIT_MICRO  # of a pool without a price setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class SimJob:
     `cold_us` and `checkpoint_us` are its own overheads (None: those of the run). `spread`: (GPU
     type, thousandths of its speed on one node that it has over several); an empty name is any type.
     `cpus` and `memory_mb` are what it needs besides GPUs, on all of them together; 0: not said.
+    `utility` is what its completion is worth, if it says it.
     """
 
     id: int
@@ -58,6 +63,7 @@ class SimJob:
     spread: tuple[tuple[str, int], ...] = ()
     cpus: int = 0
     memory_mb: int = 0
+    utility: Utility | None = None
 
     @property
     def job_class(self) -> str:
@@ -153,6 +159,22 @@ class Cluster:
         share = spread.get(gpu_type, spread.get("", self.spread_milli))
         return max(1, speed * share // ONE_MILLI) if speed else 0
 
+    def first_prices(self) -> tuple[PoolPrice, ...]:
+        """The price settings of its GPU types, nothing posted yet."""
+        types = sorted({node.gpu_type for node in self.nodes})
+        return self.as_set(tuple(PoolPrice(name, 0, 0, 0, 0, 0) for name in types))
+
+    def as_set(self, prices: tuple[PoolPrice, ...]) -> tuple[PoolPrice, ...]:
+        """Prices that were posted, with the operator's setting, which a policy may go beyond."""
+        settings = self.prices
+        return tuple(
+            PoolPrice(
+                row.gpu_type, row.price_micro, row.used, row.capacity,
+                *settings.get(row.gpu_type, (PRICE_BASE, DEFAULT_THETA_MILLI)),
+            )
+            for row in prices
+        )  # fmt: skip
+
     @property
     def node_sizes(self) -> dict[str, int]:
         """GPUs of the largest node of each type, while none is lost."""
@@ -169,6 +191,12 @@ class Workload:
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
     bad: tuple[BadLine, ...] = ()
+
+
+def utilities_of(jobs: Mapping[int, SimJob], active: Iterable[int]) -> tuple[Utility, ...]:
+    """Return what these jobs are worth, of those that say it, in the order given."""
+    said = (jobs[job].utility for job in active)
+    return tuple(utility for utility in said if utility is not None)
 
 
 def job_resources(jobs: Iterable[SimJob]) -> dict[int, Resources]:
@@ -227,6 +255,7 @@ def _job(index: int, line: TraceLine, tenant: int, *, true_estimates: bool) -> S
         checkpoint_us=_whole(line, "checkpoint_s"),
         cpus=_whole(line, "cpus") or 0,
         memory_mb=_whole(line, "memory_mb") or 0,
+        utility=read_utility(index, extra["utility"]) if extra.get("utility") else None,
     )
 
 

@@ -1,0 +1,306 @@
+"""What a tenant earned by lending in a pool: line by line, in sums, and against the ledger.
+
+A line is a share of a borrower's term: own idle / total idle x price x GPUs x time. It counts at
+the instant at which its hour closes, as the transfer that settles it does; so the lines of any
+stretch of pool time sum to what the ledger earned in it, and what is not settled yet is known.
+Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from billing.selectors.accounts import ZERO, account_of, gpu_hours
+from billing.selectors.statements import Given, StatementPeriod
+from billing.selectors.usage import LenderShare, carried_micro
+from tenants.scopes import site_reading
+
+HOUR = timedelta(hours=1)
+LineKey = tuple[datetime, int]  # hour and number of a line
+
+
+@dataclass(frozen=True, slots=True)
+class IncomeLine:
+    """One share of a borrowed term: share.amount = charge x share.part, to the micro-credit.
+
+    charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
+    (None: from before remainders were carried). `round` granted or renewed the term and fixed its
+    price; None where it is not known.
+    """
+
+    number: int
+    hour: datetime
+    gpu_type: str
+    borrower_id: int
+    job: str
+    job_uid: uuid.UUID
+    lease: int
+    term: int
+    round: int | None
+    starts_at: datetime
+    ends_at: datetime
+    gpus: int
+    price: Decimal
+    charge: Decimal
+    carried: Decimal | None
+    share: LenderShare
+    transfer: uuid.UUID | None
+
+    @property
+    def counted_at(self) -> datetime:
+        """The instant at which it counts: its hour closes."""
+        return self.hour + HOUR
+
+    @property
+    def held(self) -> timedelta:
+        """How long the term held its GPUs, in pool time."""
+        return self.ends_at - self.starts_at
+
+    @property
+    def key(self) -> LineKey:
+        """Its place in the list."""
+        return self.hour, self.number
+
+
+class IncomeSum(NamedTuple):
+    """Lines that have something in common: how many, GPU-hours lent, credits earned."""
+
+    key: datetime | str | int | None
+    lines: int
+    lent_gpu_h: Decimal
+    earned: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Lines against the ledger; all in credits.
+
+    `settled`: lines of hours that are closed; `ledger`: what the transfers of these hours brought;
+    `open`: lines of hours that are not. `corrections`: the net of corrections of the pool's usage
+    that became effective meanwhile; they have no lines.
+    """
+
+    settled: Decimal = ZERO
+    ledger: Decimal = ZERO
+    open: Decimal = ZERO
+    transfers: int = 0
+    corrections: Decimal = ZERO
+    corrections_count: int = 0
+
+    @property
+    def difference(self) -> Decimal:
+        """What lines and ledger differ by: zero, or something is wrong."""
+        return self.settled - self.ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a tenant earned by lending in [since, until) of a pool's time.
+
+    Sums by period (oldest first), GPU type and borrower (most first) each make up `total`.
+    """
+
+    total: IncomeSum
+    periods: tuple[IncomeSum, ...]
+    gpu_types: tuple[IncomeSum, ...]
+    borrowers: tuple[IncomeSum, ...]
+    reconciliation: Reconciliation
+
+
+NOTHING = IncomeSum(None, 0, ZERO, ZERO)
+NO_CONTRIBUTION = Contribution(NOTHING, (), (), (), Reconciliation())
+
+# An hour counts at its end.
+_LINES_OF = """
+    FROM billing_usageshare share
+    JOIN billing_usageline line ON line.id = share.line_id
+    JOIN scheduling_gputype type ON type.id = line.gpu_type_id
+    WHERE share.account_id = %(account)s AND line.pool_id = %(pool)s
+      AND share.hour >= %(since_hour)s AND share.hour < %(until_hour)s
+"""
+_SUMS = f"""
+    SELECT grouping(period), grouping(gpu_type), grouping(borrower), period, gpu_type, borrower,
+           count(*), sum(lent_gpu_us), sum(amount)
+    FROM (
+        SELECT date_trunc(%(period)s, share.hour + interval '1 hour', 'UTC') AS period,
+               type.name AS gpu_type, line.tenant_id AS borrower, share.lent_gpu_us, share.amount
+        {_LINES_OF}
+    ) lines
+    GROUP BY GROUPING SETS ((period), (gpu_type), (borrower), ())
+"""  # noqa: S608 - made of a constant of ours
+_SETTLED = f"""
+    SELECT coalesce(sum(share.amount) FILTER (WHERE share.hour < cursor.settled_until), 0.000000),
+           coalesce(sum(share.amount), 0.000000)
+    FROM (SELECT share.hour, share.amount {_LINES_OF}) share
+    LEFT JOIN billing_metercursor cursor ON cursor.pool_id = %(pool)s
+"""  # noqa: S608 - made of a constant of ours
+_LEDGER = """
+    SELECT coalesce(sum(entry.amount) FILTER (
+               WHERE transfer.code = 'usage' AND entry.amount > 0), 0.000000),
+           count(DISTINCT transfer.id) FILTER (
+               WHERE transfer.code = 'usage' AND entry.amount > 0),
+           coalesce(sum(entry.amount) FILTER (WHERE transfer.code = 'correction'), 0.000000),
+           count(DISTINCT transfer.id) FILTER (WHERE transfer.code = 'correction')
+    FROM billing_entry entry
+    JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+    WHERE entry.account_id = %(account)s AND transfer.pool_id = %(pool)s
+      AND transfer.code IN ('usage', 'correction')
+      AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
+"""
+_LINES = """
+    SELECT share.id, share.hour, type.name, line.tenant_id, job.name, job.uid, lease.number,
+           line.term, granted.round, line.starts_at, line.ends_at, line.gpus, line.price,
+           line.amount, line.carried, share.amount, share.lent_gpu_us, share.weight,
+           (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id),
+           transfer.id
+    FROM billing_usageshare share
+    JOIN billing_usageline line ON line.id = share.line_id
+    JOIN scheduling_gputype type ON type.id = line.gpu_type_id
+    JOIN scheduling_job job ON job.id = line.job_id
+    JOIN scheduling_lease lease ON lease.id = line.lease_id
+    LEFT JOIN scheduling_leaseterm granted
+           ON granted.lease_id = line.lease_id AND granted.number = line.term
+    LEFT JOIN billing_transfer transfer
+           ON transfer.code = 'usage' AND transfer.book_id = line.book_id
+          AND transfer.pool_id = line.pool_id AND transfer.tenant_id = line.tenant_id
+          AND transfer.hour = share.hour
+    WHERE share.account_id = %(account)s AND line.pool_id = %(pool)s
+      AND share.hour >= %(since_hour)s AND share.hour < %(until_hour)s
+      AND (share.hour, share.id) < (%(before_hour)s, %(before)s)
+    ORDER BY share.hour DESC, share.id DESC
+    LIMIT %(limit)s
+"""
+
+
+def contribution(
+    tenant_id: int,
+    pool_id: int,
+    book: str,
+    *,
+    since: datetime,
+    until: datetime,
+    period: StatementPeriod = StatementPeriod.DAY,
+) -> Contribution:
+    """Return what a tenant earned by lending in [since, until) of a pool's time. Four queries.
+
+    Whom the borrowers may be shown to is the page's affair.
+    """
+    given = _given(tenant_id, pool_id, book, since, until)
+    if given is None:
+        return NO_CONTRIBUTION
+    with site_reading():
+        sums = _rows(_SUMS, {**given, "period": period.value})
+        ((settled, every),) = _rows(_SETTLED, given)
+        ((ledger, transfers, corrections, count),) = _rows(_LEDGER, given)
+    by: dict[str, list[IncomeSum]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
+    for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, lent_us, earned in sums:
+        name, key = next(
+            (name, key)
+            for name, key, is_left_out in (
+                ("period", when, no_period),
+                ("gpu_type", gpu_type, no_type),
+                ("borrower", borrower, no_borrower),
+                ("", None, False),
+            )
+            if not is_left_out
+        )
+        if lines:
+            by[name].append(IncomeSum(key, lines, gpu_hours(lent_us), earned))
+    return Contribution(
+        total=by[""][0] if by[""] else NOTHING,
+        periods=tuple(sorted(by["period"])),
+        gpu_types=tuple(sorted(by["gpu_type"], key=_most_first)),
+        borrowers=tuple(sorted(by["borrower"], key=_most_first)),
+        reconciliation=Reconciliation(
+            settled, ledger, every - settled, transfers, corrections, count
+        ),
+    )
+
+
+def income_lines(
+    tenant_id: int,
+    pool_id: int,
+    book: str,
+    *,
+    since: datetime,
+    until: datetime,
+    before: LineKey | None = None,
+    limit: int = 50,
+) -> list[IncomeLine]:
+    """Return at most `limit` lines that count in [since, until), newest first. Two queries.
+
+    `before`: the key of the line after which the page begins.
+    """
+    given = _given(tenant_id, pool_id, book, since, until)
+    if given is None:
+        return []
+    hour, number = before or (until, 0)
+    with site_reading():
+        rows = _rows(_LINES, {**given, "before_hour": hour, "before": number, "limit": limit})
+    return [_income_line(row, tenant_id) for row in rows]
+
+
+def _most_first(row: IncomeSum) -> tuple[Decimal, str]:
+    return -row.earned, str(row.key)
+
+
+def _given(
+    tenant_id: int, pool_id: int, book: str, since: datetime, until: datetime
+) -> Given | None:
+    account = account_of(tenant_id, book)
+    if account is None:
+        return None
+    return {
+        "account": account.pk,
+        "pool": pool_id,
+        "since": since,
+        "until": until,
+        "since_hour": since - HOUR,
+        "until_hour": until - HOUR,
+    }
+
+
+def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
+    number, hour, gpu_type, borrower_id, job, job_uid, lease, term, round_, *rest = row
+    starts_at, ends_at, gpus, price, charge, carried, amount, lent_us, *rest = rest
+    weight, weights, transfer = rest
+    return IncomeLine(
+        number=number,
+        hour=hour,
+        gpu_type=gpu_type,
+        borrower_id=borrower_id,
+        job=job,
+        job_uid=job_uid,
+        lease=lease,
+        term=term,
+        round=round_,
+        starts_at=starts_at,
+        ends_at=ends_at,
+        gpus=gpus,
+        price=price,
+        charge=charge,
+        carried=carried_micro(carried),
+        share=LenderShare(
+            tenant_id=tenant_id,
+            tenant="",
+            amount=amount,
+            lent_gpu_h=gpu_hours(lent_us),
+            weight=weight,
+            weights=int(weights),
+        ),
+        transfer=transfer,
+    )
+
+
+def _rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, given)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows

@@ -1,0 +1,135 @@
+"""What became of a tenant's quota in a pool: used, kept, lent, or lendable and lent to nobody.
+
+By instants of pool time, from the events that changed quotas and the terms that held GPUs. Nothing
+here writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from billing.selectors.statements import Given
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_use
+from evenshare_core.money.revenue import Sweep
+from tenants.scopes import site_reading
+
+# Counted term by term: more of it is more than a page can wait for.
+QUOTA_USE_MOST = timedelta(days=31)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedQuota:
+    """What became of a tenant's quota by GPU type in [since, until) of pool time.
+
+    `until` is before the end that was asked for where that is still to come or to be metered. Types
+    of which it had no quota are left out.
+    """
+
+    since: datetime
+    until: datetime
+    by_type: Mapping[str, QuotaUse]
+
+
+def counted_quota(
+    tenant_id: int, pool_id: int, *, since: datetime, until: datetime
+) -> CountedQuota:
+    """Return what became of a tenant's quota in [since, until), as far as it is metered.
+
+    Two queries; their rows are the terms of all tenants since then, and changes of quotas. A start
+    or an end that was reported late counts at its exact time.
+
+    Raises:
+        ValueError: it is longer than `QUOTA_USE_MOST`.
+    """
+    if until - since > QUOTA_USE_MOST:
+        raise ValueError(f"at most {QUOTA_USE_MOST.days} days are counted")
+    with site_reading():
+        known_us, uses = _use_steps(pool_id, since, until)
+        ends_us = max(min(to_us(until), known_us), to_us(since))
+        quotas = quota_steps(pool_id, since, from_us(ends_us))
+    by_type = {
+        name: quota_use(tenant_id, steps, uses[name], since_us=to_us(since), until_us=ends_us)
+        for name, steps in sorted(quotas.items())
+    }
+    had = {name: use for name, use in by_type.items() if use.quota_us}
+    return CountedQuota(since, from_us(ends_us), had)
+
+
+_QUOTAS = """
+    SELECT data, at FROM (
+        (SELECT DISTINCT ON (data->>'gpu_type') data, at, number
+         FROM scheduling_leaseevent
+         WHERE pool_id = %(pool)s AND kind = 'entitled' AND at <= %(since)s
+         ORDER BY data->>'gpu_type', at DESC, number DESC)
+        UNION ALL
+        (SELECT data, at, number FROM scheduling_leaseevent
+         WHERE pool_id = %(pool)s AND kind = 'entitled' AND at > %(since)s AND at < %(until)s)
+    ) events ORDER BY at, number
+"""
+# A line's hour is that of its end, or a later one. One statement: the meter's state, which has the
+# terms that run, is of the same moment as the lines of those that are over.
+_TERMS = """
+    SELECT type.name, line.tenant_id, line.meter, line.gpus, line.starts_at, line.ends_at, NULL
+    FROM billing_usageline line JOIN scheduling_gputype type ON type.id = line.gpu_type_id
+    WHERE line.pool_id = %(pool)s
+      AND line.hour >= date_trunc('hour', %(since)s::timestamptz, 'UTC')
+      AND line.ends_at > %(since)s AND line.starts_at < %(until)s
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, (cursor.state->'sweep')::text
+    FROM billing_metercursor cursor WHERE cursor.pool_id = %(pool)s
+"""
+
+
+def quota_steps(pool_id: int, since: datetime, until: datetime) -> dict[str, list[EntitledStep]]:
+    """Return quotas by GPU type in order of time: those at `since`, and changes until `until`.
+
+    One query; the caller reads for the site.
+    """
+    given: Given = {"pool": pool_id, "since": since, "until": until}
+    steps: dict[str, list[EntitledStep]] = defaultdict(list)
+    with connection.cursor() as cursor:
+        cursor.execute(_QUOTAS, given)
+        for raw, at in cursor.fetchall():
+            data = json.loads(raw)
+            quotas = {int(key): (gpus, lend) for key, (gpus, lend) in data["quotas"].items()}
+            steps[data["gpu_type"]].append(EntitledStep(to_us(at), data["capacity"], quotas))
+    return steps
+
+
+def _use_steps(
+    pool_id: int, since: datetime, until: datetime
+) -> tuple[int, dict[str, list[UseStep]]]:
+    """Until when the pool is metered, and by GPU type what its terms held meanwhile."""
+    given: Given = {"pool": pool_id, "since": since, "until": until}
+    uses: dict[str, list[UseStep]] = defaultdict(list)
+    known_us = 0
+    with connection.cursor() as cursor:
+        cursor.execute(_TERMS, given)
+        for gpu_type, tenant, meter, gpus, starts_at, ends_at, state in cursor.fetchall():
+            if gpu_type is None:
+                known_us = _take_running(json.loads(state or "null"), uses)
+                continue
+            own, borrowed = (gpus, 0) if meter == "own" else (0, gpus)
+            uses[gpu_type] += (
+                UseStep(to_us(starts_at), tenant, own, borrowed),
+                UseStep(to_us(ends_at), tenant, -own, -borrowed),
+            )
+    return known_us, uses
+
+
+def _take_running(state: dict[str, Any] | None, uses: dict[str, list[UseStep]]) -> int:
+    """Add the terms that run, and return until when all is known."""
+    sweep = Sweep.from_state(state or {})
+    for term in sweep.running.values():
+        if term.starts_us is not None:
+            step = UseStep(term.starts_us, term.tenant, term.own, term.borrowed)
+            uses[term.gpu_type].append(step)
+    return sweep.watermark_us

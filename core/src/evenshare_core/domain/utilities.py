@@ -1,0 +1,179 @@
+"""What finishing a job is worth to its tenant: the utility f of Astraea-online, or a bid.
+
+Source: Astraea-online (TC 2022), section 3: f is linear, k t + g with k < 0 < g, or convex,
+(e / t)^kappa; t is the time from the arrival to the completion.
+
+| paper | here | unit |
+|---|---|---|
+| t | hours from the submission | h |
+| g, k | `scale_micro`, `rate_micro` of `linear` | millionths of a credit, of a credit per hour |
+| e, kappa | `scale_micro`, `rate_micro` of `convex` | millionths of an hour, millionths |
+| - | `scale_micro` of `bid` | micro-credits per GPU-hour of its work, whenever it ends |
+
+Whole numbers and decimals in one fixed context: the same digits on every machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from enum import StrEnum
+from typing import Any
+
+from evenshare_core.domain.values import Value
+from evenshare_core.money.fixed_point import round_half_even, to_micro
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
+
+# What a job may be worth at most: a billion credits. More would be no number that anybody pays.
+MOST_MICRO = 10**9 * CREDIT_MICRO
+MOST_POWER_MICRO = 10 * CREDIT_MICRO
+
+_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
+_NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
+
+
+class UtilityKind(StrEnum):
+    """How what a job is worth falls with its completion. Names are part of the API."""
+
+    LINEAR = "linear"
+    CONVEX = "convex"
+    BID = "bid"
+
+
+# The numbers of each kind, in the order (scale, rate).
+NUMBERS: Mapping[UtilityKind, tuple[str, ...]] = {
+    UtilityKind.LINEAR: ("g", "k"),
+    UtilityKind.CONVEX: ("e", "kappa"),
+    UtilityKind.BID: ("per_gpu_hour",),
+}
+FORMS_HINT = (
+    'Write {"kind": "linear", "k": "-2", "g": "100"},'
+    ' {"kind": "convex", "e": "100", "kappa": "1.5"} or {"kind": "bid", "per_gpu_hour": "0.8"};'
+    ' or as a text: "linear k=-2 g=100", "convex e=100 kappa=1.5", "bid per_gpu_hour=0.8".'
+)
+
+
+class UtilityError(ValueError):
+    """A utility that cannot be used; `field` is the number that is wrong, empty: all of it."""
+
+    def __init__(self, field: str, reason: str, hint: str = FORMS_HINT) -> None:
+        super().__init__(f"{field} {reason}".strip())
+        self.field, self.reason, self.hint = field, reason, hint
+
+
+class Utility(Value, frozen=True, array_like=True):
+    """What one job is worth; see the module's docstring. `id` is the job's."""
+
+    id: int
+    kind: UtilityKind
+    scale_micro: int
+    rate_micro: int = 0
+
+    def value_micro(self, after_us: int, gpu_us: int) -> int:
+        """Return what it is worth to end `after_us` (at least 1) after its submission.
+
+        `gpu_us`: its work on all its GPUs; only a bid counts it. In micro-credits, at most
+        `MOST_MICRO`, below 0 where a linear one has lost more than it had.
+        """
+        if self.kind is UtilityKind.BID:
+            return min(MOST_MICRO, self.scale_micro * gpu_us // HOUR_US)
+        if self.kind is UtilityKind.LINEAR:
+            return self.scale_micro + round_half_even(self.rate_micro * after_us, HOUR_US)
+        return _convex_micro(self.scale_micro, self.rate_micro, max(1, after_us))
+
+
+def _convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
+    """(e / t)^kappa in micro-credits: exp(kappa (ln e - ln t)), capped before it overflows."""
+    ratio = _CONTEXT.divide(Decimal(scale_micro * HOUR_US), Decimal(after_us * CREDIT_MICRO))
+    power = _CONTEXT.divide(Decimal(power_micro), Decimal(CREDIT_MICRO))
+    exponent = _CONTEXT.multiply(power, _CONTEXT.ln(ratio))
+    if exponent > 50:
+        return MOST_MICRO
+    value = _CONTEXT.multiply(_CONTEXT.exp(exponent), Decimal(CREDIT_MICRO))
+    whole = int(value.to_integral_value(rounding=ROUND_HALF_EVEN, context=_CONTEXT))
+    return min(MOST_MICRO, whole)
+
+
+def read_utility(job: int, raw: object) -> Utility:
+    """Return the utility that a job's field says: an object as it is stored, or its text form.
+
+    Raises:
+        UtilityError: it is of no known kind, a number lacks, is too much or out of bounds.
+    """
+    given = _text_parts(raw) if isinstance(raw, str) else raw
+    if not isinstance(given, Mapping):
+        raise UtilityError("", "must be an object or a text")
+    kind = given.get("kind")
+    if not isinstance(kind, str) or kind not in UtilityKind.__members__.values():
+        kinds = ", ".join(UtilityKind)
+        raise UtilityError("kind", f"must be one of {kinds}")
+    names = NUMBERS[UtilityKind(kind)]
+    for name in sorted(str(one) for one in given if one != "kind" and one not in names):
+        raise UtilityError(name[:40], f"is no number of a {kind} utility")
+    numbers = [_number(given, name) for name in names]
+    utility = Utility(job, UtilityKind(kind), *numbers)
+    _check(utility)
+    return utility
+
+
+def utility_data(utility: Utility) -> dict[str, str]:
+    """Return the object that a utility is stored as: numbers as texts."""
+    numbers = (utility.scale_micro, utility.rate_micro)
+    names = NUMBERS[utility.kind]
+    rows = {name: _plain(micro) for name, micro in zip(names, numbers, strict=False)}
+    return {"kind": utility.kind.value, **rows}
+
+
+def utility_text(utility: Utility) -> str:
+    """Return the text form, as forms, trace files and the command line write it."""
+    rows = utility_data(utility)
+    return " ".join([rows.pop("kind"), *(f"{name}={value}" for name, value in rows.items())])
+
+
+def _text_parts(text: str) -> dict[str, object]:
+    kind, *pairs = text.split() or [""]
+    parts: dict[str, object] = {"kind": kind}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or name in parts:
+            raise UtilityError("", f"has a part that is no name=number: {pair[:40]}")
+        parts[name] = value
+    return parts
+
+
+def _number(given: Mapping[Any, Any], name: str) -> int:
+    """A number with at most six decimals, in millionths."""
+    value = given.get(name)
+    if value is None:
+        raise UtilityError(name, "is required")
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        exact = Decimal(str(value))
+        # An exponent is refused before it is written out: 1e-999999999 would fill the memory.
+        is_short = exact.is_finite() and -7 < exact.adjusted() < 12
+        value = format(exact, "f") if is_short else "" if exact else "0"
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        raise UtilityError(name, "must be a number with at most six decimals")
+    return to_micro(Decimal(value))
+
+
+def _check(utility: Utility) -> None:
+    scale, rate = utility.scale_micro, utility.rate_micro
+    names = NUMBERS[utility.kind]
+    if utility.kind is UtilityKind.LINEAR and rate > 0:
+        raise UtilityError("k", "must be 0 or less", "What a job is worth falls with time.")
+    if utility.kind is UtilityKind.CONVEX and not 0 < rate <= MOST_POWER_MICRO:
+        raise UtilityError("kappa", "must be above 0 and at most 10")
+    least = 0 if utility.kind is UtilityKind.BID else 1
+    if not least <= scale <= MOST_MICRO or -rate > MOST_MICRO:
+        raise UtilityError(
+            names[0] if not least <= scale <= MOST_MICRO else names[1],
+            "is out of bounds",
+            "Write an amount above 0 and of a billion at most.",
+        )
+
+
+def _plain(micro: int) -> str:
+    sign = "-" if micro < 0 else ""
+    whole, part = divmod(abs(micro), CREDIT_MICRO)
+    return f"{sign}{whole}.{part:06d}".rstrip("0").rstrip(".")

@@ -1,0 +1,216 @@
+"""The market: Astraea-online in live rounds. Who borrows is whoever it is worth the price to.
+
+Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
+Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval = fixed`.
+
+| paper | here | unit |
+|---|---|---|
+| f, utility | `Snapshot.utilities`; else a bid: highest price or `default_bid` | micro-credits |
+| q_w^u, workers of user u | the tenant's quota of a GPU type | GPUs |
+| D_w, workers of a job, from start to end | its gang | GPUs |
+| d, duration in slots | the estimate on that type in lease lengths; 1 where nobody knows | slots |
+| h(t), allocated workers | GPUs in use by slot, expected ends included | GPUs |
+| eta_w(h), (8) | `thetas.price_curve`, of each GPU type | micro-credits per GPU-hour |
+| theta_w | `thetas.price_settings`: 1 + worth / base x `theta_factor`, of 30 days | thousandths |
+| own-quota phase, shared phase | `picks.MarketPicks.give_own`, `plan_all` | |
+| A_maxIrev: largest f - cost, admitted iff above 0 | `search.Search.best` | |
+| interval tau_l | `interval_s` | s |
+
+A round renews what runs within quota, starts jobs within quota, and renews what is borrowed where
+an hour is worth the posted price and no owner took the GPUs. A batch plans all that still wait, in
+the order (submission, id): the start and GPU type of largest gain over the horizon.
+
+Departures, each with its test in tests/papers/test_market.py, the reasons in 0163:
+- Pools are all-reduce: no parameter servers, and a GPU of a type is like another until a job starts
+  and needs nodes.
+- Own quota costs nothing, so it is given in every round and to a job that is worth nothing any
+  more too.
+- A borrowed job holds lease after lease, each at the price posted then; it may enter only where it
+  is worth the price with itself counted. `borrow_limit = job`: one term for all of it, by the price
+  before it is added.
+- A bid is worth the same whenever the job ends, so it starts as soon as it gains.
+- f counts from the submission.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from evenshare_core.domain.decision import Decision, End, PlanKind, Skip
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.market.job_values import JobOnType, JobValues
+from evenshare_core.policies.market.memory import MarketMemory
+from evenshare_core.policies.market.options import MarketOptions
+from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks, waiting_in_order
+from evenshare_core.policies.market.thetas import price_settings
+from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.quota_promise import QuotaPromiseKind
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.terms import expired_ends
+
+
+class Market(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "market"
+    version = "1"
+    title = "Posted-price market"
+    promise = "Quotas are free; whatever else is used goes to the jobs that it is worth most to."
+    suits = "Tenants that say what their jobs are worth, and lend what they do not use for credits."
+    order_text = (
+        "Jobs within their tenant's quota first, whoever was submitted first; then whoever gains"
+        " from borrowing at the posted price, planned in the order of submission."
+    )
+    quota_text = (
+        "A quota costs nothing. Idle quota is borrowed lease by lease: borrowed GPUs are not"
+        " renewed while their owner has a job for them, so that it waits a lease length at most,"
+        " where a node has room."
+    )
+    quota_kind = QuotaPromiseKind.LONG_TERM
+    note_texts = MappingProxyType(
+        {
+            OWN: "It runs within its tenant's quota, which costs nothing.",
+            PAID: "It runs on borrowed GPUs: an hour of them is worth their price to it.",
+        }
+    )
+    traits = Traits(needs_estimates=True, preempts=True)
+    options_type = MarketOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(MarketOptions, snapshot.options)
+        memory = MarketMemory(snapshot, options)
+        running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
+        due = {lease.job for lease in snapshot.leases} - running
+        settings = _settings(snapshot, options, memory)
+        picks = MarketPicks(snapshot, options, memory, settings)
+        picks.renew_own()
+        waiting = picks.give_own(waiting_in_order(snapshot, running | due))
+        picks.renew_borrowed()
+        renewed = {row.job for row in picks.renewals}
+        ended = [job for job in waiting_in_order(snapshot, running | renewed) if job.id in due]
+        rest = sorted([*waiting, *ended], key=arrival_order)
+        if memory.is_batch:
+            picks.plan_all([job for job in rest if job.id not in picks.outbid])
+        granted = {row.job for row in picks.grants}
+        left = waiting_in_order(snapshot, running | renewed | granted)
+        return Decision(
+            at_us=snapshot.at_us,
+            grants=tuple(picks.grants),
+            renewals=tuple(picks.renewals),
+            ends=_ends(snapshot, picks),
+            skips=tuple(_Waits(snapshot, memory, picks).skips(left)),
+            memory=memory.data((job.id for job in left), planned=memory.is_batch and bool(rest)),
+            lengths=tuple(picks.lengths),
+            prices=settings,
+            plans=memory.published(),
+        )
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return leases that ended by their start, then who is planned before whom."""
+        running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
+        jobs = {job.id for job in snapshot.jobs}
+        due = [row for row in snapshot.leases if row.job not in running and row.job in jobs]
+        first = [row.job for row in sorted(due, key=lambda row: (row.started_us, row.id))]
+        rest = waiting_in_order(snapshot, running | set(first))
+        return (*first, *(job.id for job in rest))
+
+
+def _settings(
+    snapshot: Snapshot, options: MarketOptions, memory: MarketMemory
+) -> tuple[PoolPrice, ...]:
+    """The price settings with theta of this round, the worth of jobs that came counted."""
+    if options.theta == "history":
+        capacity: dict[str, int] = {row.gpu_type: 0 for row in snapshot.prices}
+        values = JobValues(snapshot, options, capacity)
+
+        def on_types(job: Job) -> list[JobOnType]:
+            rows = [values.of(job, name, is_whole=True) for name in accepted_types(job, capacity)]
+            return [row for row in rows if row is not None]
+
+        memory.see(snapshot.jobs, on_types)
+    return price_settings(snapshot.prices, memory.tops, options)
+
+
+def _ends(snapshot: Snapshot, picks: MarketPicks) -> tuple[End, ...]:
+    """The leases that end, those that are not worth their price any more with that reason."""
+    ends = expired_ends(snapshot, {row.lease for row in picks.renewals}, picks.refused)
+    return tuple(
+        End(end.lease, end.job, end.tenant, EndReason.PRICE_ABOVE_VALUE)
+        if end.reason is EndReason.NOT_RENEWED and end.job in picks.outbid
+        else end
+        for end in ends
+    )
+
+
+class _Waits:
+    """Why jobs wait after a round, grouped by tenant and reason."""
+
+    def __init__(self, snapshot: Snapshot, memory: MarketMemory, picks: MarketPicks) -> None:
+        self._snapshot, self._memory, self._picks = snapshot, memory, picks
+        self._rows: dict[tuple[str, int, str], list[tuple[Job, dict[str, Any]]]] = {}
+        self._queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
+
+    def skips(self, waiting: list[Job]) -> list[Skip]:
+        """One row per (reason, tenant, GPU type); its numbers are of the first job."""
+        for job in waiting:
+            self._add(job)
+        rows = [
+            Skip(
+                Reason(reason), tenant, tuple(job.id for job, _ in jobs),
+                sum(job.gpus for job, _ in jobs), jobs[0][1],
+            )
+            for (reason, tenant, _), jobs in sorted(self._rows.items())
+        ]  # fmt: skip
+        queues = [
+            explain.Queue(tenant, first, jobs, None, None, None, tuple(others))
+            for (tenant, (first, *others)), jobs in sorted(self._queues.items())
+        ]
+        return rows + explain.skips(queues, self._picks.free_by_type, self._picks.admission)
+
+    def _add(self, job: Job) -> None:
+        picks = self._picks
+        types = accepted_types(job, picks.capacity) or tuple(job.gpu_types)
+        able = [name for name in types if job.gpus <= picks.capacity.get(name, 0)]
+        free = [name for name in able if picks.admission.check(job, name) is None]
+        if job.id in picks.outbid:
+            gpu_type, value, price = picks.outbid[job.id]
+            self._row(Reason.PRICE_ABOVE_VALUE, job, gpu_type, _prices(value, price))
+        elif free and (plan := self._memory.plans.get(job.id)) is not None:
+            if plan.kind is PlanKind.REFUSED:
+                numbers = _prices(plan.needed_micro, plan.lowest_micro)
+                self._row(Reason.PRICE_ABOVE_VALUE, job, plan.gpu_type, numbers)
+            else:
+                numbers = {"starts_us": plan.start_us, "borrowed": plan.borrowed}
+                self._row(Reason.PLANNED_LATER, job, plan.gpu_type, numbers)
+        elif free and not self._memory.is_batch and self._memory.came_since(job.submitted_us):
+            self._row(Reason.NEXT_BATCH, job, free[0], {"batch_us": self._memory.batch_us})
+        else:
+            self._explained(job, free or able or list(types))
+
+    def _row(self, reason: Reason, job: Job, gpu_type: str, numbers: dict[str, Any]) -> None:
+        row = {"gpu_type": gpu_type, "needed": job.gpus, **numbers}
+        self._rows.setdefault((reason.value, job.tenant, gpu_type), []).append((job, row))
+
+    def _explained(self, job: Job, types: list[str]) -> None:
+        """What every policy says: too large, a limit, or no room."""
+        if not types:
+            types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
+        for name in types:
+            self._picks.free_by_type.setdefault(name, FreeCapacity({}, {}, {}))
+        self._queues.setdefault((job.tenant, tuple(types)), []).append(job)
+
+
+def _prices(value_micro: int, price_micro: int) -> dict[str, int]:
+    return {"value_micro": value_micro, "price_micro": price_micro}
+
+
+POLICY = Market()

@@ -1,0 +1,273 @@
+"""What a tenant earned by lending, in words: sums, lines, what became of its quota, fairness."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from billing.selectors.contribution import Contribution, IncomeLine, IncomeSum
+from billing.selectors.quota_use import CountedQuota
+from billing.selectors.revenue import RevenueHistory
+from billing.selectors.statements import StatementPeriod
+from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.revenue import OPERATOR
+from evenshare_core.units import HOUR_US
+from portal.charts.explore.chart import PageChart
+from portal.charts.explore.revenue import AlphaCourse, alpha_chart
+from portal.charts.figures import credits_text, thousands
+from portal.charts.notes import Instant
+from portal.charts.tenants import OTHERS as GREY
+from portal.charts.tenants import TenantBadge
+from portal.ledger.text.statement import OTHERS, VisibleNames, period_text
+from portal.site.clocks import Clocks
+from portal.site.tenant_badges import badge_of
+from scheduling.selectors.visibility import Visibility
+from tenants.api.times import time_text
+
+MICROSECOND = timedelta(microseconds=1)
+ZERO = Decimal(0)
+MICRO_HOURS = 10**6
+LINES_MOST = 100_000  # of a file
+OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", GREY, "OP")
+COLUMNS = (
+    "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
+    "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
+    "own_part", "own_part_exact", "lent_gpu_h", "earned_credits", "transfer",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSum:
+    """Lines that have something in common, as the viewer may read it."""
+
+    name: str
+    lines: int
+    lent_gpu_h: Decimal
+    earned: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class SumTable:
+    """Lines summed by something: the table's id, its title, the head of its first column."""
+
+    id: str
+    title: str
+    head: str
+    rows: Sequence[NamedSum]
+
+
+def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
+    """The finding of a statement as a sentence."""
+    if not shown.total.lines:
+        return f"{tenant} lent nothing in pool {pool} in this time."
+    lent = thousands(shown.total.lent_gpu_h, 2)
+    earned = credits_text(shown.total.earned)
+    return f"{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours."
+
+
+def period_sums(rows: Iterable[IncomeSum], period: StatementPeriod) -> list[NamedSum]:
+    """Sums by period, named as in the statement."""
+    return [
+        NamedSum(period_text(row.key, period), row.lines, row.lent_gpu_h, row.earned)
+        for row in rows
+        if isinstance(row.key, datetime)
+    ]
+
+
+def type_sums(rows: Iterable[IncomeSum]) -> list[NamedSum]:
+    """Sums by GPU type."""
+    return [NamedSum(str(row.key), row.lines, row.lent_gpu_h, row.earned) for row in rows]
+
+
+def borrower_sums(rows: Iterable[IncomeSum], names: VisibleNames) -> list[NamedSum]:
+    """Sums by borrower; those out of sight are one row, the last."""
+    shown, hidden = [], NamedSum(OTHERS, 0, ZERO, ZERO)
+    for row in rows:
+        name = names.of(row.key if isinstance(row.key, int) else None)
+        if name is not None:
+            shown.append(NamedSum(name, row.lines, row.lent_gpu_h, row.earned))
+            continue
+        hidden = NamedSum(
+            OTHERS,
+            hidden.lines + row.lines,
+            hidden.lent_gpu_h + row.lent_gpu_h,
+            hidden.earned + row.earned,
+        )
+    return [*shown, hidden] if hidden.lines else shown
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionLine:
+    """One income line as the viewer may see it; `uid` is empty where the job is not for them."""
+
+    line: IncomeLine
+    ends_at: Instant | None
+    held_h: Decimal
+    borrower: str
+    job: str
+    uid: uuid.UUID | None
+
+
+def contribution_lines(
+    lines: Iterable[IncomeLine], names: VisibleNames, visibility: Visibility, times: Clocks
+) -> list[ContributionLine]:
+    """Tell each line: whose job it was as far as the pool lets."""
+    rows = []
+    for line in lines:
+        may_open = visibility.jobs_of(line.borrower_id)
+        rows.append(
+            ContributionLine(
+                line=line,
+                ends_at=times.instant(line.ends_at),
+                held_h=_hours(line.held // MICROSECOND),
+                borrower=names.of(line.borrower_id) or "another tenant",
+                job=line.job if may_open else "",
+                uid=line.job_uid if may_open else None,
+            )
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUseRow:
+    """What became of a quota of one type, or of all, in GPU-hours."""
+
+    name: str
+    quota: Decimal
+    own: Decimal
+    kept: Decimal
+    lent: Decimal
+    free: Decimal
+    without_gpu: Decimal
+
+
+def quota_use_rows(counted: CountedQuota) -> list[QuotaUseRow]:
+    """A row for each GPU type."""
+    return [
+        QuotaUseRow(
+            name,
+            *(
+                _hours(gpu_us)
+                for gpu_us in (use.quota_us, use.own_us, use.kept_us, use.lent_us, use.free_us,
+                               use.without_gpu_us)
+            ),
+        )
+        for name, use in counted.by_type.items()
+    ]  # fmt: skip
+
+
+def quota_use_total(rows: Sequence[QuotaUseRow]) -> QuotaUseRow:
+    """All types together."""
+    columns = ("quota", "own", "kept", "lent", "free", "without_gpu")
+    return QuotaUseRow(
+        "Sum", *(sum((getattr(row, name) for row in rows), ZERO) for name in columns)
+    )
+
+
+def quota_use_text(total: QuotaUseRow) -> str:
+    """The finding about idle quota as a heading."""
+    idle = total.quota - total.own
+    if not total.quota:
+        return "No quota in this time"
+    if not idle:
+        return "Of the quota nothing was idle"
+    share = thousands(100 * total.lent / idle, 1)
+    return f"{share} % of the idle quota was lent"
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaRow:
+    """One tenant's income, its part of all income and of all quota, and their ratio."""
+
+    badge: TenantBadge
+    earned: Decimal
+    income_part: float | None
+    quota_part: float
+    alpha: float | None
+
+
+def alpha_rows(history: RevenueHistory, badges: dict[int, TenantBadge]) -> list[AlphaRow]:
+    """All tenants, those first that earned most for their quota."""
+    whole = history.whole
+    total = sum(whole.income.values())
+    rows = [
+        AlphaRow(
+            badge=badges.get(tenant, OPERATOR_BADGE),
+            earned=to_credits(whole.income.get(tenant, 0)),
+            income_part=whole.income.get(tenant, 0) / total if total else None,
+            quota_part=float(part),
+            alpha=None if whole.alpha[tenant] is None else float(whole.alpha[tenant] or 0),
+        )
+        for tenant, part in whole.parts.items()
+    ]
+    return sorted(rows, key=lambda row: (-(row.alpha or 0), row.badge.name))
+
+
+def alpha_courses(
+    history: RevenueHistory, tenants: Iterable[int], badges: dict[int, TenantBadge]
+) -> list[AlphaCourse]:
+    """alpha of some tenants over the steps of a time."""
+    return [
+        AlphaCourse(
+            badge=badges.get(tenant, OPERATOR_BADGE),
+            key=f"tenant-{tenant}" if tenant != OPERATOR else "operator",
+            alpha=[
+                None if (alpha := period.alpha.get(tenant)) is None else float(alpha)
+                for period in history.periods
+            ],
+            earned=[to_credits(period.income.get(tenant, 0)) for period in history.periods],
+        )
+        for tenant in tenants
+    ]
+
+
+def own_alpha_chart(
+    history: RevenueHistory, tenant_id: int, visibility: Visibility, *, file: str
+) -> PageChart:
+    """alpha of one tenant over time."""
+    badges = {tenant_id: badge_of(visibility.of(tenant_id))}
+    alpha = history.whole.alpha.get(tenant_id)
+    value = "not defined" if alpha is None else f"{float(alpha):.2f}"
+    return alpha_chart(
+        [period.begins_at for period in history.periods],
+        alpha_courses(history, [tenant_id], badges),
+        key="chart-alpha",
+        title=f"alpha {value} over all of it, by {history.step}",
+        file=file,
+    )
+
+
+def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list[Any]]:
+    """Each line as a row of `COLUMNS`, exact to the micro-credit, oldest first."""
+    for line in reversed(lines):
+        yield [
+            time_text(line.counted_at),
+            time_text(line.hour),
+            "" if line.round is None else line.round,
+            line.gpu_type,
+            names.of(line.borrower_id) or "another tenant",
+            line.lease,
+            line.term,
+            time_text(line.starts_at),
+            time_text(line.ends_at),
+            line.gpus,
+            f"{line.price:f}",
+            f"{_hours(line.held // MICROSECOND):f}",
+            "" if line.carried is None else f"{line.carried:f}",
+            f"{line.charge:f}",
+            f"{line.share.part:f}",
+            line.share.fraction,
+            f"{line.share.lent_gpu_h:f}",
+            f"{line.share.amount:f}",
+            line.transfer or "",
+        ]
+
+
+def _hours(gpu_us: int | Fraction) -> Decimal:
+    """Microseconds as hours, six places."""
+    return Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS

@@ -1,0 +1,213 @@
+"""What a tenant earned by lending, against the ledger; and how all tenants' income stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from billing.selectors import StatementPeriod
+from billing.selectors.contribution import LineKey, contribution, income_lines
+from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
+from billing.selectors.revenue import RevenueHistory, fairness_step, revenue_history
+from portal.charts.explore.revenue import alpha_chart
+from portal.ledger.forms import (
+    ContributionRequest,
+    contribution_shortcuts,
+    read_contribution,
+)
+from portal.ledger.text.contribution import (
+    COLUMNS,
+    LINES_MOST,
+    SumTable,
+    alpha_courses,
+    alpha_rows,
+    borrower_sums,
+    contribution_headline,
+    contribution_lines,
+    file_rows,
+    own_alpha_chart,
+    period_sums,
+    quota_use_rows,
+    quota_use_text,
+    quota_use_total,
+    type_sums,
+)
+from portal.ledger.text.statement import VisibleNames
+from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
+from portal.site.clocks import clocks, pool_now
+from portal.site.files import csv_file, no_file
+from portal.site.tenant_badges import badge_of
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.visibility import Visibility, read_visibility
+from tenants.models import Tenant
+from tenants.permissions import Action, may_on_site
+from tenants.scopes import site_scope, tenant_scope
+
+PAGE = 50
+LONGEST_KEY = 40
+
+
+@signed_in
+@require_safe
+def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """A tenant's income from one pool: sums, lines, what became of its quota, fairness."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    if facts is None:
+        return render(request, "ledger/contribution.html", {"tenant": tenant, "nav_key": "ledger"})
+    now = pool_now(facts).pool_at
+    asked = read_contribution(request.GET, now)
+    before = _before(request)
+    with tenant_scope(tenant.pk):
+        shown = contribution(
+            tenant.pk, facts.id, facts.book,
+            since=asked.since, until=asked.until, period=asked.period,
+        )  # fmt: skip
+        lines = income_lines(
+            tenant.pk, facts.id, facts.book,
+            since=asked.since, until=asked.until, before=before, limit=PAGE + 1,
+        )  # fmt: skip
+        visibility = read_visibility(facts.id, access(request))
+        history = revenue_history(
+            facts.id, since=asked.since, until=asked.until,
+            step=fairness_step(asked.since, asked.until),
+        )  # fmt: skip
+        quota = _quota_context(tenant, facts, asked)
+    names = VisibleNames(tenant.pk, [visibility])
+    context = {
+        "tenant": tenant,
+        "pool": facts,
+        "asked": asked,
+        "by": list(StatementPeriod),
+        "shortcuts": contribution_shortcuts(now, asked),
+        "headline": contribution_headline(tenant.name, shown, facts.name),
+        "shown": shown,
+        "by_period": SumTable(
+            "t-periods", "By period", "Period, pool time", period_sums(shown.periods, asked.period)
+        ),
+        "by_type": SumTable("t-types", "By GPU type", "GPU type", type_sums(shown.gpu_types)),
+        "by_borrower": SumTable(
+            "t-borrowers", "By borrower", "Borrower", borrower_sums(shown.borrowers, names)
+        ),
+        "lines": contribution_lines(lines[:PAGE], names, visibility, clocks(facts)),
+        "older": _key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
+        "is_paged": before is not None,
+        **quota,
+        **_fairness_context(tenant, history, visibility),
+        "nav_key": "ledger",
+    }
+    status = 422 if asked.errors else 200
+    return render(request, "ledger/contribution.html", context, status=status)
+
+
+def _quota_context(tenant: Tenant, facts: PoolFacts, asked: ContributionRequest) -> dict[str, Any]:
+    """What became of the quota, where the time is not too long to count."""
+    if asked.until - asked.since > QUOTA_USE_MOST:
+        return {"quota_days_most": QUOTA_USE_MOST.days}
+    counted = counted_quota(tenant.pk, facts.id, since=asked.since, until=asked.until)
+    rows = quota_use_rows(counted)
+    total = quota_use_total(rows)
+    return {
+        "quota_rows": rows,
+        "quota_total": total,
+        "quota_text": quota_use_text(total),
+        "quota_until": clocks(facts).instant(counted.until),
+    }
+
+
+def _fairness_context(
+    tenant: Tenant, history: RevenueHistory | None, visibility: Visibility
+) -> dict[str, Any]:
+    if history is None or tenant.pk not in history.whole.parts:
+        return {}
+    whole, total = history.whole, sum(history.whole.income.values())
+    alpha = whole.alpha[tenant.pk]
+    return {
+        "alpha": None if alpha is None else float(alpha),
+        "income_part": whole.income.get(tenant.pk, 0) / total if total else None,
+        "quota_part": float(whole.parts[tenant.pk]),
+        "alpha_chart": own_alpha_chart(history, tenant.pk, visibility, file=f"alpha-{tenant.slug}"),
+    }
+
+
+@signed_in
+@require_safe
+def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The income lines of a time as CSV, with every factor of each."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    if facts is None:
+        raise Http404
+    asked = read_contribution(request.GET, pool_now(facts).pool_at)
+    if asked.errors:
+        return no_file(asked.errors)
+    with tenant_scope(tenant.pk):
+        lines = income_lines(
+            tenant.pk, facts.id, facts.book,
+            since=asked.since, until=asked.until, limit=LINES_MOST + 1,
+        )  # fmt: skip
+        visibility = read_visibility(facts.id, access(request))
+    if len(lines) > LINES_MOST:
+        return no_file({"from": f"More than {LINES_MOST:,} lines: choose a shorter time."})
+    name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
+    return csv_file(name, COLUMNS, file_rows(lines, VisibleNames(tenant.pk, [visibility])))
+
+
+@signed_in
+@require_safe
+def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
+    """How the income of all tenants of a pool stands to their quotas, for who sees all money."""
+    facts = pool_or_404(request, name)
+    if not may_on_site(access(request).site_role, Action.SEE_MONEY):
+        raise Http404
+    now = pool_now(facts).pool_at
+    asked = read_contribution(request.GET, now)
+    with site_scope():
+        history = revenue_history(
+            facts.id, since=asked.since, until=asked.until,
+            step=fairness_step(asked.since, asked.until),
+        )  # fmt: skip
+        visibility = read_visibility(facts.id, access(request))
+    badges = {tenant: badge_of(seen) for tenant, seen in visibility.known.items()}
+    context: dict[str, Any] = {
+        "pool": facts,
+        "asked": asked,
+        "shortcuts": contribution_shortcuts(now, asked),
+        "nav_key": "ledger",
+    }
+    if history is not None:
+        rows = alpha_rows(history, badges)
+        context |= {
+            "rows": rows,
+            "earned": sum(row.earned for row in rows),
+            "until": clocks(facts).instant(history.until),
+            "chart": alpha_chart(
+                [period.begins_at for period in history.periods],
+                alpha_courses(history, history.whole.parts, badges),
+                key="chart-alpha",
+                title=f"alpha of every tenant, by {history.step}",
+                file=f"alpha-{facts.name}",
+            ),
+        }
+    status = 422 if asked.errors else 200
+    return render(request, "ledger/revenue.html", context, status=status)
+
+
+def _key_text(key: LineKey) -> str:
+    hour, number = key
+    return f"{round(hour.timestamp())}-{number}"
+
+
+def _before(request: HttpRequest) -> LineKey | None:
+    """The line after which a page begins: its hour in seconds since 1970, and its number."""
+    raw = request.GET.get("before", "")
+    if not raw:
+        return None
+    hour, _, number = raw.partition("-")
+    if not (hour.isdecimal() and number.isdecimal()) or len(hour) > 11 or len(number) > 18:
+        raise Http404
+    return datetime.fromtimestamp(int(hour), UTC), int(number)

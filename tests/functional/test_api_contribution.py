@@ -1,0 +1,126 @@
+"""What lending earned over REST: as the page, as the ledger, for those alone who may see it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.metering import meter_pool, settle_pool
+from billing.models import Entry, UsageShare
+from scheduling.models import Pool
+from tenants.models import User
+from tests.functional.api_stage import ApiStage, api_stage
+
+ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
+ZERO = Decimal(0)
+
+
+@pytest.fixture
+def live(committed_db: str) -> ApiStage:
+    """aa borrows of bb for two hours and a half; two are settled."""
+    assert committed_db
+    stage = api_stage()
+    stage.cluster.submit("aa", 6, 100_000)
+    stage.cluster.round()
+    for _ in range(10):
+        stage.cluster.round(after_s=900)
+    meter_pool(stage.cluster.pool.pk)
+    settle_pool(stage.cluster.pool.pk)
+    stage.person("otto", site_role=User.SiteRole.OPERATOR)
+    stage.person("fina", site_role=User.SiteRole.FINANCE)
+    return stage
+
+
+def lines(live: ApiStage, query: str = "", as_: str = "bob") -> list[dict[str, Any]]:
+    path, rows = f"contribution/lines?{ALL}{query}", []
+    while True:
+        answer = live.get(path, as_=as_).json()
+        rows += answer["results"]
+        if answer["next"] is None:
+            return rows
+        path = f"contribution/lines?{ALL}{query}&cursor={answer['next']}"
+
+
+class TestTheSums:
+    def test_are_those_of_the_lines_and_of_the_ledger(self, live: ApiStage) -> None:
+        shown = live.get(f"contribution?{ALL}", as_="bob").json()
+        every = sum((Decimal(line["earned"]) for line in lines(live)), ZERO)
+        assert Decimal(shown["earned"]) == every > 0
+        entries = Entry.objects.filter(account__tenant__slug="bb", amount__gt=0)
+        ledger = shown["reconciliation"]
+        assert Decimal(ledger["ledger"]) == sum((one.amount for one in entries), ZERO)
+        assert ledger["difference"] == "0.000000"
+        assert Decimal(ledger["settled"]) + Decimal(ledger["open"]) == every
+        assert Decimal(ledger["open"]) > 0
+        for by in ("by_day", "by_gpu_type", "by_borrower"):
+            assert sum((Decimal(row["earned"]) for row in shown[by]), ZERO) == every
+        assert [row["name"] for row in shown["by_borrower"]] == ["aa"]
+
+    def test_say_what_became_of_the_quota_where_the_time_is_short(self, live: ApiStage) -> None:
+        assert live.get(f"contribution?{ALL}", as_="bob").json()["quota_use"] is None
+        day = "since=2030-01-01T00:00:00Z&until=2030-01-02T00:00:00Z"
+        shown = live.get(f"contribution?{day}", as_="bob").json()
+        (row,) = shown["quota_use"]
+        parts = [Decimal(value) for name, value in row.items() if name != "gpu_type"]
+        quota, *rest = parts
+        assert abs(sum(rest, ZERO) - quota) < Decimal("0.00001")
+        assert Decimal(row["lent_gpu_h"]) > 0
+        assert shown["quota_counted_until"] < "2030-01-02"
+        assert shown["alpha"] > 1
+
+    def test_hide_whom_the_pool_hides(self, live: ApiStage) -> None:
+        Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility=Pool.Visibility.OWN)
+        shown = live.get(f"contribution?{ALL}", as_="bob").json()
+        assert [row["name"] for row in shown["by_borrower"]] == ["other tenants"]
+        assert {(line["borrower"], line["job"]) for line in lines(live)} == {
+            ("another tenant", None)
+        }
+
+    @pytest.mark.parametrize(
+        ("query", "field"),
+        [
+            ("since=monday", "since"),
+            ("since=2030-01-02T00:00:00Z&until=2030-01-01T00:00:00Z", "until"),
+            ("since=2028-01-01T00:00:00Z&until=2030-01-01T00:00:00Z", "since"),
+            ("until=0001-01-01T00:00:00Z", "until"),
+        ],
+    )
+    def test_name_the_instant_that_is_wrong(self, live: ApiStage, query: str, field: str) -> None:
+        for path in ("contribution", "contribution/lines"):
+            answer = live.get(f"{path}?{query}", as_="bob")
+            assert answer.status_code == 400
+            assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+class TestTheLines:
+    def test_page_by_key(self, live: ApiStage) -> None:
+        assert lines(live, "&limit=1") == lines(live)
+        assert len(lines(live)) == UsageShare.objects.filter(account__tenant__slug="bb").count() > 2
+
+    def test_lead_to_round_and_transfer(self, live: ApiStage) -> None:
+        for line in lines(live):
+            answer = live.get(f"rounds/{live.pool}/{line['round']}", as_="bob")
+            assert answer.status_code == 200
+            share = Decimal(line["charge"]) * Decimal(line["own_part"])
+            assert abs(share - Decimal(line["earned"])) < Decimal("0.000001")
+        assert {line["transfer"] is None for line in lines(live)} == {True, False}
+
+
+class TestWhoMayLook:
+    def test_is_the_tenant_and_who_sees_all_money(self, live: ApiStage) -> None:
+        for path in (f"contribution?{ALL}", f"contribution/lines?{ALL}"):
+            asked = f"{path}&tenant=bb&pool={live.pool}"
+            statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
+            assert statuses["bob"] == statuses["otto"] == statuses["fina"] == 200
+            assert statuses["ada"] == 404
+
+    def test_of_all_tenants_is_for_who_sees_all_money(self, live: ApiStage) -> None:
+        path = f"pools/{live.pool}/revenue-fairness?{ALL}"
+        answer = live.get(path, as_="fina").json()
+        assert {row["tenant"] for row in answer["results"]} >= {"aa", "bb"}
+        alphas = [(row["quota_part"], row["alpha"]) for row in answer["results"]]
+        assert sum(part * alpha for part, alpha in alphas) == pytest.approx(1)
+        assert live.get(path, as_="otto").status_code == 200
+        assert live.get(path, as_="bob").status_code == 404

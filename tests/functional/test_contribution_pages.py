@@ -1,0 +1,183 @@
+"""A contribution statement over HTTP: it sums to the ledger, and names nobody who is hidden."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from decimal import Decimal
+
+import pytest
+
+from billing.models import Account, Entry, UsageShare
+from tests.functional.pool_stage import Stage, headline
+
+ALL = "from=2001-01-01&to=2032-12-31&by=month"
+PAGE, FILE = "/t/beta/ledger/contribution/", "/t/beta/ledger/contribution.csv"
+ZERO = Decimal(0)
+
+
+@pytest.fixture
+def there(settled: Stage) -> Stage:
+    return settled
+
+
+def rows(there: Stage, who: str, query: str = ALL) -> list[dict[str, str]]:
+    answer = there.get(who, f"{FILE}?{query}")
+    assert answer.status_code == 200, answer.content
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(answer.content.decode())))
+
+
+def earned(slug: str) -> Decimal:
+    entries = Entry.objects.filter(account__tenant__slug=slug, amount__gt=0)
+    return sum((one.amount for one in entries if one.transfer.code == "usage"), ZERO)
+
+
+class TestFeature25:
+    """Every credit row = GPU-hours x price, with its round and lease; the total is the ledger's."""
+
+    def test_every_row_is_recomputed_from_its_factors(self, there: Stage) -> None:
+        lines = rows(there, "neighbour")
+        assert len(lines) > 2
+        for line in lines:
+            gpu_h = Decimal(line["gpus"]) * Decimal(line["held_h"])
+            price = Decimal(line["price_credits_per_gpu_h"])
+            charge = Decimal(line["charge_credits"])
+            assert abs(gpu_h * price - charge) <= Decimal("0.000002") * Decimal(line["gpus"])
+            part = Decimal(line["own_part"])
+            assert abs(charge * part - Decimal(line["earned_credits"])) < Decimal("0.000001")
+
+    def test_every_row_leads_to_its_round_and_its_transfer(self, there: Stage) -> None:
+        page = there.page("neighbour", f"{PAGE}?{ALL}")
+        table = page.split('id="t-lines"')[1].split("</table>")[0]
+        shown = table.split("<tr>")[2:]
+        assert len(shown) == len(rows(there, "neighbour"))
+        for row in shown:
+            round_, *transfers = re.findall(r'href="([^"]+)"', row)
+            assert re.search(r"lease \d+, term \d+", row)
+            there.page("neighbour", round_)
+            assert len(transfers) + ("not yet" in row) == 1
+            for transfer in transfers:
+                there.page("neighbour", transfer)
+
+    def test_the_total_is_the_ledgers(self, there: Stage) -> None:
+        for who, slug in (("neighbour", "beta"), ("operator", "gamma"), ("owner", "alpha")):
+            page = there.get(who, f"/t/{slug}/ledger/contribution/?{ALL}").context
+            ledger = page["shown"].reconciliation
+            assert ledger.ledger == ledger.settled == earned(slug)
+            assert ledger.difference == ZERO
+            account = Account.objects.get(tenant__slug=slug)
+            every = UsageShare.objects.filter(account=account).values_list("amount", flat=True)
+            assert page["shown"].total.earned == sum(every, ZERO)
+        in_file = sum((Decimal(line["earned_credits"]) for line in rows(there, "neighbour")), ZERO)
+        assert in_file == there.get("neighbour", f"{PAGE}?{ALL}").context["shown"].total.earned > 0
+
+
+class TestThePage:
+    def test_says_what_was_earned_by_lending_how_much(self, there: Stage) -> None:
+        shown = headline(there.page("neighbour", f"{PAGE}?{ALL}"))
+        assert re.fullmatch(
+            r"beta earned [\d.,]+ credits in pool \S+ by lending [\d.,]+ GPU-hours\.", shown
+        )
+        quiet = there.page("neighbour", f"{PAGE}?from=2001-01-01&to=2001-01-02")
+        assert "beta lent nothing in pool" in quiet
+        assert "Lines and" in quiet
+
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_names_borrowers_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+        there.see(visibility)
+        page = there.page("neighbour", f"{PAGE}?{ALL}").split("<main")[1]
+        lines = {line["borrower"] for line in rows(there, "neighbour")}
+        names = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
+        assert names[visibility] in lines
+        assert names[visibility] in page
+        if visibility != "full":
+            sums, _, rest = page.partition("Revenue fairness")
+            assert "alpha" not in sums + rest.split('id="t-lines"')[1].split("</table>")[0]
+        if visibility == "own":
+            assert "other tenants" in page
+        assert "/jobs/" not in page.split('id="t-lines"')[1].split("</table>")[0]
+
+    def test_leads_operators_to_the_job(self, there: Stage) -> None:
+        page = there.page("operator", f"{PAGE}?{ALL}")
+        (job, *_) = re.findall(r'href="(/jobs/[^"]+)"', page.split('id="t-lines"')[1])
+        there.page("operator", job)
+
+    def test_has_parts_of_the_quota_that_sum_to_it(self, there: Stage) -> None:
+
+        day = UsageShare.objects.order_by("-hour")[0].hour.date()
+        page = there.get("neighbour", f"{PAGE}?from={day}&to={day}").context
+        (row,) = page["quota_rows"]
+        parts = row.own + row.kept + row.lent + row.free + row.without_gpu
+        assert abs(parts - row.quota) <= Decimal("0.000003")
+        assert row.lent > 0
+
+    def test_says_where_it_counts_no_quota(self, there: Stage) -> None:
+        page = there.page("neighbour", f"{PAGE}?{ALL}")
+        assert "over 31 days at most" in page
+
+    def test_pages_by_key(self, there: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("portal.ledger.views.contribution.PAGE", 2)
+        path, seen = f"{PAGE}?{ALL}", []
+        while path:
+            context = there.get("neighbour", path).context
+            seen += [row.line.number for row in context["lines"]]
+            older = context["older"]
+            path = f"{PAGE}?{ALL}&before={older}" if older else ""
+        assert len(seen) == len(set(seen)) == len(rows(there, "neighbour")) > 2
+        for wrong in ("x", "1", "1-", "-1", "9999999999999-1", "1-99999999999999999999"):
+            assert there.get("neighbour", f"{PAGE}?before={wrong}").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("query", "message"),
+        [
+            ("from=yesterday", "Write a day or an instant such as 2026-11-20T14:30."),
+            ("to=9999-12-31", "Write a day or an instant such as 2026-11-20T14:30."),
+            ("from=2030-02-02T10:00&to=2030-02-02T10:00", "This is not after the beginning."),
+            ("from=2001-01-01&to=2030-01-01", "Choose at most 400 days. Or sum by month."),
+            ("by=fortnight", "Choose day, week, month."),
+        ],
+    )
+    def test_says_what_is_wrong_with_the_time(self, there: Stage, query: str, message: str) -> None:
+        for path in (PAGE, FILE):
+            answer = there.get("neighbour", f"{path}?{query}")
+            assert answer.status_code == 422
+            assert message in answer.content.decode()
+
+    def test_counts_between_two_instants(self, there: Stage) -> None:
+        every = rows(there, "neighbour")
+        instant = every[-1]["counted_at"][:16]
+        before = rows(there, "neighbour", f"from=2001-01-01&to={instant}&by=month")
+        after = rows(there, "neighbour", f"from={instant}&to=2032-12-31&by=month")
+        assert before + after == every
+        assert before
+        assert after
+
+    def test_asks_as_often_for_more_lines(self, there: Stage) -> None:
+        assert there.reads("neighbour", f"{PAGE}?{ALL}") <= 24
+
+    def test_is_reached_from_ledger_and_statement(self, there: Stage) -> None:
+        for page in ("/t/beta/ledger/", f"/t/beta/ledger/statement/?{ALL}"):
+            assert PAGE in there.page("neighbour", page)
+
+
+class TestRevenueFairness:
+    def test_is_the_tenants_own_on_its_page(self, there: Stage) -> None:
+        page = there.get("neighbour", f"{PAGE}?{ALL}").context
+        assert page["alpha"] == pytest.approx(page["income_part"] / page["quota_part"])
+        assert [one.name for one in page["alpha_chart"].series] == ["beta"]
+
+    def test_of_all_is_for_who_sees_all_money(self, there: Stage) -> None:
+        path = there.url("revenue/")
+        page = there.get("operator", f"{path}?{ALL}").context
+        names = [row.badge.name for row in page["rows"]]
+        assert sorted(names)[:3] == ["alpha", "beta", "gamma"]
+        weighted = sum(row.quota_part * (row.alpha or 0) for row in page["rows"])
+        assert weighted == pytest.approx(1)
+        assert page["earned"] == sum(
+            (one.amount for one in Entry.objects.filter(amount__gt=0)), ZERO
+        )
+        for who in ("owner", "neighbour", "stranger", "nobody"):
+            assert there.get(who, path).status_code == 404
+        assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")
