@@ -131,7 +131,10 @@ def with_settings(
         round_us=round_s * SECOND_US,
         lease_us=lease_us,
         schema=schema_of(
-            snapshot.backoffs, bounds_us, snapshot.node_resources or snapshot.job_resources
+            snapshot.backoffs,
+            bounds_us,
+            snapshot.node_resources or snapshot.job_resources,
+            snapshot.surcharges,
         ),
         lease_bounds_us=bounds_us,
     )

@@ -10,7 +10,7 @@ import msgspec
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
 
 
@@ -182,10 +182,11 @@ class Decision(Value, frozen=True, array_like=True):
     `decide_round` adds the rest. `preemptions` explain the ends of leases that had not expired.
     `lengths`, by job: of terms that are not of the pool's lease length. `trades` are made or undone
     in this round; `swaps`, by (tenant, GPU type), are what all trades that stand add up to, and
-    count in the round as if quotas were so.
+    count in the round as if quotas were so. `surcharges` are the part of `prices` that the queue
+    adds, where the operator lets it.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps")
+    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps", "surcharges")
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -202,6 +203,7 @@ class Decision(Value, frozen=True, array_like=True):
     lengths: tuple[TermLength, ...] = ()
     trades: tuple[Trade, ...] = ()
     swaps: tuple[Swap, ...] = ()
+    surcharges: tuple[Surcharge, ...] = ()
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:

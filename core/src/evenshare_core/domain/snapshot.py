@@ -14,9 +14,9 @@ from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 5 has resources besides GPUs, version 4 bounds of lease lengths, version 3 back-offs;
-# without any of them it is of version 2.
-SCHEMA_VERSION = 5
+# Version 6 has surcharges, version 5 resources besides GPUs, version 4 bounds of lease lengths,
+# version 3 back-offs; without any of them it is of version 2.
+SCHEMA_VERSION = 6
 
 
 class ChangeKind(StrEnum):
@@ -136,7 +136,7 @@ class PoolPrice(Value, frozen=True, array_like=True):
     """Posted price of a GPU type (micro-credits per GPU-hour) with the use it came from.
 
     `base_micro` and `theta_milli` are the operator's setting: price = base x (theta^u - 1),
-    u = used / capacity.
+    u = used / capacity, with the `Surcharge` of its type, where it has one.
     """
 
     gpu_type: str
@@ -147,14 +147,32 @@ class PoolPrice(Value, frozen=True, array_like=True):
     theta_milli: int
 
 
+class Surcharge(Value, frozen=True, array_like=True):
+    """What GPUs queued for borrowing add to the posted price of a type (ADR 0165).
+
+    `step_milli` and `cap_milli` are the operator's setting, in thousandths of the base: by how much
+    it moves in one round length at most, and how high it rises. `queued` (GPUs) and
+    `surcharge_micro` (micro-credits per GPU-hour, in the posted price already) are as posted last.
+    """
+
+    gpu_type: str
+    step_milli: int
+    cap_milli: int
+    queued: int = 0
+    surcharge_micro: int = 0
+
+
 def schema_of(
     backoffs: tuple[Backoff, ...],
     lease_bounds_us: tuple[int, ...] = (),
     resources: tuple[Resources, ...] = (),
+    surcharges: tuple[Surcharge, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
-    if resources:
+    if surcharges:
         return SCHEMA_VERSION
+    if resources:
+        return 5
     if lease_bounds_us:
         return 4
     return 3 if backoffs else 2
@@ -177,11 +195,11 @@ class Snapshot(Value, frozen=True, array_like=True):
     time order. `profiles` are those that its jobs name. `backoffs`, by job: which of them may not
     start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
-    the nodes and jobs that tell them.
+    the nodes and jobs that tell them. `surcharges`: of GPU types whose price rises with the queue.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
-        "backoffs", "lease_bounds_us", "node_resources", "job_resources",
+        "backoffs", "lease_bounds_us", "node_resources", "job_resources", "surcharges",
     )  # fmt: skip
 
     schema: int
@@ -208,6 +226,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     lease_bounds_us: tuple[int, ...] = ()
     node_resources: tuple[Resources, ...] = ()
     job_resources: tuple[Resources, ...] = ()
+    surcharges: tuple[Surcharge, ...] = ()
 
     @property
     def longest_us(self) -> int:

@@ -29,6 +29,7 @@ from evenshare_core.domain.snapshot import (
     PoolPrice,
     Service,
     Snapshot,
+    Surcharge,
     schema_of,
 )
 from evenshare_core.policies.registry import DEFAULT
@@ -41,8 +42,6 @@ from evenshare_core.simulation.events import EventKind, Events
 from evenshare_core.simulation.occupancy import Occupancy
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
-
-PRICE_BASE, THETA_MILLI = SECOND_US, 2000  # as a pool without a price setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,8 @@ class SimulationState:
         self.occupancy = Occupancy(cluster.nodes)
         self.service = Service(at_us=start_us)
         self.memory: dict[str, Any] = {}
-        self.prices = self._first_prices()
+        self.prices = cluster.first_prices
+        self.surcharges = () if self.policy.traits.clears_prices else cluster.surcharges
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
@@ -133,14 +133,6 @@ class SimulationState:
                 self.events.push(max(job.cancel_us, job.submitted_us), EventKind.CANCEL, job.id)
         for index, change in enumerate(self._node_changes):
             self.events.push(max(change.at_us, start_us), EventKind.NODE, index)
-
-    def _first_prices(self) -> tuple[PoolPrice, ...]:
-        types = sorted({node.gpu_type for node in self.cluster.nodes})
-        settings = self.cluster.prices
-        return tuple(
-            PoolPrice(name, 0, 0, 0, *settings.get(name, (PRICE_BASE, THETA_MILLI)))
-            for name in types
-        )
 
     # What happens between rounds.
 
@@ -281,9 +273,14 @@ class SimulationState:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
-        if self.changes or self.queue or self.quotas is None:
+        if self.changes or self.queue or self.quotas is None or self.has_surcharge:
             return False
         return not self.due
+
+    @property
+    def has_surcharge(self) -> bool:
+        """Whether the queue has added to a price: once it is gone, that falls round by round."""
+        return any(row.surcharge_micro for row in self.surcharges)
 
     def changes_in_order(self) -> list[Change]:
         """The changes since the last round as a snapshot tells them."""
@@ -297,7 +294,7 @@ class SimulationState:
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         return Snapshot(
-            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs),
+            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs, self.surcharges),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -321,6 +318,7 @@ class SimulationState:
             lease_bounds_us=self.rules.lease_bounds_us,
             node_resources=has,
             job_resources=needs,
+            surcharges=self.surcharges,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
@@ -356,7 +354,8 @@ class SimulationState:
         granted = [(row, _split(row)) for row in decision.grants]
         terms = Terms(renewed, granted, [], {row.job: row.lease_us for row in decision.lengths})
         self.books.swap(self.at_us, self.entitle(), decision.swaps)
-        self.apply_terms(terms, decision.ends, decision.memory, decision.prices)
+        posted = (decision.prices, decision.surcharges)
+        self.apply_terms(terms, decision.ends, decision.memory, *posted)
 
     def apply_terms(
         self,
@@ -364,9 +363,11 @@ class SimulationState:
         ends: Iterable[End],
         memory: dict[str, Any],
         prices: tuple[PoolPrice, ...],
+        surcharges: tuple[Surcharge, ...] = (),
     ) -> None:
         """Do what a round decided: renew, end, grant; its grants start at its instant."""
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
+        self.surcharges = surcharges
         if self.changes:
             self.has_sums = True
             self.changes.clear()

@@ -17,9 +17,11 @@ from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_b
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import PoolPrice, Surcharge
 from evenshare_core.money.fixed_point import largest_remainder, to_micro
+from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
 from evenshare_core.simulation.trace_formats import BadLine, Read, TraceLine
-from evenshare_core.units import HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
+from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
 
@@ -99,7 +101,8 @@ class NodeChange:
 class Cluster:
     """Nodes, quotas before they are scaled to live capacity, prices and speeds.
 
-    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
+    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`
+    where the queue adds to them, by GPU type.
     `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
     profile; `profiles` by their ids. `spread_milli`: thousandths of its speed on one node that a
     gang has over several where it could be on one, unless the job says its own. `node_resources`,
@@ -115,11 +118,19 @@ class Cluster:
     spread_milli: int = ONE_MILLI
     node_resources: tuple[Resources, ...] = ()
     job_resources: Mapping[int, Resources] = field(default_factory=dict)
+    surcharges: tuple[Surcharge, ...] = ()
 
     @property
     def capacity(self) -> int:
         """GPUs of all nodes while none is lost."""
         return sum(node.gpus for node in self.nodes)
+
+    @property
+    def first_prices(self) -> tuple[PoolPrice, ...]:
+        """Before anything was posted: 0, with the settings; without one as a pool without."""
+        default = (CREDIT_MICRO, DEFAULT_THETA_MILLI)
+        types = sorted({node.gpu_type for node in self.nodes})
+        return tuple(PoolPrice(name, 0, 0, 0, *self.prices.get(name, default)) for name in types)
 
     @property
     def has_speeds(self) -> bool:
