@@ -262,7 +262,11 @@ class TransferRequest(models.Model):
 class PostedPrice(models.Model):
     """Price of a GPU-hour of a type, posted after a round for the following ones. Append-only.
 
-    price = base x (theta^(used / capacity) - 1); it stays valid until the next one is posted.
+    price = base x (theta^(used / capacity) - 1) + surcharge; it stays valid until the next one is
+    posted. `theta` is the one that it was computed with. `surcharge` is what `queued` GPUs have
+    added by then (`evenshare_core.policies.shared.prices.next_surcharges`), by steps of
+    `surcharge_step` x base per round and at most `surcharge_cap` x base; all None: the type had
+    none.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="posted_prices")
@@ -272,7 +276,11 @@ class PostedPrice(models.Model):
     used = models.PositiveIntegerField()
     capacity = models.PositiveIntegerField()
     base = CreditField()
-    theta = models.DecimalField(max_digits=6, decimal_places=3)
+    theta = models.DecimalField(max_digits=12, decimal_places=3)
+    surcharge = CreditField(null=True)
+    queued = models.PositiveIntegerField(null=True)
+    surcharge_step = models.DecimalField(max_digits=6, decimal_places=3, null=True)
+    surcharge_cap = models.DecimalField(max_digits=6, decimal_places=3, null=True)
     posted_at = models.DateTimeField(help_text="Pool time of the round that posted it.")
     event_number = models.BigIntegerField()
 
@@ -283,6 +291,21 @@ class PostedPrice(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(price__gte=0, price__lt=LIMIT), name="price_at_least_0"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    surcharge__isnull=True,
+                    queued__isnull=True,
+                    surcharge_step__isnull=True,
+                    surcharge_cap__isnull=True,
+                )
+                | Q(surcharge__gte=0, surcharge__lte=F("price"))
+                & Q(
+                    queued__isnull=False,
+                    surcharge_step__isnull=False,
+                    surcharge_cap__isnull=False,
+                ),
+                name="price_surcharge_whole_or_none",
             ),
         ]
         indexes = [

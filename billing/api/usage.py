@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from billing.models import Book, UsageLine
 from billing.selectors import PostedPricePoint, has_prices, posted_prices, prices_now
+from billing.selectors.usage import term_round
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
@@ -55,6 +56,10 @@ class PriceRow(s.Serializer[object]):
     capacity = s.IntegerField()
     base = Credits()
     theta = s.CharField()
+    queued = s.IntegerField(allow_null=True, help_text="GPUs queued for borrowing, where they add.")
+    surcharge = Credits(allow_null=True, help_text="What the queue adds; it is in the price.")
+    surcharge_step = s.CharField(allow_null=True, help_text="Of the base, per round at most.")
+    surcharge_cap = s.CharField(allow_null=True, help_text="Times the base, at most.")
     valid_from_round = s.IntegerField()
     posted_at = s.DateTimeField()
 
@@ -74,6 +79,10 @@ class UsageRow(s.Serializer[object]):
     job = s.UUIDField()
     lease = s.IntegerField()
     term = s.IntegerField()
+    round = s.IntegerField(
+        allow_null=True,
+        help_text="The round that granted or renewed the term: its price is the one posted for it.",
+    )
     meter = s.ChoiceField(["own", "borrowed"])
     gpu_type = s.CharField()
     gpus = s.IntegerField()
@@ -169,8 +178,8 @@ class UsageList(SchedulingView):
             lines = lines.filter(id__lt=key[0])
         with tenant_scope(tenant.pk):
             related = lines.select_related("pool", "job", "lease", "gpu_type")
-            page = list(related[: limit + 1])
-        rows = [_usage(line, tenant) for line in page[:limit]]
+            page = list(related.annotate(round=term_round())[: limit + 1])
+        rows = [_usage(line, tenant, line.round) for line in page[:limit]]
         more = make_cursor("usage", page[limit - 1].pk) if len(page) > limit else None
         return Response({"results": rows, "next": more})
 
@@ -193,12 +202,16 @@ def _price(point: PostedPricePoint, facts: PoolFacts, currency: str) -> dict[str
         "capacity": point.capacity,
         "base": credits_text(point.base),
         "theta": str(point.theta),
+        "queued": point.queued,
+        "surcharge": None if point.surcharge is None else credits_text(point.surcharge),
+        "surcharge_step": None if point.surcharge_step is None else str(point.surcharge_step),
+        "surcharge_cap": None if point.surcharge_cap is None else str(point.surcharge_cap),
         "valid_from_round": point.valid_from_round,
         "posted_at": time_text(point.posted_at),
     }
 
 
-def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:
+def _usage(line: UsageLine, tenant: Tenant, round_: int | None) -> dict[str, Any]:
     job: Job = line.job
     return {
         "tenant": tenant.slug,
@@ -206,6 +219,7 @@ def _usage(line: UsageLine, tenant: Tenant) -> dict[str, Any]:
         "job": str(job.uid),
         "lease": line.lease.number,
         "term": line.term,
+        "round": round_,
         "meter": line.meter,
         "gpu_type": line.gpu_type.name,
         "gpus": line.gpus,

@@ -20,7 +20,8 @@ from scheduling.models import GpuType, LeaseEvent, Pool
 
 PRICE_COLUMNS = (
     *("pool_id", "gpu_type_id", "valid_from_round", "price", "used", "capacity", "base"),
-    *("theta", "posted_at", "event_number"),
+    *("theta", "surcharge", "queued", "surcharge_step", "surcharge_cap"),
+    *("posted_at", "event_number"),
 )
 LINE_COLUMNS = (
     *("id", "pool_id", "book_id", "tenant_id", "job_id", "lease_id", "term", "meter"),
@@ -49,6 +50,7 @@ def _prices(
         if event.kind != LeaseEvent.Kind.PRICED:
             continue
         for row in event.data["prices"]:
+            surcharge = row.get("surcharge")
             yield (
                 pool_id,
                 types[row["gpu_type"]],
@@ -58,6 +60,8 @@ def _prices(
                 row["capacity"],
                 to_text(price_to_micro(row["base"])),
                 row["theta"],
+                None if surcharge is None else to_text(price_to_micro(surcharge)),
+                *(row.get(name) for name in ("queued", "surcharge_step", "surcharge_cap")),
                 from_us(event.at_us),
                 event.number,
             )

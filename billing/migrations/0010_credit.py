@@ -109,7 +109,7 @@ def revoke_limit(_apps, schema_editor):  # type: ignore[no-untyped-def]  # Djang
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0008_income_by_instant"),
+        ("billing", "0009_surcharge"),
         ("tenants", "0011_budget_periods"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -18,6 +18,7 @@ from billing.selectors.prices import (
     has_prices,
     posted_prices,
     price_history,
+    price_in_round,
     prices_now,
 )
 from billing.selectors.statements import (
@@ -64,6 +65,7 @@ __all__ = [
     "ledger_row",
     "posted_prices",
     "price_history",
+    "price_in_round",
     "prices_now",
     "statement_lines",
     "transfer_incomes",

@@ -14,7 +14,10 @@ from billing.models import PostedPrice
 
 @dataclass(frozen=True, slots=True)
 class PostedPricePoint:
-    """The price of a GPU-hour that was posted at an instant, and the use it came from."""
+    """The price of a GPU-hour that was posted at an instant, and the use it came from.
+
+    With what the queue added to it, as `billing.models.PostedPrice` has it; None: it never does.
+    """
 
     gpu_type: str
     price: Decimal
@@ -24,6 +27,15 @@ class PostedPricePoint:
     theta: Decimal
     valid_from_round: int
     posted_at: datetime
+    surcharge: Decimal | None = None
+    queued: int | None = None
+    surcharge_step: Decimal | None = None
+    surcharge_cap: Decimal | None = None
+
+    @property
+    def own_price(self) -> Decimal:
+        """The price of what is used alone."""
+        return self.price - (self.surcharge or 0)
 
 
 def prices_now(pool_id: int) -> list[PostedPricePoint]:
@@ -88,6 +100,14 @@ def posted_prices(
     return _points(prices.order_by("-valid_from_round")[:limit])
 
 
+def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PostedPricePoint]:
+    """Return the price that terms of a round pay, and the one before it; fewer where none was.
+
+    One query.
+    """
+    return posted_prices(pool_id, gpu_type, before_round=number + 1, limit=2)
+
+
 def every_price(
     pool_id: int, *, since: datetime, until: datetime, gpu_type: str = "", limit: int
 ) -> list[PostedPricePoint]:
@@ -110,5 +130,6 @@ def _points(prices: QuerySet[PostedPrice]) -> list[PostedPricePoint]:
     rows = prices.values_list(
         *("gpu_type__name", "price", "used", "capacity"),
         *("base", "theta", "valid_from_round", "posted_at"),
+        *("surcharge", "queued", "surcharge_step", "surcharge_cap"),
     )
     return [PostedPricePoint(*row) for row in rows]

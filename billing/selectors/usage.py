@@ -57,7 +57,8 @@ class TermCharge:
     """A closed term of a lease: what was own, what was borrowed, from whom, for how much.
 
     charge = borrowed GPUs x price x held time, with what the lease's terms before left over;
-    `settled`: a transfer has moved it.
+    `settled`: a transfer has moved it. `round` granted or renewed the term, at the price posted for
+    it; None where it is not known.
     """
 
     lease_id: int
@@ -74,6 +75,7 @@ class TermCharge:
     charge: Decimal
     settled: bool
     lenders: tuple[LenderShare, ...]
+    round: int | None = None
 
     @property
     def held(self) -> timedelta:
@@ -93,6 +95,7 @@ class UsageLineItem:
     job_id: int
     job: str
     job_uid: uuid.UUID
+    gpu_type: str
     lease_id: int
     lease_number: int
     round: int | None
@@ -127,6 +130,7 @@ def job_charges(job_id: int) -> list[TermCharge]:
     lines = (
         UsageLine.objects.filter(job_id=job_id)
         .select_related("lease", "gpu_type")
+        .annotate(round=term_round())
         .order_by("lease_id", "term", "meter")
     )
     by_term: dict[tuple[int, int], list[UsageLine]] = defaultdict(list)
@@ -136,7 +140,14 @@ def job_charges(job_id: int) -> list[TermCharge]:
     with site_reading():
         shares = _shares(line.pk for group in by_term.values() for line in group)
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
-    return [_term_charge(group, shares, settled) for group in by_term.values()]
+    rounds = {line.pk: line.round for line in lines}
+    return [_term_charge(group, shares, settled, rounds) for group in by_term.values()]
+
+
+def term_round() -> Subquery:
+    """Return what annotates a usage line with the round that granted or renewed its term."""
+    terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
+    return Subquery(terms.values("round")[:1])
 
 
 def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
@@ -151,7 +162,6 @@ def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
 def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     if transfer.pool_id is None or transfer.tenant_id is None or transfer.hour is None:
         return []  # not a settlement of usage
-    terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
     lines = {
         line.pk: line
         for line in UsageLine.objects.filter(
@@ -160,8 +170,8 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
             hour=transfer.hour,
             amount__gt=0,
         )
-        .select_related("job", "lease")
-        .annotate(round=Subquery(terms.values("round")[:1]))
+        .select_related("job", "lease", "gpu_type")
+        .annotate(round=term_round())
     }
     by_lender: dict[tuple[int | None, str], list[UsageLineItem]] = defaultdict(list)
     for key, shares in _shares(lines).items():
@@ -172,6 +182,7 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     job_id=line.job_id,
                     job=line.job.name,
                     job_uid=line.job.uid,
+                    gpu_type=line.gpu_type.name,
                     lease_id=line.lease_id,
                     lease_number=line.lease.number,
                     round=line.round,
@@ -241,6 +252,7 @@ def _term_charge(
     lines: list[UsageLine],
     shares: dict[int, list[LenderShare]],
     settled: dict[int, datetime | None],
+    rounds: dict[int, int | None],
 ) -> TermCharge:
     head = lines[0]
     gpus = {line.meter: line.gpus for line in lines}
@@ -262,4 +274,5 @@ def _term_charge(
         charge=sum((line.amount for line in lines), ZERO),
         settled=until is not None and head.hour < until,
         lenders=tuple(share for line in lines for share in shares.get(line.pk, ())),
+        round=rounds[head.pk],
     )

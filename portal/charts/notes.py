@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Protocol
 
-from portal.charts.figures import apportion, clock, credits_text, relative, thousands, utc
+from portal.charts.figures import apportion, clock, credits_text, plural, relative, thousands, utc
 from portal.charts.glyphs import StateBadge
 
 PRICE_FORMULA = "base \N{MULTIPLICATION SIGN} (theta ^ use \N{MINUS SIGN} 1)"
+PRICE_WITH_SURCHARGE = f"{PRICE_FORMULA} + surcharge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,37 @@ class LineItem:
 
     label: str
     value: str
+
+
+class PriceParts(Protocol):
+    """What a posted price is made of; `surcharge` and `queued` None: the queue adds nothing."""
+
+    @property
+    def base(self) -> Decimal: ...
+    @property
+    def theta(self) -> Decimal: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def surcharge(self) -> Decimal | None: ...
+    @property
+    def queued(self) -> int | None: ...
+
+
+def price_lines(parts: PriceParts, price: Decimal) -> tuple[tuple[LineItem, ...], LineItem]:
+    """The formula of a posted price with its numbers, and the line that sums them up."""
+    lines = [
+        LineItem("base price", credits_text(parts.base, 6)),
+        LineItem("theta", f"{parts.theta:.3f}"),
+        LineItem("use", f"{thousands(parts.used)} of {plural(parts.capacity, 'GPU')}"),
+    ]
+    if parts.surcharge is None:
+        return tuple(lines), LineItem(PRICE_FORMULA, credits_text(price, 6))
+    queue = f"surcharge, {plural(parts.queued or 0, 'GPU')} queued for borrowing"
+    lines.append(LineItem(queue, credits_text(parts.surcharge, 6)))
+    return tuple(lines), LineItem(PRICE_WITH_SURCHARGE, credits_text(price, 6))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from scheduling.api import round_schemas, schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.render import (
-    credits_text,
     pool_json,
     preemption_json,
     tenant_json,
@@ -27,7 +26,7 @@ from scheduling.models import Job, Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
-from scheduling.selectors.pool_settings import PoolSettings, pool_settings
+from scheduling.selectors.pool_settings import PoolSettings, pool_settings, price_terms
 from scheduling.selectors.pools import pool_overview
 from scheduling.selectors.preemptions import list_preemptions
 from scheduling.selectors.queue_order import (
@@ -173,10 +172,16 @@ class PoolTrades(PoolEventsView):
 
 
 class PriceTerms(s.Serializer[object]):
-    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1)."""
+    """Price of a GPU-hour: base x (theta^(used / GPUs) - 1), and what the queue may add.
+
+    `surcharge_cap`: times the base at most, 0: nothing; `surcharge_step`: per cent of the base per
+    round.
+    """
 
     base = Credits()
     theta = s.RegexField(r"^[0-9]+\.[0-9]{3}$")
+    surcharge_cap = s.RegexField(r"^[0-9]+\.[0-9]{3}$")
+    surcharge_step = s.RegexField(r"^[0-9]+\.[0-9]$")
 
 
 class PriceTermsWanted(s.Serializer[object]):
@@ -184,6 +189,8 @@ class PriceTermsWanted(s.Serializer[object]):
 
     base = s.RegexField(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", required=False)
     theta = s.RegexField(r"^[0-9]{1,3}(\.[0-9]{1,3})?$", required=False)
+    surcharge_cap = s.RegexField(r"^[0-9]{1,3}(\.[0-9]{1,3})?$", required=False)
+    surcharge_step = s.RegexField(r"^[0-9]{1,3}(\.[0-9])?$", required=False)
 
 
 class PoolSet(s.Serializer[object]):
@@ -329,10 +336,7 @@ def _state(settings: PoolSettings) -> dict[str, Any]:
         "options": dict(settings.options),
         "visibility": pool.visibility,
         **{name: getattr(pool, name) for name in LENGTHS},
-        "prices": {
-            gpu_type: {"base": credits_text(row.base), "theta": f"{row.theta:.3f}"}
-            for gpu_type, row in settings.prices.items()
-        },
+        "prices": {gpu_type: price_terms(row) for gpu_type, row in settings.prices.items()},
         "book": pool.book,
         "executor": pool.executor,
         "scale": settings.clock.scale,

@@ -32,6 +32,7 @@ from scheduling.engine.records import (
     price_row,
     share_rows,
     summary_row,
+    surcharge_row,
     throughputs,
     trade_row,
 )
@@ -249,7 +250,9 @@ def _write_reasons(write: RoundWrite) -> None:
 
 def _record_prices(write: RoundWrite) -> None:
     """Post the prices of the next round."""
-    prices = [price_row(price) for price in write.plan.decision.prices]
+    decision = write.plan.decision
+    extra = {row.gpu_type: surcharge_row(row) for row in decision.surcharges}
+    prices = [price_row(price) | extra.get(price.gpu_type, {}) for price in decision.prices]
     valid_from = write.plan.snapshot.number + 1
     write.events.add(Kind.PRICED, write.at, {"valid_from_round": valid_from, "prices": prices})
 
@@ -269,6 +272,8 @@ def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
             "used": price.used,
             "capacity": price.capacity,
         }
+    for row in decision.surcharges:
+        posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
     return [posted[gpu_type] for gpu_type in sorted(posted)]
 
 

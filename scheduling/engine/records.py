@@ -7,7 +7,7 @@ from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Trade
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot, Surcharge
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.policies.registry import policy_summary
 from evenshare_core.units import ONE_MILLI
@@ -44,8 +44,25 @@ def price_row(price: PoolPrice) -> dict[str, Any]:
         "used": price.used,
         "capacity": price.capacity,
         "base": to_text(price.base_micro),
-        "theta": f"{price.theta_milli // ONE_MILLI}.{price.theta_milli % ONE_MILLI:03d}",
+        "theta": _milli_text(price.theta_milli),
     }
+
+
+def surcharge_row(row: Surcharge) -> dict[str, Any]:
+    """Return what the queue added to a posted price, with what it is made of, as billing reads it.
+
+    Step and cap are of the base; without the operator's setting a price has none of these.
+    """
+    return {
+        "queued": row.queued,
+        "surcharge": to_text(row.surcharge_micro),
+        "surcharge_step": _milli_text(row.step_milli),
+        "surcharge_cap": _milli_text(row.cap_milli),
+    }
+
+
+def _milli_text(milli: int) -> str:
+    return f"{milli // ONE_MILLI}.{milli % ONE_MILLI:03d}"
 
 
 def trade_row(trade: Trade) -> dict[str, Any]:

@@ -240,9 +240,10 @@ def _dispatch(pool: Pool, executor: Executor, token: int, at: datetime) -> None:
 
 
 def _quiet(snapshot: Snapshot) -> bool:
-    """Whether nothing changed, nothing waits and no lease is due.
+    """Whether nothing changed, nothing waits, no lease is due and no price has a surcharge left.
 
-    The simulator skips by the same rule. More must not be skipped: while a job waits, the keys
+    The simulator skips by the same rule. While nobody waits a surcharge falls, round by round,
+    and each of its prices is posted (0165). More must not be skipped: while a job waits, the keys
     of the policies drift with time.
     """
     held = {lease.job for lease in snapshot.leases}
@@ -250,6 +251,7 @@ def _quiet(snapshot: Snapshot) -> bool:
         not snapshot.changes
         and all(job.id in held for job in snapshot.jobs)
         and not any(lease.ends_by(snapshot.at_us) for lease in snapshot.leases)
+        and not any(row.surcharge_micro for row in snapshot.surcharges)
     )
 
 

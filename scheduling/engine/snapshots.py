@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from django.db.models import Q
@@ -19,6 +20,7 @@ from evenshare_core.domain.snapshot import (
     PoolPrice,
     Service,
     Snapshot,
+    Surcharge,
     lease_bounds_of,
     quotas_since,
     schema_of,
@@ -26,6 +28,7 @@ from evenshare_core.domain.snapshot import (
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
+from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import ONE_MILLI, SECOND_US
@@ -89,9 +92,8 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     bounds_us = lease_bounds_of(
         lease_us, pool.least_lease_s * SECOND_US, pool.most_lease_s * SECOND_US
     )
-    held_us = max(lease_us, *bounds_us, options.min_runtime_us)
-    until_us = at_us + held_us + pool.round_s * scale * SECOND_US
-    nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
+    held_us = max(lease_us, *bounds_us, options.min_runtime_us) + pool.round_s * scale * SECOND_US
+    nodes = _nodes(pool_id, from_us(at_us), from_us(at_us + held_us))
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
     job_rows = active_jobs(pool_id, from_us(at_us))
@@ -109,9 +111,9 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
-    same_policy = (state.policy, state.policy_version) == (policy.name, policy.version)
+    prices, surcharges = _prices(pool_id, nodes, state)
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us, has, utilities),
+        schema=schema_of(backoffs, bounds_us, has, utilities, surcharges),
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -126,12 +128,13 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         entitlements=entitlements,
         jobs=jobs,
         leases=leases,
-        prices=_prices(pool_id, nodes, state),
+        prices=prices,
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
-        memory=msgspec.json.decode(bytes(state.memory)) if same_policy else {},
+        memory=_memory(state, policy),
         profiles=read_profiles({job.profile for job in jobs} - {0}),
         backoffs=backoffs,
+        surcharges=surcharges,
         lease_bounds_us=bounds_us,
         node_resources=has,
         job_resources=needs,
@@ -201,14 +204,27 @@ def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> 
     )
 
 
-def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[PoolPrice, ...]:
-    """The prices posted last, with the operator's present setting for the next posting."""
+def _memory(state: PoolState, policy: Policy) -> dict[str, Any]:
+    """What the policy remembers; nothing of another one, or of another version."""
+    if (state.policy, state.policy_version) != (policy.name, policy.version):
+        return {}
+    memory: dict[str, Any] = msgspec.json.decode(bytes(state.memory))
+    return memory
+
+
+def _prices(
+    pool_id: int, nodes: tuple[Node, ...], state: PoolState
+) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
+    """The prices posted last, with the operator's present setting for the next posting.
+
+    The surcharges are of the types whose price rises with the queue.
+    """
     posted = {row["gpu_type"]: row for row in state.prices}
     settings = {
         setting.gpu_type.name: setting
         for setting in PriceSetting.objects.filter(pool_id=pool_id).select_related("gpu_type")
     }
-    prices = []
+    prices, surcharges = [], []
     for gpu_type in sorted({node.gpu_type for node in nodes}):
         setting = settings.get(gpu_type)
         row = posted.get(gpu_type, {})
@@ -222,7 +238,17 @@ def _prices(pool_id: int, nodes: tuple[Node, ...], state: PoolState) -> tuple[Po
                 int(setting.theta * ONE_MILLI) if setting else DEFAULT_THETA_MILLI,
             )
         )
-    return tuple(prices)
+        if setting and setting.surcharge_cap:
+            surcharges.append(
+                Surcharge(
+                    gpu_type,
+                    int(setting.surcharge_step * ONE_MILLI / 100),
+                    int(setting.surcharge_cap * ONE_MILLI),
+                    row.get("queued", 0),
+                    row.get("surcharge_micro", 0),
+                )
+            )
+    return tuple(prices), tuple(surcharges)
 
 
 def _changes(

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0023_trades"),
+        ("scheduling", "0025_surcharge"),
     ]
 
     operations = [

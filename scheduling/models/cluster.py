@@ -126,18 +126,32 @@ class PoolFence(models.Model):
 
 
 class PriceSetting(models.Model):
-    """The operator's price of a GPU type: base x (theta^utilisation - 1) credits a GPU-hour."""
+    """The operator's price of a GPU type: base x (theta^utilisation - 1) credits a GPU-hour.
+
+    GPUs queued for borrowing may add to it (ADR 0165): at most `surcharge_cap` times the base in
+    all (0: nothing), moving by `surcharge_step` per cent of the base per round.
+    """
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_settings")
     gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT)
     base = models.DecimalField(max_digits=20, decimal_places=6, default=Decimal(1))
-    theta = models.DecimalField(max_digits=6, decimal_places=3, default=Decimal(2))
+    theta = models.DecimalField(max_digits=12, decimal_places=3, default=Decimal(2))
+    surcharge_cap = models.DecimalField(
+        max_digits=6, decimal_places=3, default=Decimal(0), db_default=Decimal(0)
+    )
+    surcharge_step = models.DecimalField(
+        max_digits=4, decimal_places=1, default=Decimal(5), db_default=Decimal(5)
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pool", "gpu_type"], name="price_setting_once"),
             models.CheckConstraint(condition=Q(base__gte=0), name="price_base_not_negative"),
             models.CheckConstraint(condition=Q(theta__gte=1), name="price_theta_at_least_1"),
+            models.CheckConstraint(
+                condition=Q(surcharge_cap__gte=0, surcharge_step__gt=0, surcharge_step__lte=100),
+                name="price_surcharge_in_bounds",
+            ),
         ]
 
 

@@ -29,7 +29,8 @@ class LeaseEvent(models.Model):
       "gpu_type"}; of a preempted lease that held no GPUs yet also what its notice would say
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
-      "theta"}, ...]}
+      "theta"}, ...]}; with "queued", "surcharge", "surcharge_step", "surcharge_cap" where the queue
+      may add to the price
     - `traded`: two tenants exchange quota, or undo that (no lease). The fields of
       `evenshare_core.domain.decision.Trade` by name
     """

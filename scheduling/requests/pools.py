@@ -20,6 +20,7 @@ SCALE_MAX = 3600
 TYPES_MAX, OPTIONS_MAX = 64, 100
 DAY_S = 86_400
 BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
+SURCHARGE_CAP_MAX, STEP_LEAST, STEP_MAX = Decimal(999), Decimal("0.1"), Decimal(100)
 NO_SUCH_TYPE = "The pool has no GPUs of this type."
 PRICES_HINT = 'Write {"v100": {"base": "1.000000", "theta": "2.000"}}.'
 
@@ -29,6 +30,8 @@ class PriceChange(NamedTuple):
 
     base: Decimal | None
     theta: Decimal | None
+    surcharge_cap: Decimal | None
+    surcharge_step: Decimal | None
 
 
 def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def _read_prices(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
     for name, terms in value.items():
         place = f"prices.{ascii(name)[1:-1][:60]}"
         if not SLUG.fullmatch(name) or not isinstance(terms, dict):
-            errors.add(place, "must be an object with base and theta")
+            errors.add(place, f"must be an object with any of {', '.join(PriceChange._fields)}")
             continue
         for extra in sorted(set(terms) - set(PriceChange._fields))[:10]:
             errors.add(f"{place}.{ascii(extra)[1:-1][:20]}", "is not a field of a price")
@@ -97,8 +100,31 @@ def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
     return Decimal(0)
 
 
+def _read_cap(given: Mapping[str, object], errors: FieldErrors) -> Decimal | None:
+    value = given.get("surcharge_cap")
+    if value is None:
+        return None
+    if isinstance(value, Decimal) and 0 <= value <= SURCHARGE_CAP_MAX and value == round(value, 3):
+        return value
+    errors.add("surcharge_cap", f"Write 0 to {SURCHARGE_CAP_MAX}, with at most three decimals.")
+    return None
+
+
+def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | None:
+    value = given.get("surcharge_step")
+    if value is None:
+        return None
+    if isinstance(value, Decimal) and STEP_LEAST <= value <= STEP_MAX and value == round(value, 1):
+        return value
+    errors.add("surcharge_step", f"Write {STEP_LEAST} to {STEP_MAX}, with at most one decimal.")
+    return None
+
+
 class PriceRequest(Request, frozen=True, kw_only=True):
-    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1)."""
+    """The price of a pool's GPU type: base x (theta^(used / GPUs) - 1), and what the queue adds.
+
+    What is None stays as it is.
+    """
 
     NOUN: ClassVar[str] = "a price"
 
@@ -131,6 +157,32 @@ class PriceRequest(Request, frozen=True, kw_only=True):
             read=_read_theta,
         ),
     ]
+    surcharge_cap: Annotated[
+        Decimal | None,
+        Meta(
+            description="How many times the base GPUs queued for borrowing may add to the price;"
+            " 0: they add nothing. Without it, it stays."
+        ),
+        Input(
+            label="Surcharge, at most",
+            unit="times the base",
+            hint="What GPUs queued for borrowing may add to the price; 0: nothing.",
+            read=_read_cap,
+        ),
+    ] = None
+    surcharge_step: Annotated[
+        Decimal | None,
+        Meta(
+            description="By how many per cent of the base the surcharge moves per round at most,"
+            " up or down. Without it, it stays."
+        ),
+        Input(
+            label="Surcharge, step",
+            unit="% of the base",
+            hint="By how much it moves per round at most, up or down.",
+            read=_read_step,
+        ),
+    ] = None
 
 
 class PoolChangeRequest(Request, frozen=True, kw_only=True):
@@ -224,7 +276,10 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
     ] = UNSET
     prices: Annotated[
         dict[str, PriceChange],
-        Meta(description="Base and theta by GPU type; what is not named stays."),
+        Meta(
+            description="Base, theta, surcharge_cap and surcharge_step by GPU type; what is not"
+            " named stays."
+        ),
         Input(read=_read_prices),
     ] = {}
     reason: Reason = ""

@@ -56,6 +56,16 @@ def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
     return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted or []}
 
 
+def price_terms(row: PriceSetting) -> dict[str, str]:
+    """Return a price setting as texts, by the names of its fields."""
+    return {
+        "base": f"{row.base:.6f}",
+        "theta": f"{row.theta:.3f}",
+        "surcharge_cap": f"{row.surcharge_cap:.3f}",
+        "surcharge_step": f"{row.surcharge_step:.1f}",
+    }
+
+
 def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSetting]:
     in_pool = rows.filter(pool_id=pool_id).select_related("gpu_type").order_by("id")
     set_by_name = {row.gpu_type.name: row for row in in_pool}

@@ -27,7 +27,7 @@ class StartProspect:
     `quota`: as the trades of the last round have made it. `may_borrow`: GPUs above it at most
     (None: no limit). `price`: credits per borrowed GPU-hour that the next round's terms pay.
     `own_held`, `borrowed_held`: by the tenant's jobs. `used` of `capacity` GPUs are behind that
-    price, by the operator's `base` and `theta`.
+    price, by the operator's `base` and `theta`, with what the queue has added to it.
     """
 
     gpu_type: str
@@ -41,13 +41,19 @@ class StartProspect:
     capacity: int
     base: Decimal
     theta: Decimal
+    surcharge: Decimal
+
+    @property
+    def own_left(self) -> int:
+        """GPUs of its quota that it does not hold."""
+        return max(0, self.quota - self.own_held)
 
     def price_with(self, gpus: int) -> Decimal:
         """Return the price that would be posted if so many more GPUs were in use."""
         theta_milli = int(self.theta * ONE_MILLI)
         used = self.used + gpus
         micro = posted_price_micro(to_micro(self.base), theta_milli, used, self.capacity)
-        return to_credits(micro)
+        return to_credits(micro) + self.surcharge
 
 
 class _LeasedGpus(NamedTuple):
@@ -110,6 +116,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             capacity=up.get(name, 0),
             base=settings[name].base,
             theta=settings[name].theta,
+            surcharge=to_credits(prices.get(name, _UNPOSTED).get("surcharge_micro", 0)),
         )
         for name in names
     ]

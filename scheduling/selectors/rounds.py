@@ -148,6 +148,8 @@ class RoundPrice:
     capacity: int
     base: Decimal
     theta: Decimal
+    surcharge: Decimal | None = None  # what the queue adds; None: nothing ever
+    queued: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +407,7 @@ class _RowReader:
 
     def _prices(self) -> tuple[RoundPrice, ...]:
         valid = {row.gpu_type: row.price_micro for row in self.snapshot.prices}
+        extra = {row.gpu_type: row for row in self.decision.surcharges}
         return tuple(
             RoundPrice(
                 gpu_type=row.gpu_type,
@@ -414,8 +417,11 @@ class _RowReader:
                 capacity=row.capacity,
                 base=to_credits(row.base_micro),
                 theta=Decimal(row.theta_milli) / ONE_MILLI,
+                surcharge=to_credits(one.surcharge_micro) if one else None,
+                queued=one.queued if one else None,
             )
             for row in self.decision.prices
+            for one in (extra.get(row.gpu_type),)
         )
 
     def _largest_free(self) -> int:

@@ -125,7 +125,9 @@ def _files(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, at: datetime) -> 
         "quotas.csv": quotas_csv(_quotas(pool, types, jobs, at)),
     }
     prices = PriceSetting.objects.filter(pool=pool, gpu_type__name__in=types)
-    settings = prices.order_by("gpu_type__name").values_list("gpu_type__name", "base", "theta")
+    settings = prices.order_by("gpu_type__name").values_list(
+        *("gpu_type__name", "base", "theta", "surcharge_cap", "surcharge_step")
+    )
     if settings:
         files["prices.csv"] = prices_csv(settings)
     profiles = Profile.objects.filter(pool=pool, jobs__isnull=False).distinct().order_by("id")

@@ -20,7 +20,7 @@ from scheduling.requests.pools import (
     PriceChange,
     PriceRequest,
 )
-from scheduling.selectors.pool_settings import PoolSettings, read_options
+from scheduling.selectors.pool_settings import PoolSettings, price_terms, read_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import read_request
@@ -154,7 +154,7 @@ def set_pool_clock(
 
 
 def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
-    """Set base and theta of a GPU type; the price posted after the next round follows them.
+    """Set how a GPU type is priced; the price posted after the next round follows it.
 
     Returns whether anything differed: else nothing is recorded.
 
@@ -170,12 +170,15 @@ def set_price(*, actor: Actor, pool_id: int, request: PriceRequest) -> bool:
         setting, _ = PriceSetting.objects.select_for_update().get_or_create(
             pool_id=pool_id, gpu_type=gpu_type
         )
-        before = {"base": f"{setting.base:.6f}", "theta": f"{setting.theta:.3f}"}
-        after = {"base": f"{request.base:.6f}", "theta": f"{request.theta:.3f}"}
-        was, becomes = changed(before, after)
+        before = price_terms(setting)
+        setting.base, setting.theta = request.base, request.theta
+        if request.surcharge_cap is not None:
+            setting.surcharge_cap = request.surcharge_cap
+        if request.surcharge_step is not None:
+            setting.surcharge_step = request.surcharge_step
+        was, becomes = changed(before, price_terms(setting))
         if becomes:
-            setting.base, setting.theta = request.base, request.theta
-            setting.save(update_fields=["base", "theta"])
+            setting.save(update_fields=list(before))
             subject = f"pool {pool.name}, {request.gpu_type}"
             write_audit(actor, "price.changed", subject, before=was, after=becomes)
     return bool(becomes)
@@ -228,6 +231,8 @@ def _patch_price(*, actor: Actor, pool: Pool, now: PriceSetting, terms: PriceCha
         "gpu_type": now.gpu_type.name,
         "base": now.base if terms.base is None else terms.base,
         "theta": now.theta if terms.theta is None else terms.theta,
+        "surcharge_cap": terms.surcharge_cap,
+        "surcharge_step": terms.surcharge_step,
     }
     set_price(actor=actor, pool_id=pool.pk, request=read_request(PriceRequest, asked))
 

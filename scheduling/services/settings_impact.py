@@ -135,6 +135,7 @@ def with_settings(
             bounds_us,
             snapshot.node_resources or snapshot.job_resources,
             snapshot.utilities,
+            snapshot.surcharges,
         ),
         lease_bounds_us=bounds_us,
     )

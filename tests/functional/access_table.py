@@ -159,6 +159,9 @@ TABLE: dict[str, Route] = {
     "pools/<slug:name>/line/": get(DEMO_POOL).showing(),
     "pools/<slug:name>/": get(POOL_PAGE).showing("Job.name", "Job.uid"),
     "pools/<slug:name>/prices/": get(POOL_PAGE).showing("UsageLine.price"),
+    "pools/<slug:name>/prices/<slug:gpu_type>/<int:number>/": get(POOL_PAGE).showing(
+        "UsageLine.price"
+    ),
     "pools/<slug:name>/prices.csv": get(POOL_PAGE).showing("UsageLine.price"),
     "pools/<slug:name>/starts/": get(POOL_PAGE).showing(),
     "pools/<slug:name>/rounds/": get(POOL_PAGE).showing(),

@@ -42,12 +42,47 @@ class TestAPool:
         }  # fmt: skip
         after = edit(stage, "PATCH", self.ONE, body, seen=self.ONE).json()
         assert after["policy"] == "fifo"
-        assert after["prices"] == {"v100": {"base": "0.500000", "theta": "2.000"}}
+        off = {"surcharge_cap": "0.000", "surcharge_step": "5.0"}
+        assert after["prices"] == {"v100": {"base": "0.500000", "theta": "2.000", **off}}
         assert (after["lease_s"], after["scale"]) == (before["lease_s"], before["scale"])
         pool = Pool.objects.get()
         assert (pool.round_s, pool.grace_s, pool.visibility) == (20, 0, "own")
         actions = AuditRecord.objects.order_by("id").values_list("action", "reason")
         assert list(actions) == [("pool.changed", "summer" * 33), ("price.changed", "")]
+
+    def test_lets_the_queue_add_to_a_price_and_keeps_that_when_another_part_changes(
+        self, stage: ApiStage
+    ) -> None:
+        on = {"surcharge_cap": "2.5", "surcharge_step": "0.5"}
+        edit(stage, "PATCH", self.ONE, {"prices": {"v100": on}}, seen=self.ONE)
+        after = edit(stage, "PATCH", self.ONE, {"prices": {"v100": {"base": "3"}}}, seen=self.ONE)
+        assert after.json()["prices"]["v100"] == {
+            "base": "3.000000", "theta": "2.000", "surcharge_cap": "2.500", "surcharge_step": "0.5"
+        }  # fmt: skip
+        record = AuditRecord.objects.order_by("id")[0]
+        assert (record.before, record.after) == (
+            {"surcharge_cap": "0.000", "surcharge_step": "5.0"},
+            {"surcharge_cap": "2.500", "surcharge_step": "0.5"},
+        )
+
+    @pytest.mark.parametrize(
+        ("terms", "field"),
+        [
+            ({"surcharge_cap": "1000"}, "surcharge_cap"),
+            ({"surcharge_cap": "0.0001"}, "surcharge_cap"),
+            ({"surcharge_step": "0"}, "surcharge_step"),
+            ({"surcharge_step": "100.5"}, "surcharge_step"),
+            ({"surcharge_step": "0.15"}, "surcharge_step"),
+        ],
+    )
+    def test_names_a_surcharge_that_is_none(
+        self, stage: ApiStage, terms: dict[str, str], field: str
+    ) -> None:
+        body = {"prices": {"v100": {"base": "3", **terms}}}
+        refused = edit(stage, "PATCH", self.ONE, body, seen=self.ONE)
+        assert refused.status_code == 400
+        assert [one["field"] for one in refused.json()["errors"]] == [f"prices.v100.{field}"]
+        assert PriceSetting.objects.get().base == 1
 
     def test_keeps_the_options_that_are_not_named(self, stage: ApiStage) -> None:
         options = stage.get(self.ONE.format(pool=stage.pool), as_="otto").json()["options"]

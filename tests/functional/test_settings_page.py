@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import pytest
 from django.utils.html import escape
@@ -10,7 +11,7 @@ from django.utils.html import escape
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import DEFAULT, POLICIES
-from scheduling.models import PoolState
+from scheduling.models import PoolState, PriceSetting
 from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
@@ -92,6 +93,21 @@ class TestTheSettings:
         assert not AuditRecord.objects.exists()
         assert there.operator.post(path, {**data, "reason": "x" * 200}).status_code == 302
         assert AuditRecord.objects.get().reason == "x" * 200
+
+    def test_save_what_the_queue_may_add_and_keep_it_in_a_form_without(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/settings/"
+        price = {"do": "price", "gpu_type": "v100", "base": "2.5", "theta": "3"}
+        there.operator.post(path, {**price, "surcharge_cap": "4", "surcharge_step": "2.5"})
+        there.operator.post(path, {**price, "base": "2"})
+        setting = PriceSetting.objects.get(pool=there.cluster.pool)
+        assert setting.base == 2
+        assert (setting.surcharge_cap, setting.surcharge_step) == (Decimal(4), Decimal("2.5"))
+        page = there.operator.get(path).content.decode()
+        assert 'name="surcharge_cap"' in page
+        assert 'value="2.5"' in page
+        wrong = there.operator.post(path, {**price, "surcharge_step": "200"})
+        assert wrong.status_code == 422
+        assert "Write 0.1 to 100" in wrong.content.decode()
 
     def test_say_so_where_nothing_differs_and_drop_the_reason(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -63,7 +63,10 @@ class TestASeededHour:
         Node.objects.filter(name="n0001").update(state=Node.State.DRAINED)
         Quota.objects.filter(tenant=lab.tenants["a"]).update(borrow_limit=1, lend_limit=3)
         Quota.objects.filter(tenant=lab.tenants["b"]).update(mode="LEND")
-        PriceSetting.objects.update(base=Decimal("0.35"), theta=Decimal("2.5"))
+        PriceSetting.objects.update(
+            base=Decimal("0.35"), theta=Decimal("2.5"), surcharge_cap=2 * (seed % 2),
+            surcharge_step=Decimal("7.5"),
+        )  # fmt: skip
         submit_all(lab, seed, limited=True)
         for job in Job.objects.order_by("id")[::3]:  # the others have no estimate
             Job.objects.filter(pk=job.pk).update(estimate_s=60 + job.pk % 50)

@@ -86,6 +86,11 @@ class TestWhatIsWrong:
             ("--prices", "gpu_type,base,theta\ngpu,-1,2", "line 2, base is out of bounds: '-1'"),
             ("--prices", "gpu_type,base,theta\ngpu,1e3,2", "line 2, base is no such number: '1e3'"),
             ("--prices", "gpu_type,base,theta\ngpu,1,0.5", "line 2, theta is out of bounds"),
+            (
+                "--prices",
+                "gpu_type,base,theta,surcharge_cap,surcharge_step\ngpu,1,2,3,200",
+                "line 2, surcharge_step is out of bounds: '200'; write 0.1 to 100",
+            ),
             ("--prices", "gpu_type,base,theta\ngpu,1,", "line 2, theta is empty; write a number"),
             (
                 "--prices",

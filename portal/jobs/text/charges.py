@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from django.urls import reverse
+
 from billing.selectors.usage import TermCharge
-from portal.charts.figures import apportion, credits_text
-from portal.charts.notes import Instant, Note, credit_note
+from portal.charts.figures import apportion, credits_text, plural, thousands
+from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.site.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
+TERMS_LINKED = 24  # of a row, to the price of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,13 @@ class ChargeRow:
     own_gpu_h: Decimal
     borrowed_gpu_h: Decimal
     price: str
+    price_note: Note | None
     charge: Decimal
     note: Note | None
 
 
 def charge_rows(
-    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks
+    charges: list[TermCharge], *, names: dict[int | None, str], clocks: Clocks, pool: str
 ) -> list[ChargeRow]:
     """Return closed terms, folded where own and borrowed stayed the same."""
     groups: list[list[TermCharge]] = []
@@ -41,7 +45,7 @@ def charge_rows(
             groups[-1].append(charge)
         else:
             groups.append([charge])
-    rows = [_charge_row(group, names, clocks) for group in groups]
+    rows = [_charge_row(group, names, clocks, pool) for group in groups]
     own = apportion([row.own_gpu_h for row in rows], PLACES)
     borrowed = apportion([row.borrowed_gpu_h for row in rows], PLACES)
     charged = apportion([row.charge for row in rows], PLACES)
@@ -59,7 +63,9 @@ def _folds(last: TermCharge, charge: TermCharge) -> bool:
     )
 
 
-def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: Clocks) -> ChargeRow:
+def _charge_row(
+    group: list[TermCharge], names: dict[int | None, str], clocks: Clocks, pool: str
+) -> ChargeRow:
     first, last = group[0], group[-1]
     number = f"term {first.term}"
     if first is not last:
@@ -77,9 +83,26 @@ def _charge_row(group: list[TermCharge], names: dict[int | None, str], clocks: C
         own_gpu_h=sum((charge.own_gpu_h for charge in group), Decimal(0)),
         borrowed_gpu_h=sum((charge.borrowed_gpu_h for charge in group), Decimal(0)),
         price=price,
+        price_note=_price_note(group, pool) if first.borrowed_gpus else None,
         charge=sum((charge.charge for charge in group), Decimal(0)),
         note=_lenders_note(group, names),
     )
+
+
+def _price_note(group: list[TermCharge], pool: str) -> Note:
+    """Where the price of each term was posted; of many terms the last ones."""
+    known = [charge for charge in group if charge.round is not None]
+    links = [
+        Link(
+            f"Term {charge.term}: {credits_text(charge.price, 6)}, as posted for round"
+            f" {thousands(charge.round or 0)}",
+            reverse("posted-price", args=[pool, charge.gpu_type, charge.round]),
+        )
+        for charge in known[-TERMS_LINKED:]
+    ]
+    left_out = len(group) - len(links)
+    text = f"{plural(left_out, 'earlier term')} besides." if left_out else ""
+    return Note("Each term pays the price posted for its round", text=text, links=tuple(links))
 
 
 def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note | None:

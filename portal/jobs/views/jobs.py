@@ -194,7 +194,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     charges = job_charges(job.pk)
     visibility = read_visibility(pool.id, access(request))
     names: dict[int | None, str] = {seen.id: seen.name for seen in visibility.known.values()}
-    rows = charge_rows(charges, names={**names, None: "the operator"}, clocks=clock)
+    named: dict[int | None, str] = {**names, None: "the operator"}
+    rows = charge_rows(charges, names=named, clocks=clock, pool=pool.name)
     shown = rows[-CHARGE_ROWS:]
     leases = [hold.lease for hold in story.holds]
     early = preemptions_among(story.events, leases, visibility)

@@ -200,6 +200,7 @@ class Line:
     lease: int
     term: int
     round: int | None
+    gpu_type: str
     gpus: int
     price: Decimal
     held_h: Decimal
@@ -262,6 +263,7 @@ def _line(item: UsageLineItem, times: Clocks, **more: Any) -> Line:
         lease=item.lease_number,
         term=item.term,
         round=item.round,
+        gpu_type=item.gpu_type,
         gpus=item.gpus,
         price=item.price,
         held_h=Decimal(item.held // MICROSECOND) / HOUR_US,

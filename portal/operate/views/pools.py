@@ -171,8 +171,7 @@ class PriceSettingRow:
     """One GPU type's setting with the price at each of `USES`."""
 
     gpu_type: str
-    base: Field
-    theta: Field
+    fields: tuple[Field, ...]
     at_use: tuple[PriceAtUse, ...]
 
 
@@ -195,10 +194,14 @@ def _prices(
         typed = request.POST if errors and text(request.POST, "gpu_type") == name else {}
         base = text(typed, "base") or f"{row.base:f}"
         theta = text(typed, "theta") or f"{row.theta:f}"
-        shown = {"base": base, "theta": theta}
-        inputs = request_inputs(
-            PriceRequest, ("base", "theta"), shown, dict(errors) if typed else {}
-        )
+        shown = {
+            "base": base,
+            "theta": theta,
+            "surcharge_cap": text(typed, "surcharge_cap") or f"{row.surcharge_cap.normalize():f}",
+            "surcharge_step": text(typed, "surcharge_step")
+            or f"{row.surcharge_step.normalize():f}",
+        }
+        inputs = request_inputs(PriceRequest, tuple(shown), shown, dict(errors) if typed else {})
         uses = [(f"at {use} % use", use, 100) for use in USES]
         used, gpus = present.get(name, (0, 0))
         if gpus:
@@ -209,7 +212,7 @@ def _prices(
             )
             for label, some, whole_ in uses
         )
-        settings_rows.append(PriceSettingRow(name, inputs[0], inputs[1], prices))
+        settings_rows.append(PriceSettingRow(name, tuple(inputs), prices))
     return settings_rows
 
 

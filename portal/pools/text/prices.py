@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from billing.selectors import PostedPricePoint
 from portal.charts.explore.prices import price_chart
-from portal.charts.figures import credits_text, plural, thousands
-from portal.charts.notes import PRICE_FORMULA, LineItem, Note
+from portal.charts.figures import credits_text, thousands
+from portal.charts.notes import Note, price_lines
 from portal.site.clocks import Clocks
 from tenants.api.times import time_text
 
@@ -23,6 +24,10 @@ COLUMNS = (
     "gpus",
     "base_credits",
     "theta",
+    "surcharge_credits",
+    "gpus_queued",
+    "surcharge_step",
+    "surcharge_cap",
 )
 
 
@@ -67,19 +72,18 @@ def price_rows(points: Iterable[PostedPricePoint]) -> Iterator[list[Any]]:
             point.gpu_type,
             *(f"{point.price:f}", point.used, point.capacity),
             *(f"{point.base:f}", f"{point.theta:f}"),
+            *("" if value is None else f"{value:f}" for value in _surcharge(point)),
         ]
 
 
+def _surcharge(point: PostedPricePoint) -> tuple[Decimal | None, ...]:
+    queued = None if point.queued is None else Decimal(point.queued)
+    return (point.surcharge, queued, point.surcharge_step, point.surcharge_cap)
+
+
 def _note(point: PostedPricePoint) -> Note:
-    return Note(
-        f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on",
-        (
-            LineItem("base price", credits_text(point.base, 6)),
-            LineItem("theta", f"{point.theta:.3f}"),
-            LineItem("use", f"{thousands(point.used)} of {plural(point.capacity, 'GPU')}"),
-        ),
-        LineItem(PRICE_FORMULA, credits_text(point.price, 6)),
-    )
+    title = f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on"
+    return Note(title, *price_lines(point, point.price))
 
 
 def _hours(history: Sequence[PostedPricePoint], times: Clocks) -> list[dict[str, Any]]:

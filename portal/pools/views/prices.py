@@ -5,12 +5,20 @@ Every price that was posted is there as a file.
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors import every_price, has_prices, price_history, prices_now
+from billing.selectors import (
+    every_price,
+    has_prices,
+    price_history,
+    price_in_round,
+    prices_now,
+)
+from evenshare_core.units import COUNT_MAX
 from portal.charts.explore.spans import DAY, older_days
+from portal.pools.text.posted import posted_context
 from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
 from portal.site.access import pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -50,6 +58,23 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
         "live": True,
     }
     return render(request, "pools/prices.html", context)
+
+
+@signed_in
+@require_safe
+def posted_price(request: HttpRequest, name: str, gpu_type: str, number: int) -> HttpResponseBase:
+    """The posted price that terms of one round pay, with all that it is computed from."""
+    facts = pool_or_404(request, name)
+    if number > COUNT_MAX:
+        raise Http404
+    with site_scope():
+        points = price_in_round(facts.id, gpu_type, number)
+        if not points and not has_prices(facts.id, gpu_type):
+            raise Http404
+    context = {"pool": facts, "gpu_type": gpu_type, "number": number, "nav_key": "pool"}
+    if points:
+        context |= posted_context(points[0], points[1:], clocks(facts))
+    return render(request, "pools/posted_price.html", context)
 
 
 @signed_in

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from evenshare_core.policies import registry
-from portal.charts.figures import credits_text, gpu_hours, plural, ratio, thousands
-from portal.charts.notes import PRICE_FORMULA, LineItem, Note
+from portal.charts.figures import gpu_hours, plural, ratio, thousands
+from portal.charts.notes import LineItem, Note, price_lines
 from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
@@ -146,15 +146,7 @@ def key_note(row: PickRow, policy: str) -> Note:
 
 def price_row_note(row: RoundPrice) -> Note:
     """The formula of a posted price with its numbers."""
-    return Note(
-        f"Price of {row.gpu_type} for the next round",
-        (
-            LineItem("base price", credits_text(row.base, 6)),
-            LineItem("theta", f"{row.theta:.3f}"),
-            LineItem("use", f"{thousands(row.used)} of {thousands(row.capacity)}"),
-        ),
-        LineItem(PRICE_FORMULA, credits_text(row.posted, 6)),
-    )
+    return Note(f"Price of {row.gpu_type} for the next round", *price_lines(row, row.posted))
 
 
 MOVED = "Moved: the same round granted it other GPUs"

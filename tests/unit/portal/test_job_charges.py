@@ -17,7 +17,6 @@ CLOCKS = Clocks(PoolNow(BEGIN, BEGIN, 1, paused=False))
 def term(lease: int, charge: str) -> TermCharge:
     """A term that borrowed two GPUs for an hour, from two lenders."""
     amount, half = Decimal(charge), (Decimal(charge) / 2).quantize(Decimal("0.000001"))
-    hours = {"own_gpu_h": Decimal(0), "borrowed_gpu_h": Decimal(2)}
     lenders = tuple(
         LenderShare(tenant, str(tenant), part, Decimal(1), 1, 2)
         for tenant, part in ((1, half), (2, amount - half))
@@ -31,7 +30,8 @@ def term(lease: int, charge: str) -> TermCharge:
         ends_at=BEGIN + timedelta(hours=1),
         own_gpus=0,
         borrowed_gpus=2,
-        **hours,
+        own_gpu_h=Decimal(0),
+        borrowed_gpu_h=Decimal(2),
         price=amount / 2,
         charge=amount,
         settled=True,
@@ -47,6 +47,7 @@ class TestTheNoteOfACharge:
             [term(lease, charge) for lease, charge in enumerate(charges, 1)],
             names={1: "north", 2: "south"},
             clocks=CLOCKS,
+            pool="pool",
         )
         assert sorted(str(row.charge) for row in rows) == ["1.9426", "1.9427", "1.9427"]
         for row, charge in zip(rows, charges, strict=True):

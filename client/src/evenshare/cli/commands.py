@@ -10,7 +10,10 @@ from .api import Client, part
 from .terminal import Terminal, inert, named, short, when
 
 # In this order, those that the answer has; anything else follows under its own name.
-PRICE_COLUMNS = ("pool", "gpu_type", "price", "currency", "used", "capacity", "base", "theta")
+PRICE_COLUMNS = (
+    *("pool", "gpu_type", "price", "currency", "used", "capacity", "base", "theta"),
+    *("queued", "surcharge", "surcharge_step", "surcharge_cap"),
+)
 
 
 def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.domain.cluster import Node, Resources
+from evenshare_core.domain.snapshot import Surcharge
 from evenshare_core.simulation.pool_files import (
     NamedNode,
     PoolQuota,
@@ -18,6 +19,7 @@ from evenshare_core.simulation.pool_files import (
     read_nodes,
     read_prices,
     read_quotas,
+    read_surcharges,
 )
 from evenshare_core.simulation.profile_files import ProfiledModel, fit_profiles, read_profiles
 from evenshare_core.simulation.scenario import Scenario
@@ -35,7 +37,8 @@ class PoolInputs:
     """What the files and options say of a pool, before it meets its jobs.
 
     `node_resources`: CPUs and memory of the nodes that say them. `speeds`: of jobs without a model
-    by GPU type, in thousandths; `prices` as `Cluster.prices`.
+    by GPU type, in thousandths; `prices` and `surcharges` as
+    `Cluster` has them.
     """
 
     start_us: int | None
@@ -45,6 +48,7 @@ class PoolInputs:
     speeds: Mapping[str, int]
     quotas: tuple[PoolQuota, ...]
     prices: Mapping[str, tuple[int, int]]
+    surcharges: tuple[Surcharge, ...]
     job_types: tuple[ProfiledModel, ...]
     spread_milli: int
 
@@ -62,7 +66,9 @@ class PoolInputs:
         """
         cluster, workload = scenario.cluster, scenario.workload
         sizes = cluster.node_sizes
-        cluster = replace(cluster, prices=self.prices, spread_milli=self.spread_milli)
+        cluster = replace(
+            cluster, prices=self.prices, surcharges=self.surcharges, spread_milli=self.spread_milli
+        )
         if self.node_resources:  # else nothing can lack, as in a live pool
             cluster = replace(
                 cluster, node_resources=self.node_resources,
@@ -114,13 +120,15 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
     names = {row.node.id: row.name for row in rows if row.name}
     quotas: list[PoolQuota] = []
     prices: dict[str, tuple[int, int]] = {}
+    surcharges: tuple[Surcharge, ...] = ()
     job_types: list[ProfiledModel] = []
     if options["quotas"]:
         with opened(options["quotas"]) as text:
             quotas = read_quotas(text.read(), start_us)
     if options["prices"]:
         with opened(options["prices"]) as text:
-            prices = read_prices(text.read())
+            content = text.read()
+        prices, surcharges = read_prices(content), read_surcharges(content)
         unknown = sorted(set(prices) - {node.gpu_type for node in nodes})
         if unknown:
             raise InputError(f"{options['prices']}: no node has GPUs of type {unknown[0]!r}")
@@ -133,7 +141,7 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
     spread_milli = max(1, round((1 - penalty) * ONE_MILLI))
     return PoolInputs(
         start_us, nodes, names, node_resources(rows), speeds, tuple(quotas), prices,
-        tuple(job_types), spread_milli,
+        surcharges, tuple(job_types), spread_milli,
     )  # fmt: skip
 
 

@@ -79,7 +79,10 @@ def _add_pool(parser: argparse.ArgumentParser) -> None:
     add("--node-list", metavar="FILE", help="instead of --nodes: name, gpu_type, gpus of each")
     add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
     add("--quotas", metavar="FILE", help="tenant, gpu_type, gpus, ...; without: by demand")
-    add("--prices", metavar="FILE", help="gpu_type, base, theta; without: base 1, theta 2")
+    add(
+        "--prices", metavar="FILE",
+        help="gpu_type, base, theta, surcharge_cap, surcharge_step; without: 1, 2, none",
+    )  # fmt: skip
     add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
     add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
     add(

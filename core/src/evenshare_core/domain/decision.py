@@ -11,7 +11,7 @@ import msgspec
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
 
 
@@ -225,9 +225,13 @@ class Decision(Value, frozen=True, array_like=True):
     count in the round as if quotas were so. `plans`: of jobs whose plan is new or says something
     else than before. A policy that sets theta itself answers `prices` of the theta that the next
     round's prices are posted with.
+    `surcharges` are the part of `prices` that the queue
+    adds, where the operator lets it.
     """
 
-    newest: ClassVar[tuple[str, ...]] = ("preemptions", "lengths", "trades", "swaps", "plans")
+    newest: ClassVar[tuple[str, ...]] = (
+        "preemptions", "lengths", "trades", "swaps", "plans", "surcharges",
+    )  # fmt: skip
 
     at_us: int
     grants: tuple[Grant, ...] = ()
@@ -245,6 +249,7 @@ class Decision(Value, frozen=True, array_like=True):
     trades: tuple[Trade, ...] = ()
     swaps: tuple[Swap, ...] = ()
     plans: tuple[Plan, ...] = ()
+    surcharges: tuple[Surcharge, ...] = ()
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:

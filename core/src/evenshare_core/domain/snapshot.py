@@ -15,8 +15,8 @@ from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 6 has utilities of jobs, version 5 resources besides GPUs, version 4 bounds of lease
-# lengths, version 3 back-offs; without any of them it is of version 2.
+# Version 7 has surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
+# bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
 SCHEMA_VERSION = 6
 
 
@@ -137,7 +137,7 @@ class PoolPrice(Value, frozen=True, array_like=True):
     """Posted price of a GPU type (micro-credits per GPU-hour) with the use it came from.
 
     `base_micro` and `theta_milli` are the operator's setting: price = base x (theta^u - 1),
-    u = used / capacity.
+    u = used / capacity, with the `Surcharge` of its type, where it has one.
     """
 
     gpu_type: str
@@ -148,15 +148,33 @@ class PoolPrice(Value, frozen=True, array_like=True):
     theta_milli: int
 
 
+class Surcharge(Value, frozen=True, array_like=True):
+    """What GPUs queued for borrowing add to the posted price of a type (ADR 0165).
+
+    `step_milli` and `cap_milli` are the operator's setting, in thousandths of the base: by how much
+    it moves in one round length at most, and how high it rises. `queued` (GPUs) and
+    `surcharge_micro` (micro-credits per GPU-hour, in the posted price already) are as posted last.
+    """
+
+    gpu_type: str
+    step_milli: int
+    cap_milli: int
+    queued: int = 0
+    surcharge_micro: int = 0
+
+
 def schema_of(
     backoffs: tuple[Backoff, ...],
     lease_bounds_us: tuple[int, ...] = (),
     resources: tuple[Resources, ...] = (),
     utilities: tuple[Utility, ...] = (),
+    surcharges: tuple[Surcharge, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
-    if utilities:
+    if surcharges:
         return SCHEMA_VERSION
+    if utilities:
+        return 6
     if resources:
         return 5
     if lease_bounds_us:
@@ -182,10 +200,12 @@ class Snapshot(Value, frozen=True, array_like=True):
     start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
     the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
+    `surcharges`: of GPU types whose price rises with the queue.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
+        "surcharges",
     )  # fmt: skip
 
     schema: int
@@ -213,6 +233,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     node_resources: tuple[Resources, ...] = ()
     job_resources: tuple[Resources, ...] = ()
     utilities: tuple[Utility, ...] = ()
+    surcharges: tuple[Surcharge, ...] = ()
 
     @property
     def longest_us(self) -> int:

@@ -11,6 +11,9 @@ operator's base rate.
 | theta_w | `theta_milli` / 1000 | ratio >= 1 |
 | eta_w(h) x base | result | micro-credits per GPU-hour |
 
+Where the operator lets it, GPUs queued for borrowing add a surcharge (`surcharge_target_micro`,
+`next_surcharge_micro`; ours, ADR 0165).
+
 Decimal arithmetic in one fixed context: `exp` and `ln` round correctly there, so a price is the
 same digits on every machine.
 """
@@ -40,11 +43,70 @@ def posted_price_micro(base_micro: int, theta_milli: int, used: int, capacity: i
         raise ValueError("base, use and capacity must be at least 0")
     if theta_milli < ONE_MILLI:
         raise ValueError("theta must be at least 1 (theta_milli at least 1000)")
-    theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
+    power = _power(theta_milli, used, capacity)
+    return _times(base_micro, _CONTEXT.subtract(power, Decimal(1)))
+
+
+def surcharge_target_micro(
+    base_micro: int, theta_milli: int, used: int, capacity: int, *, queued: int, cap_milli: int
+) -> int:
+    """Return base x (theta^((used + queued) / capacity) - theta^(used / capacity)), or the cap.
+
+    That is eq. (8) read on what is asked for, beyond a full pool too, less eq. (8) on what is used:
+    what `queued` GPUs, that somebody would borrow at the present price, add to it. Whole
+    micro-credits per GPU-hour, half to even; the cap is `cap_milli` thousandths of the base.
+    0 without GPUs: there is nothing that a price could bring to anybody.
+
+    Raises:
+        ValueError: as `posted_price_micro`, and a negative queue or cap.
+    Source: ADR 0165.
+    """
+    if queued < 0 or cap_milli < 0:
+        raise ValueError("queue and cap must be at least 0")
+    if base_micro < 0 or used < 0 or capacity < 0 or theta_milli < ONE_MILLI:
+        raise ValueError("base, use and capacity must be at least 0, theta at least 1")
+    cap_micro = base_micro * cap_milli // ONE_MILLI
+    if not queued or not capacity:
+        return 0
+    used = min(used, capacity)
+    power = _power(theta_milli, used, capacity)
+    log = _CONTEXT.ln(_theta(theta_milli))
+    load = _CONTEXT.divide(Decimal(used + queued), Decimal(capacity))
+    exponent = _CONTEXT.multiply(load, log)
+    # Far beyond the cap the power itself is of no use, and of any length.
+    cap = _CONTEXT.divide(Decimal(cap_milli), Decimal(ONE_MILLI))
+    if exponent >= _CONTEXT.ln(_CONTEXT.add(cap, power)):
+        return cap_micro
+    target_micro = _times(base_micro, _CONTEXT.subtract(_CONTEXT.exp(exponent), power))
+    return min(target_micro, cap_micro)
+
+
+def next_surcharge_micro(
+    before_micro: int, target_micro: int, *, step_micro: int, cap_micro: int
+) -> int:
+    """Return what the queue adds to the price next: a step towards the target, within the cap.
+
+    A step is a micro-credit at least, so that the target is reached. A cap that was lowered holds
+    at once.
+    """
+    step_micro = max(1, step_micro)
+    change = max(-step_micro, min(step_micro, target_micro - before_micro))
+    return min(cap_micro, before_micro + change)
+
+
+def _theta(theta_milli: int) -> Decimal:
+    return _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
+
+
+def _power(theta_milli: int, used: int, capacity: int) -> Decimal:
+    """theta^(used / capacity); a pool without GPUs counts as full."""
+    theta = _theta(theta_milli)
     if used >= capacity:
-        power = theta
-    else:
-        utilisation = _CONTEXT.divide(Decimal(used), Decimal(capacity))
-        power = _CONTEXT.exp(_CONTEXT.multiply(utilisation, _CONTEXT.ln(theta)))
-    exact = _CONTEXT.multiply(Decimal(base_micro), _CONTEXT.subtract(power, Decimal(1)))
+        return theta
+    utilisation = _CONTEXT.divide(Decimal(used), Decimal(capacity))
+    return _CONTEXT.exp(_CONTEXT.multiply(utilisation, _CONTEXT.ln(theta)))
+
+
+def _times(base_micro: int, factor: Decimal) -> int:
+    exact = _CONTEXT.multiply(Decimal(base_micro), factor)
     return int(exact.to_integral_value(rounding=ROUND_HALF_EVEN, context=_CONTEXT))

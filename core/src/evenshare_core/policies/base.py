@@ -14,6 +14,7 @@ comes next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
@@ -22,17 +23,22 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Renew, Share, with_swaps
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot
+from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.fairness.certify import Promises, certify
 from evenshare_core.fairness.claims import accepted_types, move_claims, waiting_jobs
 from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
+from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
 from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
-from evenshare_core.policies.shared.prices import post_prices
+from evenshare_core.policies.shared.prices import (
+    next_surcharges,
+    post_prices,
+    queued_for_borrowing,
+)
 from evenshare_core.policies.shared.terms import settle
 
 __all__ = [
@@ -84,11 +90,8 @@ def decide_round(snapshot: Snapshot) -> Decision:
         swaps=answer.swaps,
         plans=answer.plans,
     )
-    decision = msgspec.structs.replace(
-        decision,
-        shares=_shares(ready, decision),
-        prices=_prices(ready, decision, answer.prices or snapshot.prices),
-    )
+    decision = msgspec.structs.replace(decision, shares=_shares(ready, decision))
+    decision = _with_prices(snapshot, with_swaps(candidates, answer.swaps), answer.prices, decision)
     broken = violations(ready, decision)
     if broken:
         raise InvariantViolation(broken)
@@ -206,11 +209,63 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
     return tuple(shares)
 
 
-def _prices(
-    snapshot: Snapshot, decision: Decision, settings: tuple[PoolPrice, ...]
-) -> tuple[PoolPrice, ...]:
-    """The prices of the next round, by the GPUs used from now on, with the theta of `settings`."""
-    used: dict[str, int] = {}
-    for (_, gpu_type), use in _uses(snapshot, decision).items():
+def _with_prices(
+    before: Snapshot, ready: Snapshot, settings: tuple[PoolPrice, ...], decision: Decision
+) -> Decision:
+    """The decision with the prices of the next round, by the GPUs used and queued from now on.
+
+    `before`: as the round was asked, so that it says when the last one was; `ready`: with the jobs
+    that may start, and the quotas that trades have made; `settings`: base and theta of the next
+    prices where the policy sets them, else those of the snapshot.
+    """
+    uses, used = _uses(ready, decision), dict[str, int]()
+    for (_, gpu_type), use in uses.items():
         used[gpu_type] = used.get(gpu_type, 0) + use.own + use.borrowed
-    return post_prices(settings, used, capacity_by_type(snapshot.nodes))
+    capacity = capacity_by_type(ready.nodes)
+    surcharges: tuple[Surcharge, ...] = ()
+    if ready.surcharges and not registry.traits(ready.policy).clears_prices:
+        surcharges = next_surcharges(
+            ready.surcharges,
+            ready.prices,
+            used=used,
+            queued=_queued(ready, decision, uses),
+            capacity=capacity,
+            elapsed_us=before.at_us - before.service.at_us,
+            round_us=before.round_us,
+        )
+    prices = post_prices(settings or ready.prices, used, capacity, surcharges)
+    return msgspec.structs.replace(decision, prices=prices, surcharges=surcharges)
+
+
+def _queued(
+    ready: Snapshot, decision: Decision, uses: Mapping[tuple[int, str], _RoundUse]
+) -> dict[str, int]:
+    """GPUs queued for borrowing, by type, once the round's terms have their GPUs and credit."""
+    over = {end.lease for end in decision.ends}
+    holders = {lease.job for lease in ready.leases if lease.id not in over}
+    holders |= {grant.job for grant in decision.grants}
+    claims = {row.job: row.gpu_type for row in decision.service.jobs}
+    lengths = {row.job: row.lease_us for row in decision.lengths}
+    left = {row.id: row.spendable_micro for row in ready.tenants}
+    terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+    for term in terms:
+        before_micro = left.get(term.tenant)
+        if before_micro is not None and term.borrowed:
+            lasts_us = lengths.get(term.job, ready.lease_us)
+            cost_micro = worst_case_micro(term.borrowed, term.price_micro, lasts_us)
+            left[term.tenant] = before_micro - cost_micro
+    none = _RoundUse()
+
+    def use(tenant: int, gpu_type: str) -> tuple[int, int]:
+        row = uses.get((tenant, gpu_type), none)
+        return row.own, row.borrowed
+
+    return queued_for_borrowing(
+        ((job, claims[job.id]) for job in ready.jobs if job.id not in holders and job.id in claims),
+        entitlements={(row.tenant, row.gpu_type): row for row in ready.entitlements},
+        use=use,
+        spendable=left.get,
+        prices={row.gpu_type: row.price_micro for row in ready.prices},
+        capacity=capacity_by_type(ready.nodes),
+        lease_us=ready.lease_us,
+    )

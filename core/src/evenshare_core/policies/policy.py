@@ -34,7 +34,8 @@ class Traits(NamedTuple):
     lease before its expiry, with notice, once it has run for `Options.min_runtime_us`.
     `keys_drift`: its order may change with time alone, while nothing arrives or ends.
     `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
-    these ratios.
+    these ratios. `clears_prices`: what waits is in its prices already, so that no surcharge is
+    added (ADR 0165).
     """
 
     trades_types: bool = False
@@ -44,6 +45,7 @@ class Traits(NamedTuple):
     preempts_running: bool = False
     keys_drift: bool = False
     picks_by_rho: bool = False
+    clears_prices: bool = False
 
 
 class Policy(ABC):

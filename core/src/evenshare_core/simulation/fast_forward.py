@@ -9,11 +9,11 @@ from round to round:
 | `fairness.gpu_time.advance` | the same `Sums`, unfrozen; claims catch up when looked at |
 | `Policy.decide` | the policy's own `Session`; a policy without one is asked from a snapshot |
 | `terms.settle` | its `split_terms`, on limits that are told of leases as they begin and end |
-| `prices.post_prices` | the same |
+| `prices.next_surcharges`, `prices.post_prices` | the same |
 | reasons, shares, invariants | not made: nobody asks |
 
 Rounds are skipped where the policy says that its answer stays (`Session.quiet_until`): nothing
-is to happen, and the last answer was empty.
+is to happen, the last answer was empty, and no surcharge moved a price.
 
 Churn, limits, options and timing do not matter to any of this: for every policy
 tests/simulation/test_fast_forward.py compares it with `decide_round` round by round.
@@ -21,20 +21,25 @@ tests/simulation/test_fast_forward.py compares it with `decide_round` round by r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from evenshare_core.domain.decision import End
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.domain.snapshot import PoolPrice, Surcharge
 from evenshare_core.fairness.claims import has_several_types, move_claims
 from evenshare_core.fairness.gpu_time import ClaimSums, Sums
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import options as parse_options
 from evenshare_core.policies.shared.admission import Admission, Limits
-from evenshare_core.policies.shared.prices import post_prices
+from evenshare_core.policies.shared.prices import (
+    next_surcharges,
+    post_prices,
+    queued_for_borrowing,
+)
 from evenshare_core.policies.shared.session import Session, SessionDecision
 from evenshare_core.policies.shared.terms import (
     Terms,
@@ -95,8 +100,8 @@ class Rounds:
             self._kept.close()
 
 
-# The terms of a round, the leases that end, the memory and the prices of the next one.
-_Decided = tuple[Terms, Sequence[End], dict[str, Any], tuple[PoolPrice, ...]]
+# The terms of a round, the leases that end, the memory, the prices and surcharges of the next one.
+_Decided = tuple[Terms, Sequence[End], dict[str, Any], tuple[PoolPrice, ...], tuple[Surcharge, ...]]
 
 
 class _KeptRounds:
@@ -161,17 +166,19 @@ class _KeptRounds:
         answer = self._session.decide(self)
         self._seen = (occupancy.version, len(state.joined))
         terms, ends = self._settle(answer)
-        prices = state.prices
+        prices, surcharges = state.prices, state.surcharges
         has_use = terms.granted or ends or occupancy.version != self._posted_of
-        if has_use or prices is not self._posted:
-            prices = self._post(terms, ends)
+        if has_use or prices is not self._posted or surcharges:
+            prices, surcharges = self._post(terms, ends)
         # Prices that moved are those of a use that stays; only where something is limited do they
         # refuse anybody.
         is_priced_anew = self.is_limited and prices is not state.prices
-        gave = answer.grants or ends or is_priced_anew
+        # One that stands is where the queue wants it, so that it stands until something happens.
+        is_moving = surcharges != state.surcharges or (surcharges and prices != state.prices)
+        gave = answer.grants or ends or is_priced_anew or is_moving
         outlasts = self._session.outlasts_renewals and not self.is_limited
         self._is_quiet = not (gave or (answer.renewed and not outlasts))
-        return terms, ends, answer.memory, prices
+        return terms, ends, answer.memory, prices, surcharges
 
     def _settle(self, answer: SessionDecision) -> tuple[Terms, Sequence[End]]:
         """The terms of the round and the leases that end, as `terms.settle` tells them."""
@@ -248,8 +255,10 @@ class _KeptRounds:
             self._prices = {row.gpu_type: row.price_micro for row in state.prices}
             self._prices_of = state.prices
 
-    def _post(self, terms: Terms, ends: Sequence[End]) -> tuple[PoolPrice, ...]:
-        """The prices of the next round; the same object where nothing moved."""
+    def _post(
+        self, terms: Terms, ends: Sequence[End]
+    ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
+        """The prices of the next round, the same object where nothing moved; their surcharges."""
         state, occupancy = self._state, self._state.occupancy
         used, capacity = occupancy.held, occupancy.capacity
         changes_use = bool(terms.granted or ends)
@@ -262,15 +271,47 @@ class _KeptRounds:
                 lease = state.leases[end.lease]
                 used[lease.gpu_type] -= lease.own + lease.borrowed
         self._posted_of = -1 if changes_use else occupancy.version
-        is_new = state.prices is not self._posted
+        surcharges = self._surcharges(terms, ends, used) if state.surcharges else ()
+        is_new = state.prices is not self._posted or surcharges != state.surcharges
         for row in state.prices:
             name = row.gpu_type
             is_new = (
                 is_new or row.used != used.get(name, 0) or row.capacity != capacity.get(name, 0)
             )
         if is_new:
-            self._posted = post_prices(state.prices, used, capacity)
-        return self._posted
+            self._posted = post_prices(state.prices, used, capacity, surcharges)
+        return self._posted, surcharges
+
+    def _surcharges(
+        self, terms: Terms, ends: Sequence[End], used: Mapping[str, int]
+    ) -> tuple[Surcharge, ...]:
+        """What the queue adds to the prices of the next round; `used` after this one."""
+        state, settled = self._state, self._settled
+        capacity = state.occupancy.capacity
+        queued = queued_for_borrowing(
+            self._waiting_after(terms, ends),
+            entitlements=self._limits.by_key,
+            use=settled.use,
+            spendable=settled.spendable,
+            prices=self._prices,
+            capacity=capacity,
+            lease_us=self.lease_us,
+        )
+        return next_surcharges(
+            state.surcharges,
+            state.prices,
+            used=used,
+            queued=queued,
+            capacity=capacity,
+            elapsed_us=state.at_us - state.last_us,
+            round_us=self.round_us,
+        )
+
+    def _waiting_after(self, terms: Terms, ends: Sequence[End]) -> Iterator[tuple[Job, str]]:
+        """Jobs that hold nothing after the round, and may start, with the types that they claim."""
+        granted = {grant.job for grant, _ in terms.granted}
+        for job in {*self.waiting, *(end.job for end in ends)} - granted:
+            yield self.jobs[job], self.sums.jobs[job].gpu_type
 
     # Between rounds.
 

@@ -5,7 +5,8 @@
 | quotas | tenant, gpu_type, gpus; mode, borrow_limit, lend_limit as an entitlement has them; |
 | | pool, from, until as a portal's file of quotas has them |
 | nodes | name, gpu_type, gpus (0: it is there and offers none); cpus, memory_mb (for jobs) |
-| prices | gpu_type, base (credits per GPU-hour), theta |
+| prices | gpu_type, base (credits per GPU-hour), theta; surcharge_cap (times the base), |
+| | surcharge_step (per cent of the base per round), where the queue adds to a price |
 
 Tenants are numbered in the order of the quotas: where a policy finds two equal, the first one goes
 first, as in a live pool whoever was made first.
@@ -20,6 +21,7 @@ from decimal import Decimal
 
 from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.snapshot import Surcharge
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.tables import TableError, TableRow, read_table, write_table
 from evenshare_core.simulation.trace_fields import UnfitError, shown, submission
@@ -30,6 +32,8 @@ QUOTA_COLUMNS = ("tenant", "gpu_type", "gpus", "mode", "borrow_limit", "lend_lim
 NODE_COLUMNS = ("name", "gpu_type", "gpus")
 RESOURCE_COLUMNS = ("cpus", "memory_mb")
 PRICE_COLUMNS = ("gpu_type", "base", "theta")
+SURCHARGE_COLUMNS = ("surcharge_cap", "surcharge_step")
+STEP_DEFAULT, STEP_LEAST, STEP_MOST = Decimal(5), Decimal("0.1"), Decimal(100)
 NODE_GPUS_MAX = 1024
 THETA_MOST = Decimal(1000)  # what a portal can store
 
@@ -166,7 +170,7 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
         TableError: a row is no price, or its type is there twice.
     """
     prices: dict[str, tuple[int, int]] = {}
-    for row in read_table(text, "prices", required=PRICE_COLUMNS):
+    for row in _price_rows(text):
         gpu_type = gpu_type_of(row)
         base = row.decimal("base", least=Decimal(0), places=6)
         theta = row.decimal("theta", least=Decimal(1), most=THETA_MOST, places=3)
@@ -177,6 +181,26 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
             raise row.error("gpu_type", "is there twice; leave one out")
         prices[gpu_type] = (to_micro(base), int(theta * ONE_MILLI))
     return prices
+
+
+def read_surcharges(text: str) -> tuple[Surcharge, ...]:
+    """Read what the queue may add to prices, by GPU type, from the file of `read_prices`.
+
+    Raises:
+        TableError: a cell is no such number.
+    """
+    surcharges = []
+    for row in _price_rows(text):
+        cap = row.decimal("surcharge_cap", least=Decimal(0), most=THETA_MOST, places=3)
+        step = row.decimal("surcharge_step", least=STEP_LEAST, most=STEP_MOST, places=1)
+        if cap:
+            step_milli = int((step or STEP_DEFAULT) * ONE_MILLI / 100)
+            surcharges.append(Surcharge(gpu_type_of(row), step_milli, int(cap * ONE_MILLI)))
+    return tuple(sorted(surcharges, key=lambda row: row.gpu_type))
+
+
+def _price_rows(text: str) -> list[TableRow]:
+    return read_table(text, "prices", required=PRICE_COLUMNS, optional=SURCHARGE_COLUMNS)
 
 
 def quotas_csv(rows: Iterable[tuple[str, Entitlement]]) -> str:
@@ -215,11 +239,16 @@ def node_resources(nodes: Iterable[NamedNode]) -> tuple[Resources, ...]:
     )
 
 
-def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal]]) -> str:
-    """Return (GPU type, base in credits per GPU-hour, theta) as `read_prices` reads them."""
-    return write_table(
-        PRICE_COLUMNS, [(name, f"{base:f}", f"{theta:f}") for name, base, theta in rows]
-    )
+def prices_csv(rows: Iterable[tuple[str, Decimal, Decimal, Decimal, Decimal]]) -> str:
+    """Return price settings as `read_prices` and `read_surcharges` read them.
+
+    (GPU type, base in credits per GPU-hour, theta, surcharge's cap and step); the last two columns
+    are there where a cap is above 0.
+    """
+    lines = [(name, *(f"{value:f}" for value in values)) for name, *values in rows]
+    if any(Decimal(line[3]) for line in lines):
+        return write_table((*PRICE_COLUMNS, *SURCHARGE_COLUMNS), lines)
+    return write_table(PRICE_COLUMNS, [line[:3] for line in lines])
 
 
 def number_tenants(workload: Workload, first: Sequence[str]) -> Workload:

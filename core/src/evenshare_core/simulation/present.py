@@ -72,6 +72,7 @@ class Start:
                 **{row.id: row for row in snapshot.job_resources},
                 **(job_resources(self.arrivals) if snapshot.node_resources else {}),
             },
+            surcharges=snapshot.surcharges,
         )  # fmt: skip
 
 

@@ -115,6 +115,7 @@ def run(
         granted = rounds.run()
         result.rounds += 1
         is_stuck = not granted and not state.leases and state.events.is_over
+        is_stuck = is_stuck and not state.has_surcharge  # a price that falls may let somebody in
         idle_rounds = idle_rounds + 1 if is_stuck else 0
         if skip and state.queue and not granted and not is_stuck and state.rules.round_us:
             passed = rounds.pass_over(_until(state, until_us))
@@ -143,8 +144,9 @@ def _next_instant(state: SimulationState, last_us: int | None, *, skip: bool) ->
         if next_us is None and state.queue:
             return last_us + 1  # stuck: let it be seen
         return next_us
-    if not skip or state.changes or state.queue:
-        return last_us + round_us if next_us is not None or state.queue else None
+    waits = bool(state.queue) or state.has_surcharge  # somebody, or a price that is to fall
+    if not skip or state.changes or waits:
+        return last_us + round_us if next_us is not None or waits else None
     if next_us is None:
         return None
     return -(-next_us // round_us) * round_us

@@ -29,6 +29,7 @@ from evenshare_core.domain.snapshot import (
     PoolPrice,
     Service,
     Snapshot,
+    Surcharge,
     schema_of,
 )
 from evenshare_core.policies.registry import DEFAULT
@@ -104,6 +105,7 @@ class SimulationState:
         self.service = Service(at_us=start_us)
         self.memory: dict[str, Any] = {}
         self.prices = cluster.first_prices()
+        self.surcharges = () if self.policy.traits.clears_prices else cluster.surcharges
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
@@ -271,9 +273,14 @@ class SimulationState:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing changed, nothing waits and no lease is due: the live engine's rule."""
-        if self.changes or self.queue or self.quotas is None:
+        if self.changes or self.queue or self.quotas is None or self.has_surcharge:
             return False
         return not self.due
+
+    @property
+    def has_surcharge(self) -> bool:
+        """Whether the queue has added to a price: once it is gone, that falls round by round."""
+        return any(row.surcharge_micro for row in self.surcharges)
 
     def changes_in_order(self) -> list[Change]:
         """The changes since the last round as a snapshot tells them."""
@@ -288,7 +295,9 @@ class SimulationState:
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         utilities = utilities_of(self.sim_jobs, self.jobs)
         return Snapshot(
-            schema=schema_of(backoffs, self.rules.lease_bounds_us, has or needs, utilities),
+            schema=schema_of(
+                backoffs, self.rules.lease_bounds_us, has or needs, utilities, self.surcharges
+            ),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -313,6 +322,7 @@ class SimulationState:
             node_resources=has,
             job_resources=needs,
             utilities=utilities,
+            surcharges=self.surcharges,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:
@@ -348,8 +358,8 @@ class SimulationState:
         granted = [(row, _split(row)) for row in decision.grants]
         terms = Terms(renewed, granted, [], {row.job: row.lease_us for row in decision.lengths})
         self.books.swap(self.at_us, self.entitle(), decision.swaps)
-        prices = self.cluster.as_set(decision.prices)
-        self.apply_terms(terms, decision.ends, decision.memory, prices)
+        posted = (self.cluster.as_set(decision.prices), decision.surcharges)
+        self.apply_terms(terms, decision.ends, decision.memory, *posted)
 
     def apply_terms(
         self,
@@ -357,9 +367,11 @@ class SimulationState:
         ends: Iterable[End],
         memory: dict[str, Any],
         prices: tuple[PoolPrice, ...],
+        surcharges: tuple[Surcharge, ...] = (),
     ) -> None:
         """Do what a round decided: renew, end, grant; its grants start at its instant."""
         self.memory, self.prices, self.last_us = memory, prices, self.at_us
+        self.surcharges = surcharges
         if self.changes:
             self.has_sums = True
             self.changes.clear()

@@ -17,7 +17,7 @@ from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_b
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.domain.snapshot import PoolPrice, Surcharge
 from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.money.fixed_point import largest_remainder, to_micro
 from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
@@ -105,7 +105,8 @@ class NodeChange:
 class Cluster:
     """Nodes, quotas before they are scaled to live capacity, prices and speeds.
 
-    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths).
+    `prices`: GPU type -> (base in micro-credits per GPU-hour, theta in thousandths). `surcharges`
+    where the queue adds to them, by GPU type.
     `speeds`: GPU type -> thousandths of the speed that durations are told for, for jobs without a
     profile; `profiles` by their ids. `spread_milli`: thousandths of its speed on one node that a
     gang has over several where it could be on one, unless the job says its own. `node_resources`,
@@ -121,6 +122,7 @@ class Cluster:
     spread_milli: int = ONE_MILLI
     node_resources: tuple[Resources, ...] = ()
     job_resources: Mapping[int, Resources] = field(default_factory=dict)
+    surcharges: tuple[Surcharge, ...] = ()
 
     @property
     def capacity(self) -> int:

@@ -81,7 +81,7 @@ class Market(Policy):
             PAID: "It runs on borrowed GPUs: an hour of them is worth their price to it.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True)
+    traits = Traits(needs_estimates=True, preempts=True, clears_prices=True)
     options_type = MarketOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

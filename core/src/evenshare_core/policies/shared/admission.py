@@ -169,6 +169,15 @@ class Admission:
         account = self._account(tenant, gpu_type)
         return account.own + account.borrowed
 
+    def use(self, tenant: int, gpu_type: str) -> tuple[int, int]:
+        """Own and borrowed GPUs that are held now."""
+        account = self._account(tenant, gpu_type)
+        return account.own, account.borrowed
+
+    def spendable(self, tenant: int) -> int | None:
+        """Micro-credits that a tenant may still promise in this round; None without a limit."""
+        return self._spendable.get(tenant)
+
     def begin(self, prices: Mapping[str, int], unused: dict[str, int]) -> None:
         """Begin a round; `prices` by GPU type.
 

@@ -1,0 +1,44 @@
+"""One posted price, computed again from what stands in its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from billing.selectors import PostedPricePoint
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.pricing import posted_price_micro, surcharge_target_micro
+from evenshare_core.units import ONE_MILLI
+from portal.charts.notes import PRICE_FORMULA, PRICE_WITH_SURCHARGE
+from portal.site.clocks import Clocks
+
+
+def posted_context(
+    point: PostedPricePoint, before: Sequence[PostedPricePoint], times: Clocks
+) -> dict[str, Any]:
+    """What the page of a posted price shows; `before`: the one that was posted before it, if any.
+
+    `again` is what the row's own numbers make: it must be the price.
+    """
+    theta_milli = int(point.theta * ONE_MILLI)
+    of_use = (to_micro(point.base), theta_milli, point.used, point.capacity)
+    of_use_micro = posted_price_micro(*of_use)
+    target = None
+    if point.surcharge_cap is not None:
+        cap_milli = int(point.surcharge_cap * ONE_MILLI)
+        target = to_credits(
+            surcharge_target_micro(*of_use, queued=point.queued or 0, cap_milli=cap_milli)
+        )
+    surcharge = point.surcharge or Decimal(0)
+    return {
+        "price": point,
+        "before": before[0] if before else None,
+        "posted_at": times.instant(point.posted_at),
+        "posted_by": point.valid_from_round - 1,
+        "of_use": to_credits(of_use_micro),
+        "target": target,
+        "step": None if point.surcharge_step is None else point.base * point.surcharge_step,
+        "again": to_credits(of_use_micro) + surcharge,
+        "formula": PRICE_FORMULA if point.surcharge is None else PRICE_WITH_SURCHARGE,
+    }

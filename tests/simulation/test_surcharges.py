@@ -1,0 +1,171 @@
+"""Prices to which the queue adds: kept rounds, skipped rounds and the live engine do the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from billing.models import PostedPrice
+from evenshare_core.domain.snapshot import Surcharge
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.fast_forward import Rounds
+from evenshare_core.simulation.simulator import SimulationResult, run, simulate
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes
+from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, SECOND_US
+from scheduling.models import PriceSetting
+from scheduling.selectors.replay import find_rounds, replay_stored_round
+from tests.factories import cluster as live_cluster
+from tests.simulation.test_fast_forward import KEPT, ROUNDS, WORK, drawn, pool, told
+from tests.simulation.test_live_equals_simulated import (
+    HOUR_S,
+    LEASE_S,
+    QUOTAS,
+    ROUND_S,
+    live_hour,
+    live_leases,
+    live_terms,
+    simulated_cluster,
+    simulated_leases,
+    simulated_terms,
+    submit_all,
+)
+
+ON = tuple(Surcharge(name, 50, 3000) for name in ("k80", "v100"))
+
+
+def with_surcharges(cluster: Cluster) -> Cluster:
+    types = {node.gpu_type for node in cluster.nodes}
+    return replace(cluster, surcharges=tuple(row for row in ON if row.gpu_type in types))
+
+
+def both(policy: str, seed: int, seen: Counter[str]) -> None:
+    """Two states side by side, as in test_fast_forward, with prices that follow the queue."""
+    cluster, jobs, rules = drawn(policy, seed)
+    if seed % 2:  # rounds on demand come between those of the grid
+        rules = replace(rules, round_us=2 * rules.round_us)
+    cluster = with_surcharges(cluster)
+    asked, kept = SimulationState(cluster, jobs, rules), SimulationState(cluster, jobs, rules)
+    ask, keep = Rounds(asked, fast_forward=False), Rounds(kept)
+    for step in range(ROUNDS):
+        at_us = step * rules.round_us // (1 + seed % 2)
+        asked.advance(at_us)
+        kept.advance(at_us)
+        if asked.is_quiet:
+            assert kept.is_quiet
+            continue
+        before = kept.surcharges
+        assert ask.run() == keep.run()
+        assert told(kept) == told(asked)
+        assert kept.surcharges == asked.surcharges
+        for old, new in zip(before, kept.surcharges, strict=True):
+            change = new.surcharge_micro - old.surcharge_micro
+            assert abs(change) <= CREDIT_MICRO * new.step_milli // 1000
+            assert 0 <= new.surcharge_micro <= CREDIT_MICRO * new.cap_milli // 1000
+            seen["rises" if change > 0 else "falls" if change < 0 else "stands"] += 1
+            seen["queued"] += bool(new.queued)
+
+
+class TestKeptRounds:
+    @pytest.mark.parametrize("policy", KEPT)
+    def test_post_what_a_snapshot_of_everything_posts(self, policy: str) -> None:
+        seen: Counter[str] = Counter()
+        for seed in range(6):
+            both(policy, seed, seen)
+        assert min(seen["rises"], seen["falls"], seen["stands"], seen["queued"]) > 20, seen
+
+
+Prices = list[tuple[int, tuple[int, ...]]]
+
+
+def course(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules, until_us: int) -> Prices:
+    """When which prices were posted, where they moved."""
+    state = SimulationState(cluster, jobs, rules)
+    result, posted = SimulationResult(state.books, 0, 0), Prices()
+
+    def look(_: int) -> None:
+        prices = tuple(row.price_micro for row in state.prices)
+        if not posted or posted[-1][1] != prices:
+            posted.append((state.last_us, prices))
+
+    run(state, result, until_us=until_us, progress=look)
+    posted.append((result.rounds, tuple(row.price_micro for row in state.prices)))
+    return posted
+
+
+class TestSkippedRounds:
+    @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf", "fifo"])
+    def test_are_none_in_which_a_price_would_have_moved(
+        self, policy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rules = Rules(policy, round_us=5 * SECOND_US, lease_us=30 * MINUTE_US)
+        go = partial(course, with_surcharges(pool(2)), WORK.jobs, rules, 6 * HOUR_US)
+        skipping = go()
+        with monkeypatch.context() as without:
+            without.setattr(Rounds, "pass_over", lambda *_: 0)
+            assert go() == skipping
+        assert len({prices for _, prices in skipping}) > 20
+
+    def test_are_none_while_a_price_falls(self) -> None:
+        """One job runs for an hour; another waits for half of it, then is taken back."""
+        nodes = make_nodes({"v100": 1}, 8)
+        jobs = (
+            SimJob(1, 1, 8, SECOND_US, HOUR_US),
+            SimJob(2, 2, 8, SECOND_US, HOUR_US, cancel_us=30 * MINUTE_US),
+        )
+        rules = Rules("fifo", round_us=MINUTE_US, lease_us=2 * HOUR_US)
+        cluster = with_surcharges(Cluster(nodes, ()))
+        posted = course(cluster, jobs, rules, HOUR_US - 1)
+        prices = [prices[0] for _, prices in posted[:-1]]
+        assert prices[:4] == [0, 1_050_000, 1_100_000, 1_150_000]
+        assert max(prices) == 2_450_000  # after 30 minutes; 8 queued GPUs are worth 2.0 more
+        assert prices[-1] == CREDIT_MICRO
+        instants = [at_us for at_us, _ in posted[:-1]]
+        assert {b - a for a, b in pairwise(instants)} == {MINUTE_US}
+
+    def test_end_a_run_that_waits_for_a_price_to_fall_no_sooner(self) -> None:
+        """Tenant 2 pays 1.2 at most; the queue of tenant 3 drove the price above that, and left."""
+        nodes = make_nodes({"v100": 1}, 8)
+        jobs = (
+            SimJob(1, 1, 8, 0, 30 * MINUTE_US),
+            SimJob(2, 2, 8, MINUTE_US, 10 * MINUTE_US, max_price_micro=1_200_000),
+            SimJob(3, 3, 8, 0, HOUR_US, cancel_us=29 * MINUTE_US),
+        )
+        rules = Rules("fifo", round_us=MINUTE_US, lease_us=2 * HOUR_US)
+        result = simulate(with_surcharges(Cluster(nodes, ())), jobs, rules)
+        assert result.stranded == ()
+        (row,) = [row for row in result.books.jobs if row.job == 2]
+        assert row.start_us == 34 * MINUTE_US  # an empty pool costs what the queue has left
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestASeededHour:
+    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 1), ("evenshare", 2)])
+    def test_has_the_live_prices_leases_terms_and_charges(self, policy: str, seed: int) -> None:
+        lab = live_cluster(QUOTAS, nodes=3, gpus=4, round_s=ROUND_S, lease_s=LEASE_S, policy=policy)
+        PriceSetting.objects.update_or_create(
+            pool=lab.pool, gpu_type=lab.gpu_type, defaults={"surcharge_cap": 3}
+        )
+        jobs = submit_all(lab, seed, limited=True)
+        rounds = live_hour(lab, {})
+        cluster = replace(simulated_cluster(lab, jobs), surcharges=ON[1:])
+        rules = Rules(policy, lab.pool.options, ROUND_S * SECOND_US, lab.pool.lease_s * SECOND_US)
+        start_us = jobs[0].submitted_us - jobs[0].submitted_us % HOUR_US
+        outcome = simulate(
+            cluster, tuple(jobs), rules, start_us=start_us, until_us=start_us + HOUR_S * SECOND_US
+        )
+        assert simulated_leases(outcome) == live_leases()
+        assert simulated_terms(outcome) == live_terms()
+        assert outcome.rounds == rounds
+        posted = PostedPrice.objects.order_by("valid_from_round")
+        surcharges = [to_micro(row.surcharge or Decimal(0)) for row in posted]
+        assert len(set(surcharges)) > 20
+        assert max(row.queued or 0 for row in posted) > 3
+        replays = [replay_stored_round(row) for row in find_rounds(lab.pool.name, (), every=True)]
+        assert len(replays) == rounds
+        assert all(one.same for one in replays)

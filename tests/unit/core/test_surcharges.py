@@ -1,0 +1,278 @@
+"""What GPUs queued for borrowing add to a posted price, from the formula to rounds in a row."""
+
+from __future__ import annotations
+
+import json
+from math import log2
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import (
+    PoolPrice,
+    Service,
+    Snapshot,
+    Surcharge,
+    schema_of,
+)
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.money.pricing import (
+    next_surcharge_micro,
+    posted_price_micro,
+    surcharge_target_micro,
+)
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.policy import Traits
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.shared.prices import next_surcharges, queued_for_borrowing
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
+from tests.unit.core.snapshots import AT_US, job, lease, snapshot
+
+FIVE_PERCENT, THRICE = 50, 3000
+ON = Surcharge("v100", FIVE_PERCENT, THRICE)
+
+
+class TestTheTarget:
+    @pytest.mark.parametrize(
+        ("theta_milli", "used", "queued", "capacity", "expected"),
+        [
+            (2000, 8, 0, 8, 0),  # nobody waits
+            (2000, 8, 8, 8, 2_000_000),  # 2^2 - 2^1
+            (2000, 0, 8, 8, 1_000_000),  # a gang that does not fit: 2^1 - 2^0
+            (2000, 4, 4, 8, 585_786),  # 2 - sqrt 2
+            (2000, 480, 400, 480, 1_563_595),  # 2^(880/480) - 2
+            (2000, 8, 800, 8, 3_000_000),  # the cap
+            (999_000, 8, 10**9, 8, 3_000_000),  # a power of many digits is never computed
+            (1000, 8, 8, 8, 0),  # theta 1: all is free
+            (2000, 9, 8, 8, 2_000_000),  # nodes went away: full
+            (2000, 0, 8, 0, 0),  # nothing to sell
+        ],
+    )
+    def test_worked_examples(
+        self, theta_milli: int, used: int, queued: int, capacity: int, expected: int
+    ) -> None:
+        target = surcharge_target_micro(
+            CREDIT_MICRO, theta_milli, used, capacity, queued=queued, cap_milli=THRICE
+        )
+        assert target == expected
+
+    def test_is_the_same_formula_beyond_a_full_pool(self) -> None:
+        """Price and target together are eq. (8) at all that is asked for."""
+        price = posted_price_micro(CREDIT_MICRO, 2000, 480, 480)
+        price += surcharge_target_micro(CREDIT_MICRO, 2000, 480, 480, queued=400, cap_milli=THRICE)
+        assert log2(price / CREDIT_MICRO + 1) == pytest.approx(880 / 480)
+
+    @given(
+        st.tuples(st.integers(0, 10**12), st.integers(1000, 999_999), st.integers(0, 600),
+                  st.integers(0, 500)),
+        st.integers(0, 10**6),
+        st.integers(0, 999_999),
+    )  # fmt: skip
+    def test_never_falls_when_a_gpu_is_queued_and_stays_within_the_cap(
+        self, price: tuple[int, int, int, int], queued: int, cap: int
+    ) -> None:
+        target = surcharge_target_micro(*price, queued=queued, cap_milli=cap)
+        more = surcharge_target_micro(*price, queued=queued + 1, cap_milli=cap)
+        assert 0 <= target <= more <= price[0] * cap // 1000
+
+    @pytest.mark.parametrize(
+        ("price", "queued", "cap"),
+        [((-1, 2000, 0, 8), 0, 0), ((1, 999, 0, 8), 0, 0), ((1, 2000, 0, 8), -1, 0),
+         ((1, 2000, 0, 8), 0, -1)],
+    )  # fmt: skip
+    def test_refuses_what_makes_none(
+        self, price: tuple[int, int, int, int], queued: int, cap: int
+    ) -> None:
+        with pytest.raises(ValueError, match="must be"):
+            surcharge_target_micro(*price, queued=queued, cap_milli=cap)
+
+
+class TestAStep:
+    @given(
+        st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**8), st.integers(0, 10**9)
+    )
+    def test_goes_towards_the_target_and_no_further_than_it_may(
+        self, before: int, target: int, step: int, cap: int
+    ) -> None:
+        target = min(target, cap)
+        after = next_surcharge_micro(before, target, step_micro=step, cap_micro=cap)
+        assert 0 <= after <= cap
+        if before <= cap:
+            assert abs(after - before) <= max(1, step)
+            assert abs(target - after) == max(0, abs(target - before) - max(1, step))
+
+    def test_falls_to_a_cap_that_was_lowered_at_once(self) -> None:
+        assert next_surcharge_micro(900, 900, step_micro=1, cap_micro=100) == 100
+
+
+def moved(*, elapsed_us: int = 60, round_us: int = 60, **fields: int) -> Surcharge:
+    row = replace(ON, **fields)
+    price = PoolPrice("v100", 0, 8, 8, CREDIT_MICRO, 2000)
+    (row,) = next_surcharges(
+        [row], [price], used={"v100": 8}, queued={"v100": 8}, capacity={"v100": 8},
+        elapsed_us=elapsed_us, round_us=round_us,
+    )  # fmt: skip
+    return row
+
+
+class TestTheNextOne:
+    def test_moves_by_a_part_of_the_base_per_round(self) -> None:
+        assert moved() == replace(ON, queued=8, surcharge_micro=50_000)
+        assert moved(surcharge_micro=1_990_000).surcharge_micro == 2_000_000
+        assert moved(surcharge_micro=2_400_000).surcharge_micro == 2_350_000
+
+    def test_moves_no_faster_in_rounds_on_demand(self) -> None:
+        assert moved(elapsed_us=6).surcharge_micro == 5_000
+        assert moved(elapsed_us=600).surcharge_micro == 50_000
+        assert moved(elapsed_us=0).surcharge_micro == 1
+
+    def test_moves_by_a_step_where_rounds_have_no_length(self) -> None:
+        assert moved(elapsed_us=1, round_us=0).surcharge_micro == 50_000
+
+
+def wanted(
+    *jobs: Job,
+    quota: int = 0,
+    mode: Mode = Mode.LEND_AND_BORROW,
+    limit: int | None = None,
+    own: int = 0,
+    borrowed: int = 0,
+    credit: int | None = None,
+    price_micro: int = CREDIT_MICRO,
+) -> int:
+    return queued_for_borrowing(
+        [(row, "v100") for row in jobs],
+        entitlements={(1, "v100"): Entitlement(1, "v100", quota, mode, limit)},
+        use=lambda _tenant, _type: (own, borrowed),
+        spendable=lambda _tenant: credit,
+        prices={"v100": price_micro},
+        capacity={"v100": 16},
+        lease_us=HOUR_US,
+    ).get("v100", 0)
+
+
+class TestGpusQueuedForBorrowing:
+    def test_are_those_beyond_the_quota_that_is_left(self) -> None:
+        assert wanted(job(1, 4), job(2, 4)) == 8
+        assert wanted(job(1, 4), job(2, 4), quota=6) == 2
+        assert wanted(job(1, 4), job(2, 4), quota=6, own=5) == 7
+        assert wanted(job(1, 4), job(2, 4), quota=8) == 0
+        assert wanted(job(1, 4), quota=2, own=3) == 4  # a quota that shrank
+
+    def test_leave_out_who_would_not_pay_the_price(self) -> None:
+        dear, cheap = job(1, 4, max_price_micro=CREDIT_MICRO), job(2, 2, max_price_micro=999_999)
+        assert wanted(dear, cheap) == 4
+        assert wanted(dear, cheap, price_micro=CREDIT_MICRO + 1) == 0
+
+    def test_leave_out_a_gang_that_the_type_never_holds(self) -> None:
+        assert wanted(job(1, 17), job(2, 16)) == 16
+
+    def test_end_at_the_borrow_limit(self) -> None:
+        assert wanted(job(1, 8), limit=6, borrowed=1) == 5
+        assert wanted(job(1, 8), limit=2, borrowed=3) == 0
+        assert wanted(job(1, 8), mode=Mode.LEND) == 0
+
+    def test_end_where_credit_for_a_lease_does(self) -> None:
+        assert wanted(job(1, 8), credit=3 * CREDIT_MICRO + 1) == 3
+        assert wanted(job(1, 8), credit=-1) == 0
+        assert wanted(job(1, 8), credit=0, price_micro=0) == 8
+
+    @given(st.permutations([(1, 4, None), (2, 8, 5), (3, 1, None), (4, 2, CREDIT_MICRO)]))
+    def test_do_not_depend_on_the_order_of_jobs(
+        self, rows: list[tuple[int, int, int | None]]
+    ) -> None:
+        jobs = [job(id_, gpus, max_price_micro=most) for id_, gpus, most in rows]
+        assert wanted(*jobs, quota=3) == 4
+
+
+def asked(price_micro: int = 0, surcharges: tuple[Surcharge, ...] = (ON,), **rest: Any) -> Snapshot:
+    """Two nodes of 4 GPUs, all held by tenant 1; tenant 2 waits for 8 of them, as does tenant 1.
+
+    The last round was a round length ago.
+    """
+    fields: dict[str, Any] = {
+        "nodes": {1: 4, 2: 4},
+        "quotas": (Entitlement(1, "v100", 8), Entitlement(2, "v100", 0)),
+        "price_micro": price_micro,
+        "surcharges": surcharges,
+        "schema": schema_of((), surcharges=surcharges),
+        "service": Service(at_us=0),
+    }
+    jobs = [job(1, 8), job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 8)]
+    held = lease(1, 1, (1, 4), (2, 4), expires_us=AT_US + HOUR_US)
+    return snapshot(jobs, [held], **{**fields, **rest})
+
+
+class TestARound:
+    def test_posts_a_step_of_what_the_queue_would_borrow(self) -> None:
+        decision = decide_round(asked())
+        assert decision.prices == (PoolPrice("v100", 1_050_000, 8, 8, CREDIT_MICRO, 2000),)
+        # 16 beyond quota: tenant 1 would borrow for its second job too.
+        assert decision.surcharges == (replace(ON, queued=16, surcharge_micro=50_000),)
+
+    def test_goes_on_from_what_was_posted_and_back_when_the_queue_is_gone(self) -> None:
+        before = replace(ON, queued=16, surcharge_micro=80_000)
+        up = decide_round(asked(1_080_000, (before,)))
+        assert up.surcharges[0].surcharge_micro == 130_000
+        only = asked(1_080_000, (before,))
+        alone = replace(only, jobs=only.jobs[:1], changes=tuple(
+            row for row in only.changes if row.job in {0, 1}
+        ))  # fmt: skip
+        down = decide_round(alone)
+        assert down.surcharges == (replace(ON, queued=0, surcharge_micro=30_000),)
+        assert down.prices[0].price_micro == 1_030_000
+
+    def test_without_the_setting_is_as_before_to_the_byte(self) -> None:
+        without = asked(surcharges=())
+        decision = decide_round(without)
+        assert decision.surcharges == ()
+        assert decision.prices[0].price_micro == CREDIT_MICRO
+        for value in (without, decision):
+            data = canonical_bytes(value)
+            assert decode(data, type(value)) == value
+            assert len(json.loads(data)) == len(value.__struct_fields__) - len(value.newest)
+        assert without.schema == 2
+
+    def test_of_a_policy_whose_prices_clear_adds_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(POLICIES["ltgf"]), "traits", Traits(clears_prices=True))
+        decision = decide_round(asked())
+        assert decision.surcharges == ()
+        assert decision.prices[0].price_micro == CREDIT_MICRO
+
+    def test_knows_the_credit_that_its_own_terms_take(self) -> None:
+        """Tenant 2 borrows 4 GPUs in this round, and has credit for one more."""
+        jobs = (job(2, 4, tenant=2), job(3, 4, tenant=2), job(4, 4, tenant=2))
+        round_ = snapshot(
+            jobs, nodes={1: 4}, quotas=(Entitlement(2, "v100", 0),), price_micro=CREDIT_MICRO,
+            credit={2: 5 * CREDIT_MICRO}, surcharges=(ON,),
+        )  # fmt: skip
+        decision = decide_round(round_)
+        assert [grant.borrowed for grant in decision.grants] == [4]
+        assert decision.surcharges[0].queued == 1
+
+
+class TestRoundsInARow:
+    def test_settle_within_a_step_of_what_the_last_who_waits_would_pay(self) -> None:
+        """A job with a maximum price leaves the queue when the price is above it, and comes back.
+
+        So its surcharge swings by a step about the price at which it would still be there.
+        """
+        most = 1_420_000
+        prices, before, price = [], ON, CREDIT_MICRO
+        for _ in range(60):
+            round_ = asked(price, (before,))
+            jobs = tuple(
+                replace(row, max_price_micro=most) if row.id > 1 else row for row in round_.jobs
+            )
+            decision = decide_round(replace(round_, jobs=jobs))
+            (before,), price = decision.surcharges, decision.prices[0].price_micro
+            prices.append(price)
+        assert prices[:8] == [CREDIT_MICRO + 50_000 * step for step in range(1, 9)]
+        assert set(prices[10:]) == {1_400_000, 1_450_000}
