@@ -1,4 +1,4 @@
-"""Tenants, their members, quotas over periods, and budgets."""
+"""Tenants, their members, quotas over periods, what of them is shared, and budgets."""
 
 from __future__ import annotations
 
@@ -131,6 +131,87 @@ class Quota(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["pool", "valid_from"], name="quota_by_pool")]
+
+
+class SharingSetting(models.Model):
+    """What a tenant lends and borrows of its own will in a pool, for one GPU type.
+
+    Its quotas' mode and limits, an operator's, are the bounds: the stricter of both holds. With
+    `by_offer` idle quota is lent by its offers alone.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey("scheduling.Pool", on_delete=models.PROTECT, related_name="+")
+    gpu_type = models.ForeignKey("scheduling.GpuType", on_delete=models.PROTECT, related_name="+")
+    mode = models.CharField(
+        max_length=16,
+        choices=[(mode.value, mode.value) for mode in Mode],
+        default=Mode.LEND_AND_BORROW.value,
+    )
+    borrow_limit = models.PositiveIntegerField(null=True, blank=True)
+    lend_limit = models.PositiveIntegerField(null=True, blank=True)
+    by_offer = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "tenant", "gpu_type"], name="sharing_once"),
+        ]
+
+
+class PriceLimit(models.Model):
+    """What a tenant's jobs in a pool pay at most for a borrowed GPU-hour, whatever they say."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey("scheduling.Pool", on_delete=models.PROTECT, related_name="+")
+    max_price = models.DecimalField(max_digits=20, decimal_places=6)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "tenant"], name="price_limit_once"),
+            models.CheckConstraint(condition=Q(max_price__gte=0), name="price_limit_not_negative"),
+        ]
+
+
+class IdleOffer(models.Model):
+    """Idle quota that a tenant lends while the posted price is its floor or more.
+
+    Times are pool time: it stands from `made_at` until `until` or `revoked_at`. Rows stay.
+    """
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey("scheduling.Pool", on_delete=models.PROTECT, related_name="+")
+    gpu_type = models.ForeignKey("scheduling.GpuType", on_delete=models.PROTECT, related_name="+")
+    gpus = models.PositiveIntegerField()
+    floor_price = models.DecimalField(max_digits=20, decimal_places=6)
+    made_at = models.DateTimeField()
+    until = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    made_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(gpus__gte=1), name="offer_of_a_gpu"),
+            models.CheckConstraint(
+                condition=Q(floor_price__gte=0), name="offer_floor_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(until__isnull=True) | Q(until__gt=F("made_at")),
+                name="offer_period_not_empty",
+            ),
+            models.CheckConstraint(
+                condition=Q(revoked_at__isnull=True) | Q(revoked_at__gte=F("made_at")),
+                name="offer_revoked_after_it_was_made",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["pool", "tenant"],
+                condition=Q(revoked_at__isnull=True),
+                name="offer_open_by_pool",
+            ),
+            models.Index(fields=["tenant", "-id"], name="offer_by_tenant"),
+        ]
 
 
 class Budget(models.Model):

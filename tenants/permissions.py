@@ -19,6 +19,7 @@ class Action(StrEnum):
     SEE_POOL = "see_pool"  # nodes, rounds and prices, as far as the pool's visibility goes
     SUBMIT = "submit"  # jobs, on the tenant's quota and credit
     CANCEL = "cancel"  # the tenant's jobs
+    SHARE = "share"  # what the tenant's quota lends and borrows, for which prices; its offers
     SEE_SITE = "see_site"  # the operator's console and the audit log
     OPERATE = "operate"  # change tenants, quotas, pools and nodes
     ASK_TRANSFER = "ask_transfer"  # ask that the tenant's credits are given to another one
@@ -30,7 +31,7 @@ _READ = frozenset({Action.SEE_TENANT, Action.SEE_MONEY, Action.SEE_POOL})
 TENANT_ACTIONS: dict[str, frozenset[Action]] = {
     Role.VIEWER: _READ,
     Role.MEMBER: _READ | {Action.SUBMIT, Action.CANCEL},
-    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL, Action.ASK_TRANSFER},
+    Role.MANAGER: _READ | {Action.SUBMIT, Action.CANCEL, Action.SHARE, Action.ASK_TRANSFER},
 }
 # A role for the site counts everywhere.
 SITE_ACTIONS: dict[str, frozenset[Action]] = {

@@ -1,11 +1,12 @@
-"""Addresses of a tenant's overview."""
+"""Addresses of a tenant's overview, and of what its quota lends and borrows."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.overview import views
+from portal.overview.views import dashboard, sharing
 
 urlpatterns: list[URLPattern] = [
-    path("t/<slug:slug>/", views.dashboard, name="dashboard"),
+    path("t/<slug:slug>/", dashboard.dashboard, name="dashboard"),
+    path("t/<slug:slug>/sharing/", sharing.sharing, name="sharing"),
 ]

@@ -7,7 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from billing.api import Charges, PriceHistory, PriceList, UsageList
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
-from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds
+from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds, sharing
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
 from tenants.api.tenants import TenantList
@@ -55,6 +55,20 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",
         profiles.ProfileOne.as_view(),
         name="api-profile",
+    ),
+    path(
+        "pools/<slug:name>/sharing/<slug:slug>", sharing.PoolSharing.as_view(), name="api-sharing"
+    ),
+    path(
+        "pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>",
+        sharing.TypeSharing.as_view(),
+        name="api-sharing-type",
+    ),
+    path("pools/<slug:name>/offers/<slug:slug>", sharing.OfferList.as_view(), name="api-offers"),
+    path(
+        "pools/<slug:name>/offers/<slug:slug>/<uuid:offer>",
+        sharing.OfferOne.as_view(),
+        name="api-offer",
     ),
     path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
     path("prices", PriceList.as_view(), name="api-prices"),

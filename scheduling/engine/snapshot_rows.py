@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from django.db import DataError, NotSupportedError, connection, transaction
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.domain.values import canonical_bytes, decode
@@ -108,6 +109,16 @@ def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
     """The jobs that a round at `at` looks at, in order of their ids."""
     return [StoredJob._make(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+
+
+def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
+    """Jobs with the highest price that they pay: at most their tenant's, `limits` by tenant id."""
+    if not limits:
+        return rows
+    return [
+        row._replace(max_price_micro=lower_price(row.max_price_micro, limits.get(row.tenant)))
+        for row in rows
+    ]
 
 
 def live_leases(pool_id: int) -> list[StoredLease]:

@@ -45,9 +45,11 @@ from scheduling.engine.snapshot_rows import (
     live_leases,
     node_resources,
     read_profiles,
+    with_price_limits,
 )
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
 from scheduling.models import Node as NodeRow
+from scheduling.selectors.sharing import narrowed, price_limits, sharing_rules
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left
@@ -92,26 +94,23 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     bounds_us = lease_bounds_of(
         lease_us, pool.least_lease_s * SECOND_US, pool.most_lease_s * SECOND_US
     )
-    held_us = max(lease_us, *bounds_us, options.min_runtime_us) + pool.round_s * scale * SECOND_US
-    nodes = _nodes(pool_id, from_us(at_us), from_us(at_us + held_us))
-    entitlements, quota_changes = _entitlements(pool_id, nodes, service, at_us)
+    held_us = max(lease_us, *bounds_us, options.min_runtime_us)
+    until_us = at_us + held_us + pool.round_s * scale * SECOND_US
+    nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
+    prices, surcharges = _prices(pool_id, nodes, state)
+    entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
-    job_rows = active_jobs(pool_id, from_us(at_us))
+    job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
     candidates = [row for row in job_rows if row.state != "stopping"]
     jobs = tuple(job_of(row) for row in candidates)
     leases = tuple(lease_of(row) for row in live_leases(pool_id) if row.state != "stopping")
-    backoffs = tuple(
-        Backoff(row.id, until_us, row.losses)
-        for row in job_rows
-        if row.state == "pending" and (until_us := row.backoff_until_us or at_us) > at_us
-    )
-    has, utilities = node_resources(pool_id), job_utilities(candidates)
+    backoffs = _backoffs(job_rows, at_us)
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
+    has, utilities = node_resources(pool_id), job_utilities(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
-    prices, surcharges = _prices(pool_id, nodes, state)
     return Snapshot(
         schema=schema_of(backoffs, bounds_us, has, utilities, surcharges),
         pool=pool_id,
@@ -142,6 +141,17 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     )
 
 
+def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
+    """The jobs that wait because their process was lost, and may not start yet."""
+    return tuple(
+        Backoff(row.id, row.backoff_until_us, row.losses)
+        for row in job_rows
+        if row.state == "pending"
+        and row.backoff_until_us is not None
+        and row.backoff_until_us > at_us
+    )
+
+
 def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
     """The nodes, without GPUs where they are not up or a maintenance window is near.
 
@@ -159,10 +169,20 @@ def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
 
 
 def _entitlements(
-    pool_id: int, nodes: tuple[Node, ...], service: Service, at_us: int
+    pool_id: int,
+    nodes: tuple[Node, ...],
+    service: Service,
+    prices: tuple[PoolPrice, ...],
+    at_us: int,
 ) -> tuple[tuple[Entitlement, ...], list[Change]]:
-    """Return the effective quotas at `at_us`, and what they change (`quotas_since` says when)."""
-    entitlements = _effective(pool_id, capacity_by_type(nodes), from_us(at_us))
+    """Return the effective quotas at `at_us`, and what they change (`quotas_since` says when).
+
+    Their modes and limits are narrowed by their tenants' own settings and offers, at `prices`.
+    """
+    at = from_us(at_us)
+    posted = {price.gpu_type: price.price_micro for price in prices}
+    bounds = _effective(pool_id, capacity_by_type(nodes), at)
+    entitlements = narrowed(bounds, sharing_rules(pool_id, at), posted)
     known = {(claim.tenant, claim.gpu_type): claim.quota for claim in service.claims}
     now = {(e.tenant, e.gpu_type): e.gpus for e in entitlements}
     since_us = quotas_since(service, at_us)
@@ -171,7 +191,7 @@ def _entitlements(
         for tenant, gpu_type in sorted(set(known) | set(now))
         if known.get((tenant, gpu_type), 0) != (gpus := now.get((tenant, gpu_type), 0))
     ]
-    return tuple(entitlements), changes
+    return entitlements, changes
 
 
 def _effective(pool_id: int, capacity: dict[str, int], at: datetime) -> list[Entitlement]:

@@ -18,6 +18,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, LeaseTerm, Node, Round
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
+from scheduling.selectors.sharing import narrowed, sharing_rules
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 from tenants.models import Quota
 from tenants.scopes import site_reading
@@ -122,7 +123,7 @@ class JobCounts:
 
 
 def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
-    """Return the last round's rows for a tenant, or None before the first. Two queries."""
+    """Return the last round's rows for a tenant, or None before the first. Three queries."""
     row = Round.objects.filter(pool_id=pool_id).order_by("-number").first()
     if row is None:
         return None
@@ -276,14 +277,25 @@ def node_names(ids: Iterable[int]) -> dict[int, str]:
 
 
 def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
-    """Return the quotas of a tenant in force at an instant of pool time. One query."""
+    """Return the quotas of a tenant in force at an instant of pool time, as it narrows them.
+
+    Two queries.
+    """
     rows = (
         Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
         .exclude(valid_until__lte=at)
         .order_by("gpu_type__rank", "gpu_type__name")
         .values_list("gpu_type__name", "gpus", "mode", "lend_limit")
     )
-    return [QuotaNow(name, gpus, Mode(mode), lends) for name, gpus, mode, lends in rows]
+    bounds = [
+        Entitlement(tenant_id, name, gpus, Mode(mode), lend_limit=lends)
+        for name, gpus, mode, lends in rows
+    ]
+    rules = sharing_rules(pool_id, at, tenants=[tenant_id])
+    return [
+        QuotaNow(row.gpu_type, row.gpus, row.mode, row.lend_limit)
+        for row in narrowed(bounds, rules)
+    ]
 
 
 def job_counts(pool_id: int, tenant_id: int) -> JobCounts:

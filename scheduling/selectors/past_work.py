@@ -9,11 +9,13 @@ from datetime import datetime
 from django.db.models import Q
 
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.offers import lower_price
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.trace_fields import NAME_MAX
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Lease, VirtualWork
+from scheduling.selectors.sharing import price_limits
 from tenants.models import Tenant
 
 
@@ -33,7 +35,7 @@ class PastJobs:
 def past_jobs(
     pool_id: int, left_us: Mapping[int, int], *, since: datetime | None = None
 ) -> PastJobs:
-    """Return every job of a pool as a run of it would meet it. Four queries.
+    """Return every job of a pool as a run of it would meet it. Five queries.
 
     With `since`, those that were submitted then or later.
 
@@ -54,6 +56,7 @@ def past_jobs(
         )
     }
     done = _done_us(pool_id, since)
+    limits = price_limits(pool_id)
     jobs, guessed, quarantined = [], 0, 0
     for row in rows:
         if row.quarantine:
@@ -69,7 +72,7 @@ def past_jobs(
                 estimate_us = (row.estimate_s or 0) * SECOND_US
                 more_us = left_us.get(row.pk, work_us)
                 work_us = max(estimate_us, work_us + more_us, SECOND_US)
-        jobs.append(_sim_job(row, max(1, work_us), failed=failed))
+        jobs.append(_sim_job(row, max(1, work_us), limits.get(row.tenant_id), failed=failed))
     tenants = Tenant.objects.filter(pk__in={job.tenant for job in jobs})
     return PastJobs(tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined)
 
@@ -102,7 +105,7 @@ def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
     return done
 
 
-def _sim_job(row: Job, work_us: int, *, failed: bool) -> SimJob:
+def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -> SimJob:
     submitted_us = to_us(row.submitted_at)
     cancelled_at = row.cancel_asked_at
     if cancelled_at is None and row.state == Job.State.CANCELLED:
@@ -116,7 +119,9 @@ def _sim_job(row: Job, work_us: int, *, failed: bool) -> SimJob:
         duration_us=work_us,
         gpu_types=tuple(row.gpu_types),
         weight=row.weight,
-        max_price_micro=None if row.max_price is None else to_micro(row.max_price),
+        max_price_micro=lower_price(
+            None if row.max_price is None else to_micro(row.max_price), price_limit
+        ),
         deadline_us=None if deadline_us is None else max(deadline_us, submitted_us),
         estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
         cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),

@@ -209,7 +209,7 @@ class PoolOverview:
 def pool_overview(
     pool_id: int, visibility: Visibility, *, away: Container[int] = ()
 ) -> PoolOverview:
-    """Return a pool's nodes, holds, claims, last rounds and prices. Six queries.
+    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
 
     `away`: ids of nodes that maintenance keeps new leases from.
     """

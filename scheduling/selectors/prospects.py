@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from django.db.models import OuterRef, Q, Subquery, Sum
 
-from evenshare_core.domain.entitlements import Mode
+from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Lease, Node, PoolState, Round
 from scheduling.selectors.pool_settings import price_settings
+from scheduling.selectors.sharing import SharingRules, narrowed, sharing_rules
 from tenants.models import Quota
 from tenants.scopes import site_reading
 from tenants.selectors.credit import credit_left
@@ -69,7 +70,7 @@ _UNPOSTED = {"price_micro": 0, "used": 0}
 
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
-    """Return a tenant's prospects per GPU type of a pool, slowest type first. Seven queries."""
+    """Return a tenant's prospects per GPU type of a pool, slowest type first. Eight queries."""
     nodes = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
@@ -102,12 +103,13 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
         row["gpu_type"]: row.get("swapped", 0) for row in shares or [] if row["tenant"] == tenant_id
     }
     settings = price_settings(pool_id)
+    rules = sharing_rules(pool_id, at, tenants=[tenant_id])
     names = dict.fromkeys(types.values_list("gpu_type__name", flat=True))
     return [
         StartProspect(
             gpu_type=name,
             quota=max(0, (quotas[name].gpus if name in quotas else 0) + swapped.get(name, 0)),
-            may_borrow=_may_borrow(quotas.get(name)),
+            may_borrow=_may_borrow(quotas.get(name), rules),
             own_held=held.get(name, _NOTHING).own,
             borrowed_held=held.get(name, _NOTHING).borrowed,
             free=max(0, up.get(name, 0) - held.get(name, _NOTHING).gpus),
@@ -129,7 +131,11 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
     return None if micro is None else to_credits(micro)
 
 
-def _may_borrow(quota: Quota | None) -> int | None:
+def _may_borrow(quota: Quota | None, rules: SharingRules) -> int | None:
     if quota is None:
         return None
-    return quota.borrow_limit if quota.mode == Mode.LEND_AND_BORROW.value else 0
+    bounds = Entitlement(
+        quota.tenant_id, quota.gpu_type.name, quota.gpus, Mode(quota.mode), quota.borrow_limit
+    )
+    (row,) = narrowed([bounds], rules)
+    return row.may_borrow

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from django.db.models import Q
-
 from evenshare_core.domain.entitlements import Entitlement, Mode
+from scheduling.selectors.sharing import narrowed, sharing_rules
 from tenants.models import Quota
 
 
@@ -27,17 +26,22 @@ def list_quotas(
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
-    """Return the terms of quotas in force of which not all that is idle is lent. One query.
+    """Return the terms of quotas in force of which not all that is idle is lent. Two queries.
 
-    By tenant and GPU type: whoever keeps its GPUs of one type may lend those of another.
+    By tenant and GPU type: whoever keeps its GPUs of one type may lend those of another. With the
+    tenants' own settings, and their offers at the price posted last.
     """
     rows = (
         Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
         .exclude(valid_until__lte=at)
-        .exclude(~Q(mode=Mode.RESERVE.value), lend_limit=None)
         .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
     )
-    return {
-        (tenant, gpu_type): Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
+    bounds = [
+        Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
         for tenant, gpu_type, gpus, mode, lends in rows
+    ]
+    return {
+        (row.tenant, row.gpu_type): row
+        for row in narrowed(bounds, sharing_rules(pool_id, at))
+        if row.mode is Mode.RESERVE or row.lend_limit is not None
     }

@@ -109,8 +109,9 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
     Reason.PRICE_ABOVE_MAX: ReasonWording(
         "price above the maximum",
-        "A GPU-hour costs {price} credits; the job pays at most {max_price}.",
-        "A borrowed GPU-hour costs more than the job may pay.",
+        "A GPU-hour costs {price} credits; it waits for a price of {max_price} or less, the most"
+        " that the job, or its tenant, pays.",
+        "A borrowed GPU-hour costs more than the job, or its tenant, pays at most.",
         "It starts when the price falls or own quota is free.",
         "price",
     ),

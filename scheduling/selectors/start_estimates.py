@@ -27,7 +27,9 @@ NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.TOO_MUCH_WORK.value: (
         "The queue is too long to be simulated that far in the time there is."
     ),
-    NoEstimate.PRICE_ABOVE_MAX.value: "A borrowed GPU-hour costs more than its maximum price.",
+    NoEstimate.PRICE_ABOVE_MAX.value: (
+        "A borrowed GPU-hour costs more than its maximum price, or its tenant's."
+    ),
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
@@ -63,6 +65,8 @@ class StartView:
         if self.reason != NoEstimate.PRICE_ABOVE_MAX or self.max_price is None or not accepted:
             return NO_ESTIMATE.get(self.reason, self.reason)
         price, name = min((price, name) for name, price in accepted.items())
+        if price <= self.max_price:  # its tenant pays less
+            return NO_ESTIMATE[self.reason]
         of_type = f" of {name}" if len(prices) > 1 else ""
         return (
             f"A borrowed GPU-hour{of_type} costs {price} credits, and it pays at most"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
+from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.units import SECOND_US
@@ -15,6 +16,7 @@ from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import why
+from scheduling.selectors.sharing import price_limit_of
 from scheduling.services.job_requests import named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -93,7 +95,10 @@ def _refusal(
 def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
     """The best type's answer: feasible, then nothing to wait for, then fewest GPUs borrowed."""
     at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
-    question = _Question(request, offer, spendable(tenant.pk, offer.book, at))
+    own = None if request.max_price is None else to_micro(request.max_price)
+    most = lower_price(own, price_limit_of(offer.id, tenant.pk))
+    max_price = None if most is None else to_credits(most)
+    question = _Question(request, offer, spendable(tenant.pk, offer.book, at), max_price)
     answers = [
         _answer(question, choice)
         for choice in prospects(offer.id, tenant.pk, at=at)
@@ -114,16 +119,21 @@ def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> Dr
 
 
 class _Question(NamedTuple):
-    """What is asked about. `credit`: what the tenant may spend (None: without a limit)."""
+    """What is asked about.
+
+    `credit`: what the tenant may spend, `max_price`: what the job pays at most for a GPU-hour, its
+    own maximum or its tenant's (None: without a limit).
+    """
 
     request: JobRequest
     offer: PoolOffer
     credit: Decimal | None
+    max_price: Decimal | None
 
 
 def _answer(question: _Question, choice: StartProspect) -> DryRun:
     """What one GPU type says. At best the tenant's whole quota is free, so the rest is borrowed."""
-    request, offer, _ = question
+    request, offer = question.request, question.offer
     if request.gpus > offer.gpus.get(choice.gpu_type, 0):
         return _too_large(request.gpus, choice.gpu_type, offer)
     at_best = max(0, request.gpus - choice.quota)
@@ -167,7 +177,7 @@ def _refused(
     question: _Question, choice: StartProspect, borrowed: int, held: int
 ) -> tuple[Reason, dict[str, object]] | None:
     """Why it may not borrow so many GPUs beside the `held` ones; None: it may."""
-    request, offer, credit = question
+    request, offer, credit, max_price = question
     if not borrowed:
         return None
     if choice.may_borrow is not None and held + borrowed > choice.may_borrow:
@@ -178,8 +188,8 @@ def _refused(
             "may_borrow": choice.may_borrow,
             "needed": request.gpus,
         }
-    if request.max_price is not None and choice.price > request.max_price:
-        return Reason.PRICE_ABOVE_MAX, {"price": choice.price, "max_price": request.max_price}
+    if max_price is not None and choice.price > max_price:
+        return Reason.PRICE_ABOVE_MAX, {"price": choice.price, "max_price": max_price}
     lease_us = offer.lease_s * SECOND_US
     term = to_credits(worst_case_micro(borrowed, to_micro(choice.price), lease_us))
     if credit is not None and term > credit:

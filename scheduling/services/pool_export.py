@@ -28,6 +28,7 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow
 from scheduling.selectors.past_work import PastJobs, open_jobs_count, past_jobs
+from scheduling.selectors.sharing import narrowed, sharing_rules
 from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_values
 from scheduling.selectors.work_left import work_left
 from tenants.models import Budget, Quota
@@ -142,22 +143,24 @@ def _files(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, at: datetime) -> 
 def _quotas(
     pool: Pool, types: set[str], jobs: PastJobs, at: datetime
 ) -> list[tuple[str, Entitlement]]:
-    """Those in force, and 0 for tenants that have jobs alone: the file says who goes first."""
+    """Those in force, and 0 for tenants that have jobs alone: the file says who goes first.
+
+    As their tenants narrow them now; offers are lend limits, at the price posted last.
+    """
     rows = (
         Quota.objects.filter(pool=pool, gpu_type__name__in=types, valid_from__lte=at)
         .exclude(valid_until__lte=at)
         .select_related("gpu_type", "tenant")
     )
-    quotas = [
-        (
-            row.tenant.slug,
-            Entitlement(
-                row.tenant_id, row.gpu_type.name, row.gpus, Mode(row.mode), row.borrow_limit,
-                row.lend_limit,
-            ),
-        )
-        for row in rows
-    ]  # fmt: skip
+    rules = sharing_rules(pool.pk, at)
+    quotas = []
+    for row in rows:
+        bounds = Entitlement(
+            row.tenant_id, row.gpu_type.name, row.gpus, Mode(row.mode), row.borrow_limit,
+            row.lend_limit,
+        )  # fmt: skip
+        (quota,) = narrowed([bounds], rules)
+        quotas.append((row.tenant.slug, quota))
     without = set(jobs.tenants) - {quota.tenant for _, quota in quotas}
     quotas += [
         (jobs.tenants[tenant], Entitlement(tenant, min(types), 0)) for tenant in sorted(without)

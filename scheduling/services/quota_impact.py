@@ -16,6 +16,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
+from scheduling.selectors.sharing import NO_RULES, SharingRules, narrowed, sharing_rules
 from scheduling.services.round_impact import (
     NONE_QUEUED,
     ImpactRow,
@@ -64,10 +65,11 @@ def quota_impact(
     with site_scope():
         types = dict(GpuType.objects.values_list("id", "name"))
         nominal = _nominal(quota_periods(pool_id, at), at)
+        rules = sharing_rules(pool_id, at)
     wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
     try:
         before = decide_round(snapshot)
-        after = decide_round(with_quotas(snapshot, wanted, types))
+        after = decide_round(with_quotas(snapshot, wanted, types, rules))
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
         return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
@@ -78,10 +80,12 @@ def with_quotas(
     snapshot: Snapshot,
     nominal: Mapping[Key, QuotaTerms | None],
     types: Mapping[int, str],
+    rules: SharingRules = NO_RULES,
 ) -> Snapshot:
     """Return the snapshot with other nominal quotas, scaled to its capacity. Pure.
 
-    They count from the round, as it will count them itself (`quotas_since`).
+    They count from the round, as it will count them itself (`quotas_since`). `rules`: what their
+    tenants lend and borrow of their own will.
     """
     capacity = capacity_by_type(snapshot.nodes)
     by_type: dict[str, list[tuple[int, QuotaTerms]]] = {}
@@ -95,7 +99,10 @@ def with_quotas(
             Entitlement(tenant, name, gpus, Mode(terms.mode), terms.borrow_limit, terms.lend_limit)
             for (tenant, terms), gpus in zip(rows, counts, strict=True)
         ]
-    entitlements.sort(key=lambda row: (row.tenant, row.gpu_type))
+    posted = {price.gpu_type: price.price_micro for price in snapshot.prices}
+    entitlements = sorted(
+        narrowed(entitlements, rules, posted), key=lambda row: (row.tenant, row.gpu_type)
+    )
     known = {tenant.id for tenant in snapshot.tenants}
     new = [Tenant(row.tenant) for row in entitlements if row.tenant not in known]
     tenants = {tenant.id: tenant for tenant in (*snapshot.tenants, *new)}

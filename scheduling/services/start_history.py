@@ -9,11 +9,13 @@ from django.db import connection
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.offers import lower_price
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.starts import EndedJob, History
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 from scheduling.engine.snapshot_rows import read_profiles
 from scheduling.models import Job as JobRow
+from scheduling.selectors.sharing import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)
@@ -36,7 +38,7 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
 def read_history(pool_id: int, at: datetime) -> History:
     """Return what ended before an instant of pool time, and what was submitted in the day before.
 
-    Four queries at most. Jobs that were cancelled before they started count as never submitted.
+    Five queries at most. Jobs that were cancelled before they started count as never submitted.
     """
     ended = _ended(pool_id, at)
     rows = (
@@ -44,7 +46,8 @@ def read_history(pool_id: int, at: datetime) -> History:
         .exclude(state=JobRow.State.CANCELLED, first_started_at=None)
         .order_by("-submitted_at", "-id")[:ARRIVALS_MOST]
     )
-    arrivals = tuple(_arrival(row) for row in reversed(rows))
+    limits = price_limits(pool_id)
+    arrivals = tuple(_arrival(row, limits.get(row.tenant_id)) for row in reversed(rows))
     since_us = arrivals[0].submitted_us if arrivals else to_us(at)
     is_whole = len(arrivals) < ARRIVALS_MOST and _is_older(pool_id, at - SPAN)
     span_us = to_us(at) - (to_us(at - SPAN) if is_whole else since_us)
@@ -60,7 +63,7 @@ def _is_older(pool_id: int, since: datetime) -> bool:
     return JobRow.objects.filter(pool_id=pool_id, submitted_at__lte=since).exists()
 
 
-def _arrival(row: JobRow) -> Job:
+def _arrival(row: JobRow, price_limit: int | None) -> Job:
     return Job(
         row.pk,
         row.tenant_id,
@@ -68,7 +71,9 @@ def _arrival(row: JobRow) -> Job:
         to_us(row.submitted_at),
         tuple(sorted(row.gpu_types)),
         row.weight,
-        max_price_micro=None if row.max_price is None else to_micro(row.max_price),
+        max_price_micro=lower_price(
+            None if row.max_price is None else to_micro(row.max_price), price_limit
+        ),
         estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
         profile=row.profile_id or 0,
     )

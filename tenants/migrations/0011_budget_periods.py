@@ -34,7 +34,7 @@ DROP FUNCTION tenants_note_overrun();
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tenants", "0009_row_security")]
+    dependencies = [("tenants", "0010_sharing")]
 
     operations = [
         migrations.AddField(

@@ -73,6 +73,10 @@ OPERATE_BARE = OPERATE._replace(operator=400)
 # A tenant's job types: for those who submit; there is none to drop.
 API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
 API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=404, manager=404)
+# What a tenant's quota lends and borrows: for its managers to change.
+API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
+API_OFFER = API_SHARE._replace(manager=201)
+SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
 
 
@@ -121,6 +125,7 @@ PATHS = {
     "gpu_type": "{gpu_type}",
     "role": "researcher",
     "profile": "{profile}",
+    "offer": "{offer}",
     "rest": "nothing/here",
 }
 
@@ -178,6 +183,9 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/profiles/": Route(
         {"GET": TENANT_PAGE, "POST": SUBMIT_PAGE._replace(owner=422, manager=422)}
     ).showing("Profile.name"),
+    "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
+        "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
+    ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
@@ -250,6 +258,16 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),
+    "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
+        {"GET": API_TENANT, "PUT": API_SHARE}, body={"max_price": "1"}
+    ).showing("Tenant.slug", "PriceLimit.max_price"),
+    "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
+        {"PUT": API_SHARE}, body={"by_offer": True}
+    ),
+    "api/v1/pools/<slug:name>/offers/<slug:slug>": Route(
+        {"GET": API_TENANT, "POST": API_OFFER}, body={"gpu_type": "v100", "gpus": 1}
+    ).showing("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid"),
+    "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
     "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
     "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
@@ -303,6 +321,9 @@ FINANCE_GETS = {
     "t/<slug:slug>/jobs/": 404,
     "t/<slug:slug>/jobs/new/": 404,
     "t/<slug:slug>/profiles/": 404,
+    "t/<slug:slug>/sharing/": 404,
+    "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
+    "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
     "api/v1/jobs/<uuid:uid>": 404,
@@ -318,6 +339,7 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "from={job}").showing("Job.command")),
     ("t/<slug:slug>/jobs/new/", get(SUBMIT_PAGE, "pool={pool}").showing()),
     ("t/<slug:slug>/profiles/", get(TENANT_PAGE, "pool={pool}").showing("Profile.name")),
+    ("t/<slug:slug>/sharing/", get(TENANT_PAGE, "pool={pool}").showing("IdleOffer.uid")),
     # What it lent to the other tenant, and to a third one together with the other.
     *(
         ("t/<slug:slug>/ledger/<uuid:transfer>/", get(TENANT_PAGE, transfer=one).showing())

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from scheduling.models import Job, Pool, Profile, Simulation
 from tenants import scopes
-from tenants.models import ApiToken, Membership, Quota, User
+from tenants.models import ApiToken, IdleOffer, Membership, PriceLimit, Quota, SharingSetting, User
 from tests.factories import Cluster
 from tests.functional.access_table import ASKED_FOR, TABLE, Route
 from tests.functional.addresses import UNSAFE, bearer, is_api, said, send, session, words_of
@@ -52,6 +52,7 @@ NOTHING = {
     "window": "987654",
     "node": "no-node",
     "profile": "no-net",
+    "offer": "00000000-0000-4000-8000-000000000000",
     "username": "nobody",
 }
 
@@ -238,6 +239,9 @@ def state_of(side: Side) -> list[Any]:
         Job.objects.filter(tenant=side.tenant).values_list("id", "state", "version", "quarantine"),
         Profile.objects.filter(tenant=side.tenant).values_list("id", "name", "speedups"),
         Quota.objects.filter(tenant=side.tenant).values_list("id", "gpus", "valid_until"),
+        SharingSetting.objects.filter(tenant=side.tenant).values_list("id", "mode", "by_offer"),
+        PriceLimit.objects.filter(tenant=side.tenant).values_list("id", "max_price"),
+        IdleOffer.objects.filter(tenant=side.tenant).values_list("id", "revoked_at"),
         Membership.objects.filter(tenant=side.tenant).values_list("id", "user_id", "role"),
         User.objects.filter(memberships__tenant=side.tenant).values_list("id", "is_active"),
         ApiToken.objects.filter(user__memberships__tenant=side.tenant).values_list("id", "name"),

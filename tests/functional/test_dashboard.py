@@ -12,7 +12,7 @@ from billing.tasks import meter
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
-from portal.overview.text import Board, day_title, stats
+from portal.overview.text.dashboard import Board, day_title, stats
 from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
 from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Quota

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -18,7 +19,7 @@ from scheduling.models import Job, Pool
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
 from tenants.audit import Actor
-from tenants.models import ApiToken, Membership, User
+from tenants.models import ApiToken, IdleOffer, Membership, SharingSetting, User
 from tenants.tokens import Scope, create_token
 from tests.factories import Cluster, cluster
 from tests.functional.access_table import (
@@ -141,9 +142,21 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "node": "n0000",
         "gpu_type": "v100",
         "profile": "resnet",
+        "offer": offer_idle(lab, "canary-lab"),
     }
     assert spare
     return made
+
+
+def offer_idle(lab: Cluster, slug: str) -> str:
+    """Let the tenant lend by offers alone, and offer a GPU; the offer's id."""
+    of = {"tenant": lab.tenants[slug], "pool": lab.pool, "gpu_type": lab.gpu_type}
+    SharingSetting.objects.create(**of, by_offer=True)
+    owner = User.objects.get(username=NAMES["owner"])
+    offer = IdleOffer.objects.create(
+        **of, gpus=1, floor_price=Decimal(1), made_at=lab.at, made_by=owner
+    )
+    return str(offer.uid)
 
 
 def secret(user: User, name: str, *scopes: Scope) -> str:
@@ -164,7 +177,7 @@ class TestTheTable:
 
 
 def _converted(found: re.Match[str]) -> str:
-    kinds = {"uid": "uuid", "number": "int"}
+    kinds = {"uid": "uuid", "offer": "uuid", "number": "int"}
     return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 

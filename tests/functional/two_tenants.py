@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.test import Client
@@ -32,9 +33,11 @@ from scheduling.models import (
     StartForecast,
 )
 from scheduling.requests.profiles import read_profile_request
+from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services import submit_job
 from scheduling.services.profiles import put_profile
+from scheduling.services.sharing import make_offer, set_price_limit, set_sharing
 from scheduling.services.simulations import request_simulation
 from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, Tenant, User
@@ -286,6 +289,7 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting = Job.objects.filter(pool=side.pools[0].pool, tenant=side.tenant, state="pending")
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
+    offers = [_share(side, lab) for lab in side.pools]
     asked = SimulationRequest(policy="fifo", hours=6)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
@@ -303,9 +307,26 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         "trade": str(write_trade(lab, side.slug, LENDER).number),
         "window": str(window.pk),
         "profile": f"{word}-net",
+        "offer": offers[0],
         "username": side.manager.username,
     }
     side.words |= pool_words(side.pools[0])
+
+
+def _share(side: Side, lab: Cluster) -> str:
+    """It lends by an offer alone, and its jobs have a highest price; the offer's id."""
+    assert side.manager is not None
+    who: dict[str, Any] = {
+        "tenant": side.tenant, "actor": Actor(side.manager, f"{side.word}-request"),
+        "pool_id": lab.pool.pk,
+    }  # fmt: skip
+    amount = Decimal({"quokka": "41873.25", "narwhal": "96214.75"}[side.word])
+    asked = SharingRequest(by_offer=True)
+    set_sharing(**who, gpu_type=lab.gpu_type.name, request=asked, now=lab.at)
+    set_price_limit(**who, max_price=amount)
+    offer = OfferRequest(gpu_type=lab.gpu_type.name, gpus=1, floor_price=amount + 7)
+    key = f"{side.word}-offer-{lab.pool.pk}"
+    return str(make_offer(**who, request=offer, now=lab.at, key=key).offer.uid)
 
 
 def _expect_start(job: Job) -> None:

@@ -34,6 +34,10 @@ ACTION_TEXTS = {
     "maintenance.planned": "planned maintenance",
     "maintenance.ended": "cancelled maintenance",
     "job.released": "released",
+    "sharing.changed": "changed what its quota lends and borrows",
+    "price_limit.changed": "changed what its jobs pay at most",
+    "offer.made": "offered idle quota",
+    "offer.revoked": "revoked an offer",
     "simulation.asked": "asked what if",
     "simulation.cancelled": "cancelled a simulation",
 }

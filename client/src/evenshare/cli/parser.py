@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, contribution, jobs, login
+from . import commands, contribution, jobs, login, sharing
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
@@ -49,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     price = _leaf(nouns, "price", commands.price, "show the posted prices")
     price.add_argument("--pool")
     _contribution(nouns)
+    _offers(nouns)
+    _sharing(nouns)
     return top
 
 
@@ -133,6 +135,49 @@ def _contribution(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     leaf.add_argument("--until", metavar="INSTANT", help="the instant after the last one")
     leaf.add_argument("--lines", action="store_true", help="every income line, newest first")
     leaf.add_argument("--limit", type=_positive, help="lines at most (default: all)")
+
+
+def _offers(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "offers of a tenant's idle quota: list, create, revoke"
+    verbs = nouns.add_parser("offer", help=text, allow_abbrev=False).add_subparsers(
+        metavar="VERB", required=True, dest="verb"
+    )
+    listing = _leaf(verbs, "list", sharing.offer_list, "list offers, newest first")
+    listing.add_argument("--limit", type=_positive, default=20, help="default 20")
+    listing.add_argument("--all", action="store_true", help="every page")
+    create = _leaf(verbs, "create", sharing.offer_create, "offer idle quota")
+    create.add_argument("--gpu-type", required=True)
+    create.add_argument("--gpus", required=True, type=_positive, help="lent while they are idle")
+    create.add_argument("--floor", required=True, help="lowest price per GPU-hour; 0: any")
+    create.add_argument("--until", metavar="T", help="RFC 3339, of the pool's clock")
+    create.add_argument("--idempotency-key", metavar="K", help="the same key finds the same offer")
+    revoke = _leaf(verbs, "revoke", sharing.offer_revoke, "revoke one; twice is harmless")
+    revoke.add_argument("id", metavar="ID", help="an offer's id")
+    for leaf in (listing, create, revoke):
+        _of_a_tenant(leaf)
+
+
+def _sharing(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "what a tenant's quota lends and borrows: show, set, limit"
+    verbs = nouns.add_parser("sharing", help=text, allow_abbrev=False).add_subparsers(
+        metavar="VERB", required=True, dest="verb"
+    )
+    show = _leaf(verbs, "show", sharing.show, "show what holds, by GPU type")
+    change = _leaf(verbs, "set", sharing.set_type, "set a GPU type; what is left out is free")
+    change.add_argument("--gpu-type", required=True)
+    change.add_argument("--mode", choices=sharing.MODES, default=sharing.MODES[-1])
+    change.add_argument("--lend-limit", metavar="N", help="idle GPUs lent at most, or none")
+    change.add_argument("--borrow-limit", metavar="N", help="GPUs borrowed at most, or none")
+    change.add_argument("--by-offer", action="store_true", help="lend by offers alone")
+    most = _leaf(verbs, "limit", sharing.limit_price, "set what all jobs pay at most")
+    most.add_argument("price", metavar="PRICE", help="credits per borrowed GPU-hour, or none")
+    for leaf in (show, change, most):
+        _of_a_tenant(leaf)
+
+
+def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:
+    leaf.add_argument("--pool", required=True)
+    leaf.add_argument("--tenant", required=True)
 
 
 def _positive(text: str) -> int:

@@ -14,7 +14,7 @@ from evenshare_core.policies.registry import traits
 from portal.charts.deficits import day_deficit, has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
-from portal.overview.text import Board, PoolUseRow, board_context, fair_badge
+from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.quota_promises import pool_promise_text

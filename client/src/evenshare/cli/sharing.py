@@ -1,0 +1,147 @@
+"""`evenshare offer ...` and `evenshare sharing ...`: what a tenant's quota lends and borrows."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from .api import Client, part
+from .config import UsageError
+from .terminal import Terminal, inert, when
+
+MODES = ("RESERVE", "LEND", "LEND_AND_BORROW")
+NO_LIMIT = "none"
+
+
+def offer_list(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    limit = None if options.all else options.limit
+    offers = list(client.pages(_path("offers", options), limit))
+    if options.output == "json":
+        screen.json(offers)
+        return 0
+    if not offers:
+        screen.note("no offers")
+        return 0
+    heads = ["ID", "TYPE", "GPUS", "FLOOR", "UNTIL", "WHAT IT DOES"]
+    rows = [
+        [
+            inert(offer["id"]),
+            inert(offer["gpu_type"]),
+            inert(offer["gpus"]),
+            inert(offer["floor_price"]),
+            when(offer.get("until")) or "-",
+            inert(offer["text"]),
+        ]
+        for offer in offers
+    ]
+    screen.table(heads, rows, "GPUS FLOOR")
+    return 0
+
+
+def offer_create(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    body: dict[str, Any] = {"gpu_type": options.gpu_type, "gpus": options.gpus}
+    body["floor_price"] = options.floor
+    if options.until:
+        body["until"] = options.until
+    # With a key of our own a cut answer can be asked for again without a second offer.
+    key = options.idempotency_key or str(uuid.uuid4())
+    offer = client.post(_path("offers", options), body, key=key)
+    if options.output == "json":
+        screen.json(offer)
+        return 0
+    screen.line(inert(offer["id"]))
+    screen.note(inert(offer["text"]))
+    return 0
+
+
+def offer_revoke(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    path = f"{_path('offers', options)}/{part(options.id)}"
+    offer = client.call("DELETE", path, repeatable=True)
+    if options.output == "json":
+        screen.json(offer)
+        return 0
+    screen.line(inert(offer["text"]))
+    screen.line(inert(offer["back"]["text"]))
+    return 0
+
+
+def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    _print(options, screen, client.get(_path("sharing", options)))
+    return 0
+
+
+def set_type(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    body = {
+        "mode": options.mode,
+        "lend_limit": _count(options.lend_limit, "--lend-limit"),
+        "borrow_limit": _count(options.borrow_limit, "--borrow-limit"),
+        "by_offer": options.by_offer,
+    }
+    path = f"{_path('sharing', options)}/{part(options.gpu_type)}"
+    row = client.call("PUT", path, body=body, repeatable=True)
+    if options.output == "json":
+        screen.json(row)
+        return 0
+    _table(screen, [row])
+    if row.get("back"):
+        screen.line(inert(row["back"]["text"]))
+    return 0
+
+
+def limit_price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    price = None if options.price == NO_LIMIT else options.price
+    path = _path("sharing", options)
+    _print(options, screen, client.call("PUT", path, body={"max_price": price}, repeatable=True))
+    return 0
+
+
+def _path(what: str, options: argparse.Namespace) -> str:
+    return f"/pools/{part(options.pool)}/{what}/{part(options.tenant)}"
+
+
+def _count(text: str | None, option: str) -> int | None:
+    if text is None or text == NO_LIMIT:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise UsageError(f"{option} takes a whole number of GPUs, or {NO_LIMIT}")
+    return int(text)
+
+
+def _print(options: argparse.Namespace, screen: Terminal, sharing: Mapping[str, Any]) -> None:
+    if options.output == "json":
+        screen.json(sharing)
+        return
+    _table(screen, sharing["results"])
+    most = sharing.get("max_price")
+    screen.note(f"jobs pay at most: {inert(most) if most is not None else 'no limit'}")
+
+
+def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
+    if not rows:
+        screen.note("no quota")
+        return
+    heads = ["TYPE", "QUOTA", "IDLE", "LENT", "MODE", "LENDS", "BORROWS", "BY", "PRICE"]
+    screen.table(
+        heads,
+        [
+            [
+                inert(row["gpu_type"]),
+                inert(row["gpus"]),
+                inert(row["idle"]),
+                inert(row["lent"]),
+                inert(row["effective"]["mode"]),
+                _limit(row["effective"]["lend_limit"]),
+                _limit(row["effective"]["borrow_limit"]),
+                "offers" if row["own"]["by_offer"] else "as it is",
+                inert(row["price"]),
+            ]
+            for row in rows
+        ],
+        "QUOTA IDLE LENT LENDS BORROWS PRICE",
+    )
+
+
+def _limit(value: object) -> str:
+    return "any" if value is None else inert(value)

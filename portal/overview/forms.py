@@ -1,0 +1,67 @@
+"""Forms of what a tenant's quota lends and borrows: its settings, an offer, its highest price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.money.fixed_point import to_text
+from portal.site.forms import Field, request_inputs
+from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
+from scheduling.selectors.sharing_views import SharingView
+
+BY_OFFER, AS_IT_IS = "offers", "as-it-is"
+MODE_TEXTS = (
+    (Mode.LEND_AND_BORROW.value, "Lend and borrow"),
+    (Mode.LEND.value, "Lend, borrow nothing"),
+    (Mode.RESERVE.value, "Reserve: lend and borrow nothing"),
+)
+_BY_OFFER_TEXTS = ((AS_IT_IS, "as it is, to whoever borrows"), (BY_OFFER, "by our offers alone"))
+
+
+def settings_fields(
+    row: SharingView, typed: Mapping[str, str], errors: Mapping[str, str]
+) -> list[Field]:
+    """Return the inputs of a GPU type's own settings, as they are or as typed."""
+    own = row.own
+    return request_inputs(
+        SharingRequest,
+        ("mode", "by_offer", "lend_limit", "borrow_limit"),
+        typed,
+        errors,
+        defaults={
+            "mode": own.mode.value,
+            "by_offer": BY_OFFER if own.by_offer else AS_IT_IS,
+            # A number that was taken away stays away.
+            **({} if typed else _limits(row)),
+        },
+        choices={"mode": MODE_TEXTS, "by_offer": _BY_OFFER_TEXTS},
+    )
+
+
+def _limits(row: SharingView) -> dict[str, str]:
+    limits = {"lend_limit": row.own.lend_limit, "borrow_limit": row.own.borrow_limit}
+    return {name: "" if limit is None else str(limit) for name, limit in limits.items()}
+
+
+def offer_fields(
+    gpu_types: Sequence[str], typed: Mapping[str, str], errors: Mapping[str, str]
+) -> list[Field]:
+    """Return the inputs of an offer; `gpu_types`: those that are lent by offers alone."""
+    return request_inputs(
+        OfferRequest,
+        ("gpu_type", "gpus", "floor_price", "until"),
+        typed,
+        errors,
+        choices={"gpu_type": tuple((name, name) for name in gpu_types)},
+    )
+
+
+def limit_fields(
+    most_micro: int | None, typed: Mapping[str, str], errors: Mapping[str, str]
+) -> list[Field]:
+    """Return the input of what all jobs pay at most, as it is or as typed."""
+    present = "" if most_micro is None or typed else to_text(most_micro)
+    return request_inputs(
+        PriceLimitRequest, ("max_price",), typed, errors, defaults={"max_price": present}
+    )

@@ -1,0 +1,1 @@
+"""The pages of a tenant in words and charts."""

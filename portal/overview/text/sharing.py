@@ -1,0 +1,48 @@
+"""What a tenant's quota lends and borrows, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from portal.charts.figures import credits_text, plural
+from scheduling.selectors.sharing_views import SharingView
+
+
+def sharing_headline(rows: Sequence[SharingView]) -> str:
+    """The finding of the page: what is idle, and what of it others may use."""
+    idle, lent = sum(row.idle for row in rows), sum(row.lent for row in rows)
+    refused = [row for row in rows if row.is_priced_out]
+    if lent == 0 and refused:
+        row = refused[0]
+        assert row.floor is not None  # noqa: S101 - offers stand, so there is a lowest floor
+        return (
+            f"Nothing is lent: the posted price of {row.gpu_type} is {credits_text(row.price, 6)}"
+            f" credits, and the lowest floor is {credits_text(row.floor, 6)}."
+        )
+    if not idle:
+        return "All of the quota is in use, so nothing is lent."
+    return f"{plural(idle, 'GPU')} of the quota {_are(idle)} idle, and others may use {lent:,}."
+
+
+def limits_text(row: Entitlement, *, by_offer: bool = False) -> str:
+    """What a quota lends and borrows: "lends 2 idle GPUs at most; borrows 4 at most"."""
+    if row.mode is Mode.RESERVE:
+        return "lends nothing; borrows nothing"
+    most = row.lendable(row.gpus)
+    if most == 0:
+        lends = "lends nothing"
+    elif most < row.gpus:
+        lends = f"lends {plural(most, 'idle GPU')} at most"
+    else:
+        lends = "lends all that is idle"
+    if by_offer:
+        lends += ", by offers alone"
+    limit = row.may_borrow
+    if limit is None:
+        return f"{lends}; borrows without limit"
+    return f"{lends}; borrows {'nothing' if limit == 0 else f'{limit:,} at most'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

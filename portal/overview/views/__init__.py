@@ -1,0 +1,1 @@
+"""A function per page of a tenant."""

@@ -1,0 +1,214 @@
+"""What a tenant's quota lends and borrows: its own settings, its offers, its highest price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from evenshare_core.money.fixed_point import to_credits
+from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
+from portal.overview.text.sharing import limits_text, sharing_headline
+from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.site.clocks import pool_now
+from portal.site.forms import Field, text, typed_fields, typed_request
+from portal.site.request_id import request_id_of
+from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
+from scheduling.selectors.jobs import pool_names
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.sharing import price_limit_of
+from scheduling.selectors.sharing_views import (
+    OfferView,
+    PromisedReturn,
+    SharingView,
+    list_offers,
+    promised_return,
+    sharing_views,
+)
+from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.input.requests import read_request
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import tenant_scope
+from tenants.selectors.quotas import pools_of
+
+OFFERS = 50  # of the table, newest first
+
+
+@dataclass(frozen=True, slots=True)
+class SharingTableRow:
+    """A quota as a row: what holds in words, beside what the operator allows; and its form."""
+
+    view: SharingView
+    holds: str
+    allows: str
+    fields: list[Field]
+
+
+@dataclass(frozen=True, slots=True)
+class SharingChange:
+    """Who changes what of which tenant and pool."""
+
+    request: HttpRequest
+    tenant: Tenant
+    facts: PoolFacts
+    actor: Actor
+
+    def back(self, gpu_type: str) -> PromisedReturn:
+        """By when GPUs of a type return that are not lent any more."""
+        with tenant_scope(self.tenant.pk):
+            now = pool_now(self.facts).pool_at
+            return promised_return(self.facts, self.tenant.pk, gpu_type, now)
+
+    def row(self, gpu_type: str) -> SharingView | None:
+        """The quota of a type as it is now."""
+        with tenant_scope(self.tenant.pk):
+            rows = sharing_views(self.facts.id, self.tenant.pk, pool_now(self.facts).pool_at)
+        return next((row for row in rows if row.gpu_type == gpu_type), None)
+
+
+@signed_in
+@require_http_methods(["GET", "HEAD", "POST"])
+def sharing(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The table of what is lent, the offers, and for managers the forms that change them."""
+    tenant = tenant_or_404(request, slug)
+    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    may = may_in_tenant(access(request), Action.SHARE, tenant.pk)
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        if not may:
+            raise PermissionDenied
+        if facts is not None:
+            errors = _change(request, tenant, facts)
+            if not errors:
+                return redirect(f"{reverse('sharing', args=[slug])}?pool={facts.name}")
+    context = _context(request, tenant, facts, errors)
+    status = 422 if request.method == "POST" else 200
+    return render(request, "overview/sharing.html", {**context, "may_share": may}, status=status)
+
+
+def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str, str]:
+    """Do what the form says; return what is wrong with it, by field."""
+    assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
+    change = SharingChange(request, tenant, facts, Actor(request.user, request_id_of(request)))
+    act = _ACTS.get(text(request.POST, "act"))
+    if act is None:
+        return {"act": "This form says nothing that can be done. Load the page again."}
+    try:
+        messages.success(request, act(change))
+    except InvalidInputError as error:
+        return {one.field: f"{one.reason}. {one.hint}".strip() for one in error.errors}
+    return {}
+
+
+def _set(change: SharingChange) -> str:
+    posted = change.request.POST
+    gpu_type = text(posted, "gpu_type")
+    typed = {**typed_fields(SharingRequest, posted), "by_offer": posted.get("by_offer") == BY_OFFER}
+    before = change.row(gpu_type)
+    set_sharing(
+        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, gpu_type=gpu_type,
+        request=read_request(SharingRequest, typed), now=pool_now(change.facts).pool_at,
+    )  # fmt: skip
+    after = change.row(gpu_type)
+    said = f"{gpu_type} is set."
+    if before is not None and after is not None and after.lends_less_than(before):
+        return f"{said} {change.back(gpu_type).text}"
+    return f"{said} The next round uses it."
+
+
+def _offer(change: SharingChange) -> str:
+    request = typed_request(OfferRequest, change.request.POST)
+    make_offer(
+        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, request=request,
+        now=pool_now(change.facts).pool_at,
+    )  # fmt: skip
+    return f"Offered: {request.gpus:,} of {request.gpu_type}. The next round reads it."
+
+
+def _revoke(change: SharingChange) -> str:
+    try:
+        uid = UUID(text(change.request.POST, "offer"))
+    except ValueError as error:
+        raise Http404 from error
+    offer = revoke_offer(
+        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, uid=uid,
+        now=pool_now(change.facts).pool_at,
+    )  # fmt: skip
+    if offer is None:
+        raise Http404
+    return f"The offer is revoked. {change.back(offer.gpu_type.name).text}"
+
+
+def _limit(change: SharingChange) -> str:
+    typed: Mapping[str, object] = {
+        "max_price": None, **typed_fields(PriceLimitRequest, change.request.POST),
+    }  # fmt: skip
+    wanted = read_request(PriceLimitRequest, typed)
+    set_price_limit(
+        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id,
+        max_price=wanted.max_price,
+    )  # fmt: skip
+    return "What your jobs pay at most is set. Grants and renewals from the next round on hold it."
+
+
+_ACTS: dict[str, Callable[[SharingChange], str]] = {
+    "set": _set, "offer": _offer, "revoke": _revoke, "limit": _limit,
+}  # fmt: skip
+
+
+def _context(
+    request: HttpRequest, tenant: Tenant, facts: PoolFacts | None, errors: dict[str, str]
+) -> dict[str, Any]:
+    context: dict[str, Any] = {
+        "tenant": tenant, "pool": facts, "nav_key": "overview", "errors": errors, "rows": [],
+    }  # fmt: skip
+    if facts is None:
+        return context
+    now = pool_now(facts).pool_at
+    with tenant_scope(tenant.pk):
+        views = sharing_views(facts.id, tenant.pk, now)
+        offers, more = list_offers(facts.id, tenant.pk, now, limit=OFFERS)
+        most = price_limit_of(facts.id, tenant.pk)
+        names = pool_names(pools_of(tenant.pk))
+    by_offer = [row.gpu_type for row in views if row.own.by_offer]
+    typed, act = request.POST, text(request.POST, "act") if errors else ""
+    here = text(typed, "gpu_type")
+    of_set = {row.gpu_type for row in views if act == "set" and row.gpu_type == here}
+    return {
+        **context,
+        "headline": sharing_headline(views),
+        "rows": [
+            SharingTableRow(
+                row,
+                limits_text(row.effective, by_offer=row.own.by_offer),
+                limits_text(row.bounds),
+                settings_fields(row, typed, errors)
+                if row.gpu_type in of_set
+                else settings_fields(row, {}, {}),
+            )
+            for row in views
+        ],
+        "offers": offers,
+        "has_more_offers": more,
+        "stands": _standing(offers),
+        "by_offer": by_offer,
+        "max_price": None if most is None else to_credits(most),
+        "pools": names,
+        "offer_fields": offer_fields(by_offer, typed if act == "offer" else {}, errors),
+        "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),
+    }
+
+
+def _standing(offers: list[OfferView]) -> int:
+    return sum(offer.stands for offer in offers)

@@ -1,0 +1,368 @@
+"""What a tenant lends and borrows of its own will over REST: settings, highest price, offers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.money.fixed_point import to_text
+from scheduling.api import schemas
+from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
+from scheduling.engine.clock import read_clock
+from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.sharing import price_limit_of
+from scheduling.selectors.sharing_views import (
+    BackRule,
+    OfferState,
+    OfferView,
+    PromisedReturn,
+    SharingView,
+    list_offers,
+    offer_view,
+    promised_return,
+    sharing_views,
+)
+from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
+from tenants.api.base import actor_of
+from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.api.problems import not_there
+from tenants.api.request_schemas import request_serializer
+from tenants.api.times import time_text
+from tenants.input.requests import read_request
+from tenants.models import IdleOffer, Tenant
+from tenants.permissions import Action
+from tenants.requests import MODES
+from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors.quotas import pools_of
+from tenants.tokens import Scope
+
+WRITE = Scope.JOBS_WRITE.value
+
+
+class SharingLimits(s.Serializer[object]):
+    """A mode and its limits in GPUs; null: no limit."""
+
+    mode = s.ChoiceField(list(MODES))
+    borrow_limit = s.IntegerField(allow_null=True)
+    lend_limit = s.IntegerField(allow_null=True)
+
+
+class OwnSharingLimits(SharingLimits):
+    """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
+
+    by_offer = s.BooleanField()
+
+
+class SharingRow(s.Serializer[object]):
+    """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
+
+    `idle` GPUs of it are not used by its tenant, and `lent` of those others may use. `standing`
+    GPUs are offered, `offered` of them at the posted `price`.
+    """
+
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    bounds = SharingLimits()
+    own = OwnSharingLimits()
+    effective = SharingLimits()
+    idle = s.IntegerField()
+    lent = s.IntegerField()
+    standing = s.IntegerField()
+    offered = s.IntegerField()
+    price = schemas.Credits()
+
+
+class SharingJson(s.Serializer[object]):
+    """What a tenant lends and borrows in a pool. `max_price`: what its jobs pay at most."""
+
+    tenant = s.CharField()
+    pool = s.CharField()
+    max_price = schemas.Credits(allow_null=True)
+    results = SharingRow(many=True)
+
+
+class PromisedReturnJson(s.Serializer[object]):
+    """By when GPUs that are not lent any more are back, in pool time, as long as rounds run.
+
+    `by`: for the tenant's jobs within quota; `unasked_by`: also where none asks for them.
+    `borrowed`: GPUs of the type that others borrow now, of whatever lender.
+    """
+
+    by = s.DateTimeField()
+    unasked_by = s.DateTimeField()
+    rule = s.ChoiceField([rule.value for rule in BackRule])
+    borrowed = s.IntegerField()
+    text = s.CharField()
+
+
+class SharingChanged(SharingRow):
+    """The same after a change; `back`: by when GPUs return, where less is lent, else null."""
+
+    back = PromisedReturnJson(allow_null=True)
+
+
+class OfferJson(s.Serializer[object]):
+    """An offer; `text` says what it does at `price`, the price posted last."""
+
+    id = s.UUIDField()
+    tenant = s.CharField()
+    pool = s.CharField()
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    floor_price = schemas.Credits()
+    price = schemas.Credits()
+    made_at = s.DateTimeField()
+    until = s.DateTimeField(allow_null=True)
+    revoked_at = s.DateTimeField(allow_null=True)
+    state = s.ChoiceField([state.value for state in OfferState])
+    text = s.CharField()
+
+
+class OfferRevoked(OfferJson):
+    """The same when it is revoked."""
+
+    back = PromisedReturnJson()
+
+
+class OfferPage(s.Serializer[object]):
+    """Offers, newest first."""
+
+    results = OfferJson(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class TenantInPool(NamedTuple):
+    """A tenant in a pool in which it has or had quota."""
+
+    facts: PoolFacts
+    tenant: Tenant
+
+
+class SharedPoolView(SchedulingView):
+    """Of a tenant in a pool: whoever sees the tenant reads, its managers change."""
+
+    def there(self, name: str, slug: str, action: Action = Action.SEE_TENANT) -> TenantInPool:
+        """Return the pool and the tenant.
+
+        Raises:
+            Problem: 404 where one is not there for the caller, or the tenant has no quota in the
+                pool; 403 where the caller's role is too low.
+        """
+        tenant = self.tenant(slug, action)
+        facts = self.pool(name)
+        with site_scope():
+            if facts.id not in pools_of(tenant.pk):
+                raise not_there()
+        return TenantInPool(facts, tenant)
+
+
+class PoolSharing(SharedPoolView):
+    """What a tenant lends and borrows in a pool."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "PUT": WRITE}
+    http_method_names = ["get", "head", "put"]
+
+    @extend_schema(operation_id="sharing_show", responses={200: SharingJson})
+    def get(self, request: Request, name: str, slug: str) -> Response:  # noqa: ARG002 - DRF's signature
+        """Say what a tenant lends and borrows: its own settings within its quotas' bounds."""
+        return Response(_sharing_json(self.there(name, slug)))
+
+    @extend_schema(
+        operation_id="price_limit_put",
+        request=request_serializer(PriceLimitRequest),
+        responses={200: SharingJson},
+    )
+    def put(self, request: Request, name: str, slug: str) -> Response:
+        """Set what all jobs of a tenant pay at most for a borrowed GPU-hour in a pool."""
+        there = self.there(name, slug, Action.SHARE)
+        wanted = read_request(PriceLimitRequest, spec_of(request))
+        set_price_limit(
+            tenant=there.tenant, actor=actor_of(self.person), pool_id=there.facts.id,
+            max_price=wanted.max_price,
+        )  # fmt: skip
+        return Response(_sharing_json(there))
+
+
+class TypeSharing(SharedPoolView):
+    """What a tenant lends and borrows of one GPU type."""
+
+    scopes: ClassVar[dict[str, str]] = {"PUT": WRITE}
+    http_method_names = ["put"]
+
+    @extend_schema(
+        operation_id="sharing_put",
+        request=request_serializer(SharingRequest, by_offer=s.BooleanField(required=False)),
+        responses={200: SharingChanged},
+    )
+    def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
+        """Set a tenant's own settings for a GPU type; the stricter of them and the bounds holds."""
+        facts, tenant = self.there(name, slug, Action.SHARE)
+        wanted = read_request(SharingRequest, spec_of(request))
+        before = _row(facts, tenant, gpu_type)
+        set_sharing(
+            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, gpu_type=gpu_type,
+            request=wanted, now=read_clock(facts.id).pool_at,
+        )  # fmt: skip
+        after = _row(facts, tenant, gpu_type)
+        if before is None or after is None:
+            raise not_there()  # its quota ended in this moment
+        less = after.lends_less_than(before)
+        back = _back_json(_back(facts, tenant, gpu_type)) if less else None
+        return Response({**_row_json(after), "back": back})
+
+
+class OfferList(SharedPoolView):
+    """A tenant's offers in a pool."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": WRITE}
+    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+
+    @extend_schema(
+        operation_id="offer_list", responses={200: OfferPage}, parameters=schemas.PAGE_QUERY
+    )
+    def get(self, request: Request, name: str, slug: str) -> Response:
+        """List a tenant's offers of idle quota in a pool, newest first."""
+        facts, tenant = self.there(name, slug)
+        key, limit = read_cursor(request, "offers"), read_limit(request)
+        with tenant_scope(tenant.pk):
+            at = read_clock(facts.id).pool_at
+            before = key[0] if key else None
+            rows, more = list_offers(facts.id, tenant.pk, at, limit=limit, before=before)
+        shown = [_offer_json(row, facts.name, tenant) for row in rows]
+        after = make_cursor("offers", rows[-1].offer.pk) if more else None
+        return Response({"results": shown, "next": after})
+
+    @extend_schema(
+        operation_id="offer_make",
+        request=request_serializer(OfferRequest),
+        responses={201: OfferJson},
+        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
+    )
+    def post(self, request: Request, name: str, slug: str) -> Response:
+        """Offer idle quota for a floor price or more; with an `Idempotency-Key`, once."""
+        key = idempotency_key(request)
+        facts, tenant = self.there(name, slug, Action.SHARE)
+        wanted = read_request(OfferRequest, spec_of(request))
+        made = make_offer(
+            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, request=wanted,
+            now=read_clock(facts.id).pool_at, key=key,
+        )  # fmt: skip
+        shown = _shown(made.offer, facts, tenant)
+        headers = replay_header(is_replay=made.is_replay)
+        return Response(shown, status=201, headers=headers)
+
+
+class OfferOne(SharedPoolView):
+    """One offer."""
+
+    scopes: ClassVar[dict[str, str]] = {"DELETE": WRITE}
+    http_method_names = ["delete"]
+
+    @extend_schema(operation_id="offer_revoke", request=None, responses={200: OfferRevoked})
+    def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
+        """Revoke an offer: nothing more is lent by it; `back` says by when its GPUs return.
+
+        Doing so twice is harmless. The offer stays in the list.
+        """
+        facts, tenant = self.there(name, slug, Action.SHARE)
+        row = revoke_offer(
+            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, uid=offer,
+            now=read_clock(facts.id).pool_at,
+        )  # fmt: skip
+        if row is None:
+            raise not_there()
+        back = _back_json(_back(facts, tenant, row.gpu_type.name))
+        return Response({**_shown(row, facts, tenant), "back": back})
+
+
+def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingView | None:
+    with tenant_scope(tenant.pk):
+        rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
+    return next((row for row in rows if row.gpu_type == gpu_type), None)
+
+
+def _back(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> PromisedReturn:
+    with tenant_scope(tenant.pk):
+        return promised_return(facts, tenant.pk, gpu_type, read_clock(facts.id).pool_at)
+
+
+def _shown(offer: IdleOffer, facts: PoolFacts, tenant: Tenant) -> dict[str, Any]:
+    with tenant_scope(tenant.pk):
+        view = offer_view(offer, read_clock(facts.id).pool_at)
+    return _offer_json(view, facts.name, tenant)
+
+
+def _sharing_json(there: TenantInPool) -> dict[str, Any]:
+    facts, tenant = there
+    with tenant_scope(tenant.pk):
+        rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
+        most = price_limit_of(facts.id, tenant.pk)
+    return {
+        "tenant": tenant.slug,
+        "pool": facts.name,
+        "max_price": None if most is None else to_text(most),
+        "results": [_row_json(row) for row in rows],
+    }
+
+
+def _row_json(row: SharingView) -> dict[str, Any]:
+    return {
+        "gpu_type": row.gpu_type,
+        "gpus": row.bounds.gpus,
+        "bounds": _limits_json(row.bounds),
+        "own": {
+            "mode": row.own.mode.value,
+            "borrow_limit": row.own.borrow_limit,
+            "lend_limit": row.own.lend_limit,
+            "by_offer": row.own.by_offer,
+        },
+        "effective": _limits_json(row.effective),
+        "idle": row.idle,
+        "lent": row.lent,
+        "standing": row.standing,
+        "offered": row.offered,
+        "price": f"{row.price:.6f}",
+    }
+
+
+def _limits_json(row: Entitlement) -> dict[str, Any]:
+    return {
+        "mode": row.mode.value,
+        "borrow_limit": row.borrow_limit,
+        "lend_limit": row.lend_limit,
+    }
+
+
+def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
+    offer = row.offer
+    return {
+        "id": str(offer.uid),
+        "tenant": tenant.slug,
+        "pool": pool,
+        "gpu_type": offer.gpu_type.name,
+        "gpus": offer.gpus,
+        "floor_price": f"{offer.floor_price:.6f}",
+        "price": f"{row.price:.6f}",
+        "made_at": time_text(offer.made_at),
+        "until": time_text(offer.until),
+        "revoked_at": time_text(offer.revoked_at),
+        "state": row.state.value,
+        "text": row.text,
+    }
+
+
+def _back_json(back: PromisedReturn) -> dict[str, Any]:
+    return {
+        "by": time_text(back.by),
+        "unasked_by": time_text(back.unasked_by),
+        "rule": back.rule.value,
+        "borrowed": back.borrowed,
+        "text": back.text,
+    }

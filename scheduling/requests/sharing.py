@@ -1,0 +1,119 @@
+"""What a tenant may ask of its own quota: what is lent and borrowed, for what price, and offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.domain.offers import OwnSharing
+from evenshare_core.units import COUNT_MAX
+from tenants.input.errors import FieldErrors
+from tenants.input.requests import Input, Request
+from tenants.requests import MODES, GpuCount
+
+
+def _read_by_offer(given: Mapping[str, object], errors: FieldErrors) -> bool:
+    value = given.get("by_offer", False)
+    if isinstance(value, bool):
+        return value
+    errors.add("by_offer", "must be true or false", "true: idle quota is lent by offers alone.")
+    return False
+
+
+class SharingRequest(Request, frozen=True, kw_only=True):
+    """Settings for one GPU type; the stricter of them and the quota's bounds holds."""
+
+    NOUN: ClassVar[str] = "these settings"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    mode: Annotated[
+        str,
+        Meta(description="Whether the tenant lends its idle quota, and whether it borrows."),
+        Input(
+            label="Mode",
+            choices=MODES,
+            complaint="is not a mode",
+            advice=f"One of {', '.join(MODES)}.",
+        ),
+    ] = Mode.LEND_AND_BORROW.value
+    borrow_limit: Annotated[
+        GpuCount | None,
+        Meta(description="GPUs that it borrows at most; null: as many as its quota's bound."),
+        Input(label="Borrows at most", unit="GPUs", hint="Left out: what the operator allows."),
+    ] = None
+    lend_limit: Annotated[
+        GpuCount | None,
+        Meta(description="Idle GPUs that it lends at most; null: as many as its quota's bound."),
+        Input(label="Lends at most", unit="GPUs", hint="Left out: what the operator allows."),
+    ] = None
+    by_offer: Annotated[
+        bool,
+        Meta(description="Whether its idle quota is lent by its offers alone, or as it is."),
+        Input(label="Idle quota is lent", read=_read_by_offer),
+    ] = False
+
+    @property
+    def own(self) -> OwnSharing:
+        """The settings as rounds read them."""
+        return OwnSharing(Mode(self.mode), self.borrow_limit, self.lend_limit, self.by_offer)
+
+
+class PriceLimitRequest(Request, frozen=True, kw_only=True):
+    """What all jobs of a tenant in a pool pay at most."""
+
+    NOUN: ClassVar[str] = "a price limit"
+    NULL_IS_ABSENT: ClassVar[bool] = False
+
+    max_price: Annotated[
+        Decimal | None,
+        Meta(
+            description="Highest price in credits per borrowed GPU-hour, of all jobs that have"
+            " none or a higher one; null: no limit of the tenant."
+        ),
+        Input(
+            label="All jobs pay at most",
+            unit="credits / GPU-h",
+            hint="For borrowed GPUs, where a job has no lower maximum. Left out: no limit.",
+            complaint="must be an amount from 0 to 999,999,999,999.999999",
+            advice='Credits per GPU-hour as a text, such as "0.25", or null for no limit.',
+        ),
+    ]
+
+
+class OfferRequest(Request, frozen=True, kw_only=True):
+    """An offer of idle quota in the pool of the address."""
+
+    NOUN: ClassVar[str] = "an offer"
+
+    gpu_type: Annotated[
+        str,
+        Meta(min_length=1, max_length=31, description="The GPU type, of which there is quota."),
+        Input(label="GPU type", complaint="is not a GPU type", is_shown=True),
+    ]
+    gpus: Annotated[
+        int,
+        Meta(ge=1, le=COUNT_MAX, description="GPUs that are lent at most, while they are idle."),
+        Input(label="GPUs", hint="Lent while they are idle.", is_shown=True),
+    ]
+    floor_price: Annotated[
+        Decimal,
+        Meta(
+            description="Lowest posted price per GPU-hour at which they are lent, in credits; 0:"
+            " at any price."
+        ),
+        Input(
+            label="Floor price",
+            unit="credits / GPU-h",
+            hint="While the posted price is below it, nothing is lent.",
+        ),
+    ] = Decimal(0)
+    until: Annotated[
+        datetime | None,
+        Meta(description="When it ends, in pool time; left out: when it is revoked."),
+        Input(label="Until", hint="In pool time, such as 2026-12-01T08:00:00Z; left out: open."),
+    ] = None

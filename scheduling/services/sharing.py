@@ -1,0 +1,242 @@
+"""A tenant's managers change what its quota lends and borrows, for what price; and its offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+
+from evenshare_core.domain.entitlements import Mode
+from scheduling.models import Pool
+from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.services.wake import wake_pool_after_commit
+from tenants.audit import Actor, changed, write_audit
+from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.input.errors import invalid
+from tenants.models import IdleOffer, PriceLimit, Quota, SharingSetting, Tenant
+from tenants.permissions import Action, may_in_tenant
+from tenants.scopes import tenant_scope
+from tenants.selectors.access import access_of
+
+OFFERS_MAX = 100  # that stand, of a tenant in a pool
+
+
+class MadeOffer(NamedTuple):
+    """An offer, and whether an earlier request with the same key made it."""
+
+    offer: IdleOffer
+    is_replay: bool
+
+
+def set_sharing(
+    *,
+    tenant: Tenant,
+    actor: Actor,
+    pool_id: int,
+    gpu_type: str,
+    request: SharingRequest,
+    now: datetime,
+) -> bool:
+    """Set a tenant's own settings for a GPU type; return whether anything changed.
+
+    `now`: pool time.
+
+    Rounds use them from the next snapshot on. What is looser than the quota's bounds changes
+    nothing until these are loosened.
+
+    Raises:
+        InvalidInputError: the tenant has no quota of the type now.
+        PermissionDenied: the actor may not (any more).
+    """
+    with _managed(tenant, actor):
+        pool = Pool.objects.get(pk=pool_id)
+        kind = _quota_in_force(pool_id, tenant, gpu_type, now).gpu_type
+        rows = SharingSetting.objects.filter(pool_id=pool_id, tenant=tenant, gpu_type=kind)
+        row = rows.first() or SharingSetting(pool_id=pool_id, tenant=tenant, gpu_type=kind)
+        before = _settings(row)
+        row.mode, row.by_offer = Mode(request.mode).value, request.by_offer
+        row.borrow_limit, row.lend_limit = request.borrow_limit, request.lend_limit
+        was, becomes = changed(before, _settings(row))
+        if not becomes:
+            return False
+        row.save()
+        subject = f"pool {pool.name}, {tenant.slug}, {gpu_type}"
+        write_audit(actor, "sharing.changed", subject[:140], before=was, after=becomes)
+        _wake(pool)
+    return True
+
+
+def set_price_limit(
+    *, tenant: Tenant, actor: Actor, pool_id: int, max_price: Decimal | None
+) -> bool:
+    """Set what all jobs of a tenant pay at most in a pool; return whether anything changed.
+
+    Terms that run keep their price; from the next snapshot on it holds for renewals and grants.
+
+    Raises:
+        PermissionDenied: the actor may not (any more).
+    """
+    with _managed(tenant, actor):
+        pool = Pool.objects.get(pk=pool_id)
+        rows = PriceLimit.objects.filter(pool_id=pool_id, tenant=tenant)
+        before = rows.values_list("max_price", flat=True).first()
+        if before == max_price:
+            return False
+        if max_price is None:
+            rows.delete()
+        else:
+            PriceLimit.objects.update_or_create(
+                pool=pool, tenant=tenant, defaults={"max_price": max_price}
+            )
+        write_audit(
+            actor,
+            "price_limit.changed",
+            f"pool {pool.name}, {tenant.slug}"[:140],
+            before={"max_price": _plain(before)},
+            after={"max_price": _plain(max_price)},
+        )
+        _wake(pool)
+    return True
+
+
+def make_offer(
+    *,
+    tenant: Tenant,
+    actor: Actor,
+    pool_id: int,
+    request: OfferRequest,
+    now: datetime,
+    key: str | None = None,
+) -> MadeOffer:
+    """Offer idle quota from `now` on (pool time); with an idempotency `key`, once.
+
+    Raises:
+        InvalidInputError: by field.
+        PermissionDenied: the actor may not (any more).
+        tenants.idempotency.MismatchError: the key was used with another offer.
+        tenants.idempotency.InFlightError: the same request is still being served.
+    """
+    body = {
+        "pool": pool_id, "gpu_type": request.gpu_type, "gpus": request.gpus,
+        "floor": _plain(request.floor_price), "until": str(request.until),
+    }  # fmt: skip
+    asked = KeyedRequest.of(tenant, actor.user, "offers", key, body)
+    with _managed(tenant, actor):
+        uid = uuid4()
+        before = begin_reply(asked, [str(uid)]) if asked else None
+        if before is not None:
+            known = IdleOffer.objects.select_related("gpu_type")
+            return MadeOffer(known.get(uid=before[0], tenant=tenant), is_replay=True)
+        pool = Pool.objects.get(pk=pool_id)
+        quota = _quota_in_force(pool_id, tenant, request.gpu_type, now)
+        _check_offer(quota, request, now)
+        offer = IdleOffer.objects.create(
+            uid=uid,
+            tenant=tenant,
+            pool=pool,
+            gpu_type=quota.gpu_type,
+            gpus=request.gpus,
+            floor_price=request.floor_price,
+            made_at=now,
+            until=request.until,
+            made_by=actor.user,
+        )
+        write_audit(actor, "offer.made", _offer_subject(pool, offer), after=_state(offer))
+        _wake(pool)
+    return MadeOffer(offer, is_replay=False)
+
+
+def revoke_offer(
+    *, tenant: Tenant, actor: Actor, pool_id: int, uid: UUID, now: datetime
+) -> IdleOffer | None:
+    """Revoke an offer from `now` on (pool time); None where the tenant has no such offer there.
+
+    One that is revoked already, or ran out, stays as it is.
+
+    Raises:
+        PermissionDenied: the actor may not (any more).
+    """
+    with _managed(tenant, actor):
+        rows = IdleOffer.objects.select_related("gpu_type", "pool")
+        offer = rows.filter(uid=uid, tenant=tenant, pool_id=pool_id).first()
+        if offer is None or offer.revoked_at is not None:
+            return offer
+        if offer.until is not None and offer.until <= now:
+            return offer
+        offer.revoked_at = max(now, offer.made_at)
+        offer.save(update_fields=["revoked_at"])
+        subject = _offer_subject(offer.pool, offer)
+        write_audit(actor, "offer.revoked", subject, before=_state(offer))
+    return offer
+
+
+@contextmanager
+def _managed(tenant: Tenant, actor: Actor) -> Iterator[None]:
+    """One transaction of somebody who manages the tenant, by the role that they have now."""
+    with tenant_scope(tenant.pk):
+        if not may_in_tenant(access_of(actor.user), Action.SHARE, tenant.pk):
+            raise PermissionDenied
+        # One change of a tenant at a time.
+        Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+        yield
+
+
+def _quota_in_force(pool_id: int, tenant: Tenant, gpu_type: str, now: datetime) -> Quota:
+    rows = Quota.objects.filter(pool_id=pool_id, tenant=tenant, valid_from__lte=now)
+    quotas = rows.exclude(valid_until__lte=now).select_related("gpu_type")
+    by_type = {row.gpu_type.name: row for row in quotas}
+    if gpu_type not in by_type:
+        hint = f"There is quota of: {', '.join(sorted(by_type)) or 'none'}."
+        raise invalid("gpu_type", "is none of which the tenant has quota in the pool now", hint)
+    return by_type[gpu_type]
+
+
+def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
+    if request.until is not None and request.until <= now:
+        raise invalid("until", "is past", f"It is {now:%Y-%m-%dT%H:%M:%SZ} of pool time.")
+    mine = {"pool": quota.pool_id, "tenant": quota.tenant_id}
+    settings = SharingSetting.objects.filter(**mine, gpu_type=quota.gpu_type)
+    if not settings.filter(by_offer=True).exists():
+        hint = "Set first that idle quota of this type is lent by offers alone."
+        raise invalid("gpu_type", "is lent as it is, so an offer would do nothing", hint)
+    if request.gpus > quota.gpus:
+        raise invalid("gpus", "is more than the quota", f"The quota is {quota.gpus:,}.")
+    standing = IdleOffer.objects.filter(**mine, revoked_at=None)
+    if standing.filter(Q(until=None) | Q(until__gt=now)).count() >= OFFERS_MAX:
+        raise invalid("gpus", f"would be offer {OFFERS_MAX + 1} that stands", "Revoke one first.")
+
+
+def _wake(pool: Pool) -> None:
+    if pool.on_demand:
+        wake_pool_after_commit(pool.pk, expires_s=pool.round_s)
+
+
+def _settings(row: SharingSetting) -> dict[str, Any]:
+    return {
+        "mode": row.mode,
+        "borrow_limit": row.borrow_limit,
+        "lend_limit": row.lend_limit,
+        "by_offer": row.by_offer,
+    }
+
+
+def _state(offer: IdleOffer) -> dict[str, Any]:
+    return {
+        "gpus": offer.gpus,
+        "floor_price": _plain(offer.floor_price),
+        "until": offer.until.isoformat() if offer.until else None,
+    }
+
+
+def _offer_subject(pool: Pool, offer: IdleOffer) -> str:
+    return f"pool {pool.name}, {offer.tenant.slug}, {offer.gpu_type.name}, {offer.uid}"[:140]
+
+
+def _plain(price: Decimal | None) -> str | None:
+    return None if price is None else f"{price:.6f}"

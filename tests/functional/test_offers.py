@@ -1,0 +1,293 @@
+"""Offers and a tenant's own settings on its page, over REST and by the command."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from evenshare.cli import api as cli_api
+from evenshare.cli.main import main
+from scheduling.engine.snapshots import read_snapshot
+from scheduling.models import Job, Lease
+from scheduling.services.dry_run import dry_run_job
+from tenants.models import AuditRecord, IdleOffer, Membership, PriceLimit, Quota, SharingSetting
+from tests.functional.visitors import Town, reads, town, visitor
+
+LONG_S = 100_000
+JSON = "application/json"
+PAGE = "/t/north/sharing/?pool=pool-1"
+OFFERS = "/api/v1/pools/pool-1/offers/north"
+SHARING = "/api/v1/pools/pool-1/sharing/north"
+KIND = f"{SHARING}/v100"
+
+
+@pytest.fixture
+def place(committed_db: str) -> Town:  # noqa: ARG001 - the fixture is what is wanted of it
+    return town()
+
+
+@pytest.fixture
+def boss(place: Town) -> Client:
+    return visitor("nia", place.tenant, Membership.Role.MANAGER)
+
+
+def words(answer: Any) -> str:
+    """A page as it is read."""
+    text = re.sub(r"<[^>]+>", " ", answer.content.decode())
+    return " ".join(html.unescape(text).split())
+
+
+def put(client: Client, path: str, status: int = 200, **fields: Any) -> Any:
+    answer = client.put(path, json.dumps(fields), content_type=JSON)
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def offer(client: Client, status: int = 201, **fields: Any) -> Any:
+    body = {"gpu_type": "v100", **fields}
+    answer = client.post(OFFERS, json.dumps(body), content_type=JSON)
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def held(tenant: str) -> int:
+    live = Lease.objects.filter(tenant__slug=tenant, state__in=Lease.LIVE_STATES)
+    return sum(live.values_list("gpus", flat=True))
+
+
+class TestOfferingIdleQuota:
+    """24. Offer idle quota: amount, floor price, until, revoke; revoking returns the GPUs by the
+    promised round."""
+
+    def test_lends_for_its_floor_and_is_back_by_the_promised_round(
+        self, place: Town, boss: Client
+    ) -> None:
+        put(boss, KIND, by_offer=True)
+        for _ in range(8):
+            place.submit(1, LONG_S, tenant="south")
+        place.play(2)
+        assert (held("south"), held("north")) == (4, 0)
+        # Half of the pool is used, so 0.414214 is posted.
+        refused = offer(boss, gpus=2, floor_price="0.5")
+        assert refused["state"] == "below_floor"
+        assert "its floor is 0.500000 credits, and the posted price is 0.414214" in refused["text"]
+        place.play(2)
+        assert held("south") == 4
+        until = (place.cluster.at + timedelta(hours=9)).isoformat()
+        lends = offer(boss, gpus=2, floor_price="0.4", until=until)
+        assert lends["state"] == "lends"
+        place.play()
+        assert held("south") == 6
+        # At 0.681793 the first one lends as well.
+        place.play(2)
+        assert held("south") == 8
+        for one in (refused, lends):
+            back = boss.delete(f"{OFFERS}/{one['id']}").json()["back"]
+        assert back["rule"] == "guarantee"
+        assert (back["borrowed"], back["by"] < back["unasked_by"]) == (4, True)
+        by = datetime.fromisoformat(back["by"])
+        wanted = [place.submit(2, LONG_S) for _ in range(2)]
+        while place.cluster.at + timedelta(seconds=10) <= by:
+            place.play()
+        assert {Job.objects.get(pk=job.pk).state for job in wanted} == {"running"}
+        assert (held("south"), held("north")) == (4, 4)
+
+    def test_returns_what_nobody_asks_for_when_the_leases_are_over(
+        self, place: Town, boss: Client
+    ) -> None:
+        put(boss, KIND, by_offer=True)
+        one = offer(boss, gpus=4)
+        for _ in range(8):
+            place.submit(1, LONG_S, tenant="south")
+        place.play(2)
+        assert held("south") == 8
+        back = boss.delete(f"{OFFERS}/{one['id']}").json()["back"]
+        by = datetime.fromisoformat(back["unasked_by"])
+        while place.cluster.at + timedelta(seconds=10) <= by:
+            place.play()
+        assert held("south") == 4
+        waits = Job.objects.filter(tenant__slug="south", state="pending")
+        assert set(waits.values_list("reason_code", flat=True)) == {"reserved_quota"}
+        assert "do not lend" in words(place.neighbour.get(f"/jobs/{waits[0].uid}/"))
+
+
+class TestThePage:
+    def test_says_what_is_lent_to_members_and_changes_for_managers(
+        self, place: Town, boss: Client
+    ) -> None:
+        place.play()
+        shown = words(place.owner.get(PAGE))
+        assert "4 GPUs of the quota are idle, and others may use 4." in shown
+        assert "Offer idle quota" not in shown
+        assert place.owner.post(PAGE, {"act": "limit", "max_price": "1"}).status_code == 403
+        form = {"act": "set", "gpu_type": "v100", "mode": "LEND", "by_offer": "offers"}
+        answer = boss.post(PAGE, {**form, "lend_limit": "3"}, follow=True)
+        assert "others may use 0." in words(answer)
+        assert "lends nothing, by offers alone; borrows nothing" in words(answer)
+        form = {"act": "offer", "gpu_type": "v100", "gpus": "2", "floor_price": "0.25"}
+        answer = boss.post(PAGE, form, follow=True)
+        assert "Nothing is lent: the posted price of v100 is 0.000000" in words(answer)
+        assert "It lends nothing: its floor is 0.250000 credits" in words(answer)
+        boss.post(PAGE, {"act": "offer", "gpu_type": "v100", "gpus": "1", "floor_price": "0"})
+        assert "others may use 1." in words(boss.get(PAGE))
+        answer = boss.post(PAGE, {"act": "limit", "max_price": "0.75"}, follow=True)
+        assert "Its jobs pay at most 0.750000 credits" in words(answer)
+        uid = IdleOffer.objects.order_by("id")[0].uid
+        answer = boss.post(PAGE, {"act": "revoke", "offer": str(uid)}, follow=True)
+        assert "The offer is revoked. Nothing was borrowed" in words(answer)
+        assert "1 offer of idle quota stands" in words(answer)
+        boss.post(PAGE, {"act": "limit", "max_price": ""})
+        assert not PriceLimit.objects.exists()
+
+    def test_says_what_is_wrong_and_keeps_what_was_typed(self, place: Town, boss: Client) -> None:
+        put(boss, KIND, by_offer=True)
+        form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}
+        answer = boss.post(PAGE, form)
+        assert answer.status_code == 422
+        assert "gpus: is more than the quota. The quota is 4." in words(answer)
+        assert 'value="0.25"' in answer.content.decode()
+        answer = boss.post(PAGE, {"act": "set", "gpu_type": "v100", "mode": "X", "lend_limit": "y"})
+        assert answer.status_code == 422
+        assert 'value="y"' in answer.content.decode()
+        assert boss.post(PAGE, {"act": "revoke", "offer": "x"}).status_code == 404
+        assert boss.post(PAGE, {"act": "other"}).status_code == 422
+        assert not IdleOffer.objects.exists()
+        assert SharingSetting.objects.get().mode == "LEND_AND_BORROW"
+
+    def test_takes_as_many_queries_for_many_offers(self, place: Town, boss: Client) -> None:
+        put(boss, KIND, by_offer=True)
+        offer(boss, gpus=1)
+        boss.get(PAGE)
+        few = len(reads(boss, PAGE))
+        for _ in range(10):
+            offer(boss, gpus=1)
+        assert len(reads(boss, PAGE)) == few
+
+    def test_is_linked_from_the_overview(self, place: Town) -> None:
+        assert (
+            'href="/t/north/sharing/?pool=pool-1"' in place.owner.get("/t/north/").content.decode()
+        )
+
+
+class TestOverRest:
+    def test_shows_bounds_own_settings_and_the_stricter_of_both(
+        self, place: Town, boss: Client
+    ) -> None:
+        Quota.objects.filter(tenant=place.tenant).update(lend_limit=3, borrow_limit=5)
+        row = put(boss, KIND, mode="LEND_AND_BORROW", lend_limit=4, borrow_limit=1)
+        assert row["bounds"] == {"mode": "LEND_AND_BORROW", "lend_limit": 3, "borrow_limit": 5}
+        assert row["effective"] == {"mode": "LEND_AND_BORROW", "lend_limit": 3, "borrow_limit": 1}
+        assert (row["idle"], row["lent"], row["back"]) == (4, 3, None)
+        place.play()
+        less = put(boss, KIND, mode="RESERVE")
+        assert less["back"]["rule"] == "none_lent"
+        assert less["effective"]["mode"] == "RESERVE"
+        shown = place.mate.get(SHARING).json()
+        assert shown["results"][0]["own"]["mode"] == "RESERVE"
+        assert shown["max_price"] is None
+        snapshot = read_snapshot(place.cluster.pool.pk, number=1, at=place.cluster.at)
+        mine = [one for one in snapshot.entitlements if one.tenant == place.tenant.pk]
+        assert [one.mode.value for one in mine] == ["RESERVE"]
+
+    def test_refuses_by_field(self, place: Town, boss: Client) -> None:
+        wrong = put(boss, KIND, 400, mode="X", lend_limit=-1, by_offer="yes", more=1)
+        fields = {one["field"] for one in wrong["errors"]}
+        assert fields == {"mode", "lend_limit", "by_offer", "more"}
+        assert put(boss, f"{SHARING}/k80", 400)["errors"][0]["field"] == "gpu_type"
+        assert put(boss, SHARING, 400)["errors"][0]["field"] == "max_price"
+        assert put(boss, SHARING, 400, max_price="-1")["errors"][0]["field"] == "max_price"
+        assert offer(boss, 400, gpus=1)["errors"][0]["field"] == "gpu_type"
+        assert not AuditRecord.objects.exclude(action="access.refused").exists()
+
+    def test_lists_offers_page_by_page_newest_first(self, place: Town, boss: Client) -> None:
+        put(boss, KIND, by_offer=True)
+        made = [offer(boss, gpus=1, floor_price=f"0.{number}")["id"] for number in range(5)]
+        first = place.mate.get(OFFERS, {"limit": 3}).json()
+        last = place.mate.get(OFFERS, {"limit": 3, "cursor": first["next"]}).json()
+        assert [row["id"] for row in (*first["results"], *last["results"])] == made[::-1]
+        assert last["next"] is None
+
+    def test_makes_one_offer_for_one_key(self, place: Town, boss: Client) -> None:
+        put(boss, KIND, by_offer=True)
+        body = json.dumps({"gpu_type": "v100", "gpus": 1})
+        answers = [
+            boss.post(OFFERS, body, content_type=JSON, headers={"Idempotency-Key": "a"})
+            for _ in range(2)
+        ]
+        assert [answer.get("Idempotent-Replayed") for answer in answers] == [None, "true"]
+        assert answers[0].json() == answers[1].json()
+        assert IdleOffer.objects.count() == 1
+
+    def test_revokes_once(self, place: Town, boss: Client) -> None:
+        put(boss, KIND, by_offer=True)
+        one = f"{OFFERS}/{offer(boss, gpus=1)['id']}"
+        first, second = boss.delete(one).json(), boss.delete(one).json()
+        assert first["revoked_at"] == second["revoked_at"]
+        assert AuditRecord.objects.filter(action="offer.revoked").count() == 1
+        record = AuditRecord.objects.get(action="offer.made")
+        assert record.after == {"gpus": 1, "floor_price": "0.000000", "until": None}
+
+
+class TestAPriceLimit:
+    def test_keeps_a_job_queued_and_says_which_price_it_waits_for(
+        self, place: Town, boss: Client
+    ) -> None:
+        put(boss, SHARING, max_price="0.3")
+        place.submit(4, LONG_S)
+        place.play()
+        job = place.submit(1, LONG_S)
+        place.play()
+        why = place.owner.get(f"/api/v1/jobs/{job.uid}/why").json()
+        assert why["reason_code"] == "price_above_max"
+        assert "costs 0.41 credits; it waits for a price of 0.30 or less" in json.dumps(why)
+        spec = {"pool": "pool-1", "gpus": 1, "command": ["true"], "duration_s": 60}
+        dry = dry_run_job(tenant=place.tenant, spec=spec, now=place.cluster.now())
+        assert dry.reason_code == "price_above_max"
+        put(boss, SHARING, max_price="0.5")
+        place.play()
+        job.refresh_from_db()
+        assert job.state == "running"
+
+
+class TestTheCommand:
+    def test_offers_lists_and_revokes(
+        self,
+        place: Town,
+        boss: Client,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def send(_: cli_api.Client, call: cli_api.Call) -> Any:
+            path = call.url.removeprefix("http://portal")
+            data = "" if call.body is None else json.dumps(call.body)
+            answer = boss.generic(call.method, path, data, content_type=JSON)
+            if answer.status_code >= 400:
+                raise cli_api.ApiError(answer.status_code, answer.json())
+            return answer.json()
+
+        def run(*words: str) -> str:
+            assert main([*words, "--pool", "pool-1", "--tenant", "north"]) == 0
+            said = capsys.readouterr()
+            return said.out + said.err
+
+        monkeypatch.setenv("EVENSHARE_URL", "http://portal")
+        monkeypatch.setenv("EVENSHARE_TOKEN", "es_x")
+        monkeypatch.setattr(cli_api.Client, "_send", send)
+        assert "offers" in run("sharing", "set", "--gpu-type", "v100", "--by-offer")
+        assert "no offers" in run("offer", "list")
+        made = run("offer", "create", "--gpu-type", "v100", "--gpus", "2", "--floor", "0.25")
+        uid, said = made.split("\n")[:2]
+        assert said.startswith("It lends nothing: its floor is 0.250000")
+        assert "2     0.250000" in run("offer", "list").replace("  0.250000", "     0.250000")
+        assert "Revoked" in run("offer", "revoke", uid)
+        assert "jobs pay at most: 0.500000" in run("sharing", "limit", "0.5")
+        assert "jobs pay at most: no limit" in run("sharing", "limit", "none")
+        assert "LEND_AND_BORROW" in run("sharing", "show")
+        assert main(["sharing", "set", "--pool", "pool-1", "--tenant", "north", "--gpu-type",
+                     "v100", "--lend-limit", "x"]) == 2  # fmt: skip
