@@ -34,6 +34,11 @@ ACTION_TEXTS = {
     "maintenance.planned": "planned maintenance",
     "maintenance.ended": "cancelled maintenance",
     "job.released": "released",
+    "credit.terms": "changed limit or budget",
+    "credit.allowance": "posted an allowance",
+    "credit.transfer_asked": "asked for a transfer",
+    "credit.transfer_approved": "approved a transfer",
+    "credit.transfer_refused": "refused a transfer",
     "simulation.asked": "asked what if",
     "simulation.cancelled": "cancelled a simulation",
 }
