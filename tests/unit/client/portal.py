@@ -26,6 +26,7 @@ class Portal:
     states: list[str] = field(default_factory=list)
     prices: list[dict[str, Any]] = field(default_factory=list)
     queue: list[dict[str, Any]] = field(default_factory=list)
+    credit: list[dict[str, Any]] = field(default_factory=list)
     cursors: bool = False
     url: str = ""
 
@@ -55,8 +56,10 @@ class Portal:
                 said = 200, self._page(query)
             case ("GET", "pools", _, "queue"):
                 said = 200, {"results": self.queue, "next": None}
-            case ("GET", "prices") if "limit" not in query:
-                said = 200, {"results": self.prices, "next": None}
+            case ("GET", "prices" | "credit" as noun) if "limit" not in query:
+                said = 200, {"results": getattr(self, noun), "next": None}
+            case ("POST", "transfers"):
+                said = 201, {"id": "5f", "to": body["to"], "amount": body["amount"], "key": key}
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said
